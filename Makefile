@@ -9,7 +9,7 @@ help: ## Print what each target does
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: build
-build: ## Build the release binary and say where it is
+build: ## Build the release binary and print its path
 	@scripts/check-tools
 	cargo build --release --package gantry
 	@ls -l "$(CARGO_TARGET_DIR)/release/gantry" | awk '{ printf "$(CARGO_TARGET_DIR)/release/gantry (%.1f MB)\n", $$5 / 1000000 }'
@@ -24,7 +24,7 @@ test: ## Run every test that needs nothing but this machine
 	cargo test --workspace
 
 .PHONY: lint
-lint: ## Check format, lints, the rules of the house, and dependencies
+lint: ## Check format, lints, the project rules, and dependencies
 	@scripts/check-tools --lint
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
@@ -37,7 +37,7 @@ lint: ## Check format, lints, the rules of the house, and dependencies
 	fi
 
 .PHONY: audit
-audit: ## Check dependencies against advisories; says so, and fails, where no database can be had
+audit: ## Check dependencies against advisories; fails with NOT CHECKED where no database is available
 	@scripts/check-tools
 	@scripts/audit
 
@@ -58,7 +58,7 @@ e2e: ## Run the tests that need a real Kubernetes; the first time builds it
 	cargo test --workspace --features gantry/e2e,gantry-testkit/e2e,gantry-conformance/e2e --test e2e --test clients
 
 .PHONY: drill-queue
-drill-queue: ## Hold the drill of the queue and print its timeline (ARGS='--seed 7 --size small')
+drill-queue: ## Run the failure drill of the queue and print its timeline (ARGS='--seed 7 --size small')
 	@scripts/check-tools
 	cargo build --release --package gantry --package gantry-testkit --bin gantry --bin drill-queue
 	"$(CARGO_TARGET_DIR)/release/drill-queue" $(ARGS)
@@ -68,7 +68,7 @@ drill-queue: ## Hold the drill of the queue and print its timeline (ARGS='--seed
 SECONDS ?= 60
 TARGETS ?= $(notdir $(basename $(wildcard fuzz/fuzz_targets/*.rs)))
 .PHONY: fuzz
-fuzz: ## Feed random input to whatever reads input (SECONDS=60 TARGETS='apply wire')
+fuzz: ## Feed random input to everything that reads input (SECONDS=60 TARGETS='apply wire')
 	@scripts/check-tools --fuzz
 	@scripts/fuzz "$(SECONDS)" $(TARGETS)
 

@@ -1,4 +1,5 @@
-//! Writes by several managers: entries stay readable, and to apply again changes nothing.
+//! Writes of several field managers: `managedFields` stay readable, and applying again
+//! changes nothing.
 #![no_main]
 
 use std::borrow::Cow;
@@ -6,22 +7,24 @@ use std::borrow::Cow;
 use arbitrary::{Result, Unstructured};
 use gantry_fuzz::kinds::{Kind, named};
 use gantry_fuzz::{kinds, tree};
-use gantry_patch::Set;
-use gantry_patch::ownership::{Context, OneVersion, apply, check_entries, unchanged, update};
+use gantry_patch::FieldSet;
+use gantry_patch::ownership::{
+    Context, SingleVersion, apply, check_managed_fields, is_unchanged, update,
+};
 use gantry_schema::Schema;
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
 const CUSTOM: (&str, &str) = ("example.com/v1", "Widget");
 
-/// What decoding makes of an object, if it can be decoded.
+/// Returns the decoded object, if it can be decoded.
 fn decoded(kind: Option<&Kind>, schema: &Schema, mut object: Value) -> Option<Value> {
     match kind {
         Some(kind) => gantry_builtin::read(kind.type_id, object).ok().map(|read| read.value),
         None => {
             gantry_schema::prune(schema, &mut object);
             gantry_schema::default(schema, &mut object);
-            // As for any kind, metadata says nothing about what is empty.
+            // As for any kind, empty values of metadata are left out.
             if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
                 metadata.retain(|_, value| *value != json!([]) && *value != json!({}));
             }
@@ -48,7 +51,7 @@ fn entries(u: &mut Unstructured<'_>, api_version: &str, object: &Value) -> Resul
     Ok(entries.into())
 }
 
-/// Whether anything is null.
+/// Returns whether any value in the tree is null.
 fn has_null(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -68,7 +71,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         kind.map_or(CUSTOM, |kind| (kind.api_version.as_str(), kind.name.as_str()));
     let bare = json!({ "apiVersion": api_version, "kind": name });
     let empty = decoded(kind, &schema, bare).expect("nothing can be decoded");
-    let reset_fields = Set::new();
+    let reset_fields = FieldSet::new();
     let mut live: Option<Value> = None;
     for _ in 0..u.int_in_range(1..=4)? {
         let context = Context {
@@ -79,40 +82,41 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
             now: "2026-01-02T15:04:05Z",
             reset_fields: &reset_fields,
             empty: &empty,
-            versions: &OneVersion,
+            versions: &SingleVersion,
         };
         let sent = named(tree::shaped(u, &schema)?, api_version, name);
         if u.ratio(1, 3)? {
             let Some(mut new) = decoded(kind, &schema, sent) else { continue };
-            // The server refuses metadata that is no object long before.
-            let has_room = |metadata: &Value| metadata.is_object() || metadata.is_null();
-            if u.ratio(1, 4)? && new.is_object() && new.get("metadata").is_none_or(has_room) {
+            // The server refuses metadata that is not an object before this step.
+            let accepts_fields = |metadata: &Value| metadata.is_object() || metadata.is_null();
+            if u.ratio(1, 4)? && new.is_object() && new.get("metadata").is_none_or(accepts_fields) {
                 new["metadata"]["managedFields"] = entries(u, api_version, &new)?;
             }
             if update(&context, live.as_ref(), &mut new).is_ok() {
-                let _ = check_entries(&new);
+                let _ = check_managed_fields(&new);
                 live = Some(new);
             }
             continue;
         }
         let force = u.arbitrary()?;
         let Ok(applied) = apply(&context, live.as_ref(), &sent, force) else { continue };
-        check_entries(&applied).expect("what was written can be read");
+        check_managed_fields(&applied).expect("what was written can be read");
         let Some(stored) = decoded(kind, &schema, applied) else { continue };
-        // A key that is null is gone or has its default after decoding. The next apply finds nothing by
-        // it and makes a second entry, or cannot tell the entry at all; here as on the real server.
+        // A list key that is null is removed or defaulted by decoding. The next apply finds no
+        // element with it and adds a second one, or cannot identify the element; a real server does
+        // the same.
         if has_null(&sent) {
             continue;
         }
         let again = apply(&context, Some(&stored), &sent, force).expect("it was applied before");
         let again = decoded(kind, &schema, again).expect("it was decoded before");
-        // Who applies nothing but empty sets owns nothing, and the next apply finds an object that
-        // nobody owns: `before-first-apply` owns it then, as on the real server.
+        // A manager that applies only empty sets owns no field. The next apply finds an object
+        // without owners and makes `before-first-apply` its owner, as a real server does.
         if stored["metadata"].get("managedFields").is_none() {
             live = Some(again);
             continue;
         }
-        assert!(unchanged(&stored, &again), "{sent}\nfirst {stored}\nthen  {again}");
+        assert!(is_unchanged(&stored, &again), "{sent}\nfirst {stored}\nthen  {again}");
         live = Some(stored);
     }
     Ok(())

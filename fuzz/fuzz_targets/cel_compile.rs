@@ -1,4 +1,4 @@
-//! Any text as an expression: it compiles or says why not.
+//! Compiles any text as an expression: it compiles or returns an error with the reason.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -29,8 +29,8 @@ fuzz_target!(|text: &str| {
         Ok(program) => {
             let _ = (program.estimate(), program.mentions("oldSelf"), program.result_type());
         }
-        Err(fault) => {
-            let _ = fault.to_string();
+        Err(error) => {
+            let _ = error.to_string();
         }
     }
 });

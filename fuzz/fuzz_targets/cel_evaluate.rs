@@ -1,4 +1,4 @@
-//! Expressions over random trees: there is an answer or a reason, within the budget.
+//! Evaluates expressions over random trees: there is a result or an error, within the cost budget.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -41,13 +41,13 @@ fuzz_target!(|data: (u8, &str, &[u8])| {
     let ty = &TYPES[which];
     let bindings =
         [("self", Binding::Tree(&new, ty)), ("oldSelf", Binding::OptionalTree(Some(&old), ty))];
-    let mut budget = Budget::new(cost::PER_OBJECT, cost::PER_EXPRESSION);
+    let mut budget = Budget::new(cost::RUNTIME_COST_BUDGET, cost::PER_CALL_LIMIT);
     match program.evaluate(&bindings, &mut budget) {
-        Ok(answer) => {
-            let _ = answer.into_json();
+        Ok(result) => {
+            let _ = result.into_json();
         }
-        Err(fault) => {
-            let _ = fault.to_string();
+        Err(error) => {
+            let _ = error.to_string();
         }
     }
 });

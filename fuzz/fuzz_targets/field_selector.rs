@@ -1,7 +1,7 @@
 //! Field selectors: what is read means the same when it is written out again.
 #![no_main]
 
-use gantry_apiserver::selector::FieldSelector;
+use gantry_apiserver::request::selector::FieldSelector;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
@@ -18,7 +18,9 @@ fuzz_target!(|text: &str| {
     let written = terms.collect::<Vec<_>>().join(",");
     // Terms are in the order of their text, which another spelling may change.
     let ordered = |mut selector: FieldSelector| {
-        selector.0.sort_by(|a, b| (&a.field, &a.value, a.equal).cmp(&(&b.field, &b.value, b.equal)));
+        selector.0.sort_by(|a, b| {
+            (&a.field, &a.value, a.equal).cmp(&(&b.field, &b.value, b.equal))
+        });
         selector
     };
     let again = FieldSelector::read(&written).map(ordered);

@@ -3,7 +3,7 @@
 
 use arbitrary::{Result, Unstructured};
 use gantry_fuzz::tree;
-use gantry_patch::{PathElement, Set};
+use gantry_patch::{FieldSet, PathElement};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,10 @@ fn element(u: &mut Unstructured<'_>) -> Result<String> {
         0 => ".".to_owned(),
         1 => format!("i:{}", u.int_in_range(-2..=5)?),
         2 => format!("v:{}", tree::free(u)?),
-        3 => format!("k:{}", json!({ tree::text(u)?: tree::free(u)?, tree::text(u)?: tree::number(u)? })),
+        3 => format!(
+            "k:{}",
+            json!({ tree::text(u)?: tree::free(u)?, tree::text(u)?: tree::number(u)? })
+        ),
         4 => tree::text(u)?,
         _ => format!("f:{}", tree::text(u)?),
     })
@@ -31,9 +34,9 @@ fn fields(u: &mut Unstructured<'_>, depth: u32) -> Result<Value> {
     Ok(entries.into())
 }
 
-fn round(set: &Set) {
+fn check_round_trip(set: &FieldSet) {
     let written = set.to_fields();
-    let again = Set::from_fields(&written).expect("what is written can be read");
+    let again = FieldSet::from_fields(&written).expect("what is written can be read");
     assert_eq!(&again, set, "{written}");
 }
 
@@ -43,18 +46,19 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         let written = element.to_text();
         assert_eq!(PathElement::from_text(&written).ok(), Some(Some(element)), "{text} {written}");
     }
-    let (Ok(a), Ok(b)) = (Set::from_fields(&fields(u, 4)?), Set::from_fields(&fields(u, 4)?)) else {
+    let (a, b) = (fields(u, 4)?, fields(u, 4)?);
+    let (Ok(a), Ok(b)) = (FieldSet::from_fields(&a), FieldSet::from_fields(&b)) else {
         return Ok(());
     };
-    round(&a);
+    check_round_trip(&a);
     let (union, both) = (a.union(&b), a.intersection(&b));
     for set in [&union, &both, &a.difference(&b), &a.recursive_difference(&b), &a.leaves()] {
-        round(set);
+        check_round_trip(set);
     }
     assert_eq!(union, b.union(&a));
     assert_eq!(both, b.intersection(&a));
     assert_eq!(a.difference(&b).union(&both), a);
-    assert_eq!(a.paths().iter().collect::<Set>(), a);
+    assert_eq!(a.paths().iter().collect::<FieldSet>(), a);
     for path in a.paths() {
         assert!(a.contains(&path.0) && union.contains(&path.0), "{path:?}");
         assert_eq!(both.contains(&path.0), b.contains(&path.0), "{path:?}");

@@ -1,4 +1,5 @@
-//! Paths of columns: any text is read or refused, and what is read can be followed.
+//! Parses JSON paths of printer columns: any text is read or refused, and what is read can be
+//! evaluated.
 #![no_main]
 
 use arbitrary::Unstructured;

@@ -1,10 +1,10 @@
-//! What is done with objects of Kubernetes' own kinds on a write, and how they are printed.
+//! Defaults, prepares, validates and prints objects of Kubernetes' own kinds, as a write does.
 #![no_main]
 
 use arbitrary::{Result, Unstructured};
 use gantry_fuzz::kinds::{Kind, named};
 use gantry_fuzz::{kinds, tree};
-use gantry_kinds::{Part, behaviour, print, selectable, validate_metadata};
+use gantry_kinds::{SubresourceKind, behaviour, field_selectors, print, validate_metadata};
 use jiff::Timestamp;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
@@ -25,22 +25,22 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
     behaviour.default(&mut old);
     let mut again = old.clone();
     behaviour.default(&mut again);
-    assert_eq!(again, old, "{} have their defaults after one pass", kind.plural);
+    assert_eq!(again, old, "{} have all defaults after they were set once", kind.plural);
     behaviour.prepare_create(&mut old, NOW);
     let _ = validate_metadata(&old, None, kind.namespaced, behaviour);
     let _ = behaviour.validate_create(&old);
     let _ = behaviour.warnings(&old, None);
     let row = print::row(kind.group, &kind.plural, &old, Timestamp::UNIX_EPOCH);
     let columns = print::columns(kind.group, &kind.plural).len();
-    // They have an age that no column announces.
+    // Its rows have an age that no column declares.
     let surplus = usize::from(kind.plural == "ipaddresses");
     assert_eq!(row.cells.len(), columns + surplus, "{} {:?}", kind.plural, row.cells);
-    for field in selectable::selectable(kind.group, &kind.plural) {
-        let _ = selectable::field_value(&old, field);
+    for field in field_selectors::selectable_fields(kind.group, &kind.plural) {
+        let _ = field_selectors::field_value(&old, field);
     }
     behaviour.default(&mut new);
     for part in ["", "status", "scale", "resize", "ephemeralcontainers", "approval", "finalize"] {
-        let Some(part) = Part::of(part) else { continue };
+        let Some(part) = SubresourceKind::of(part) else { continue };
         let mut new = new.clone();
         behaviour.prepare_update(&mut new, &old, part, NOW);
         let _ = validate_metadata(&new, Some(&old), kind.namespaced, behaviour);

@@ -1,9 +1,9 @@
-//! Label selectors: any text is read or refused, and what is read can be asked.
+//! Label selectors: any text is read or refused, and what is read can be matched.
 #![no_main]
 
 use std::collections::BTreeMap;
 
-use gantry_apiserver::selector::LabelSelector;
+use gantry_apiserver::request::selector::LabelSelector;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
@@ -12,7 +12,7 @@ fuzz_target!(|text: &str| {
     for labels in [BTreeMap::new(), labels("a"), labels("1"), labels("")] {
         let alone = selector.matches(&labels);
         assert!(!selector.is_empty() || alone, "{text:?}");
-        // Every requirement must be met, so saying everything twice asks for the same.
+        // Every requirement must be met, so a selector that repeats all of them matches the same.
         if !text.trim().is_empty()
             && let Ok(twice) = LabelSelector::read(&format!("{text},{text}"))
         {

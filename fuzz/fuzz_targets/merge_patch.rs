@@ -1,4 +1,4 @@
-//! Merge patches of random documents: to patch again changes nothing.
+//! Merge patches of random documents: applying a patch again changes nothing.
 //!
 //! That is so unless there are nulls in lists of the patch: Kubernetes keeps or drops them by what
 //! was there before.

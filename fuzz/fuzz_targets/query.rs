@@ -1,9 +1,9 @@
 //! Paths, query strings, continue tokens and durations.
 #![no_main]
 
-use gantry_apiserver::paging::{ListOptions, Resume};
-use gantry_apiserver::query::{Query, WriteOptions, decode, duration_millis};
-use gantry_apiserver::route::route;
+use gantry_apiserver::response::pagination::{ContinueFrom, ListOptions};
+use gantry_apiserver::request::query::{Query, WriteOptions, decode, duration_millis};
+use gantry_apiserver::request::route::route;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
@@ -17,13 +17,13 @@ fuzz_target!(|text: &str| {
     // Every byte of a path survives being escaped.
     let escaped: String = text.bytes().map(|byte| format!("%{byte:02X}")).collect();
     assert_eq!(decode(&escaped, true), text);
-    if let Ok(resume) = Resume::read(text) {
-        assert_eq!(Resume::read(&resume.token()).ok(), Some(resume));
+    if let Ok(continue_from) = ContinueFrom::read(text) {
+        assert_eq!(ContinueFrom::read(&continue_from.token()).ok(), Some(continue_from));
     }
-    // A key of the store, as a list may end with.
+    // A key of the store, as it occurs at the end of a page.
     let clean = !text.contains('\0') && text.split('/').all(|it| !matches!(it, "" | "." | ".."));
     if clean {
-        let resume = Resume { revision: Some(7), after: text.to_owned() };
-        assert_eq!(Resume::read(&resume.token()).ok(), Some(resume));
+        let continue_from = ContinueFrom { revision: Some(7), after: text.to_owned() };
+        assert_eq!(ContinueFrom::read(&continue_from.token()).ok(), Some(continue_from));
     }
 });

@@ -1,15 +1,16 @@
-//! A store whose files were tampered with: it is refused, or shows a moment that once was.
+//! Opens a store whose files were changed: it is refused, or shows the state of an earlier
+//! revision.
 #![no_main]
 
 use std::sync::{Arc, LazyLock};
 
 use arbitrary::{Result, Unstructured};
 use gantry_fuzz::disk::{self, Files, Picture};
-use gantry_store::{Change, Expect, OnDamage, OpenError, Store, Value, Write};
+use gantry_store::{Change, OnDamage, OpenError, Precondition, Store, Value, Write};
 use libfuzzer_sys::fuzz_target;
 use tokio::runtime::{Builder, Runtime};
 
-/// A store's files, and what it held after every change.
+/// The files of a store, and its content after every change.
 struct Sample {
     files: Files,
     /// By revision; the first is the empty store's.
@@ -23,11 +24,11 @@ fn runtime() -> Runtime {
 fn put(space: &str, key: &str, text: &str) -> Write {
     let value = Value { head: format!("{text}:").into(), tail: ";".into() };
     let (space, key) = (Arc::from(space), key.to_owned().into());
-    Write { space, key, expect: Expect::Any, change: Change::Put(value), hold: None }
+    Write { space, key, precondition: Precondition::Any, change: Change::Put(value), hold: None }
 }
 
 impl Sample {
-    /// Makes changes, enough for several files. A store that is not closed leaves no mark at the end.
+    /// Writes enough changes to fill several files. A store that is not closed has no end mark.
     fn new(checkpoint_bytes: usize, close: bool) -> Self {
         let directory = disk::directory();
         let options = disk::options(directory.path(), checkpoint_bytes, OnDamage::Refuse);
@@ -125,7 +126,7 @@ fn check(
     let options = disk::options(directory.path(), usize::MAX, damage);
     let (store, recovery) = Store::<(), ()>::open(&options)?;
     let picture = disk::picture(&store);
-    let shown = recovery.repaired.as_ref().map_or(store.revision(), |it| it.damage.last_good);
+    let shown = recovery.repair.as_ref().map_or(store.revision(), |it| it.damage.last_good);
     let shown = usize::try_from(shown.get()).expect("revisions are few");
     assert_eq!(Some(&picture), sample.history.get(shown), "{recovery:?} {done:#?}");
     let change = runtime().block_on(store.commit(put("s", "new", "new"))).expect("it is open");
@@ -134,8 +135,8 @@ fn check(
     let after = disk::picture(&store);
     drop(store);
     let (store, again) = Store::<(), ()>::open(&options)
-        .unwrap_or_else(|fault| panic!("{fault} after {recovery:?} {done:#?}"));
-    assert_eq!(again.repaired, None, "{recovery:?} {done:#?}");
+        .unwrap_or_else(|error| panic!("{error} after {recovery:?} {done:#?}"));
+    assert_eq!(again.repair, None, "{recovery:?} {done:#?}");
     assert_eq!(disk::picture(&store), after, "{recovery:?} {again:?} {done:#?}");
     store.close().expect("the disk is in order");
     Ok(())

@@ -1,13 +1,13 @@
-//! Requests to a whole server: what a client sends is never the server's fault.
+//! Sends requests to a whole server: no request of a client causes an internal server error.
 #![no_main]
 
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
-use gantry_apiserver::{Api, Caller, Identity, Settings, Strangers};
+use gantry_apiserver::{AnonymousAccess, Api, Authenticator, Caller, Settings};
 use gantry_fuzz::{kinds, tree};
 use gantry_process::clock::Clock;
-use gantry_process::metrics::{Build, Metrics};
-use gantry_process::tasks::{Counters, Tasks};
+use gantry_process::metrics::{BuildInfo, Metrics};
+use gantry_process::tasks::{TaskMetrics, Tasks};
 use gantry_token::{Key, StaticTokens};
 use gantry_store::{Durability, Options, Store};
 use http::{Method, Request};
@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 
-/// What Kubernetes itself calls an internal error although the client is to blame, and what this
-/// server says it does not serve.
+/// Internal errors that Kubernetes itself reports for wrong requests, and messages of this server
+/// about what it does not serve.
 const KNOWN: &[&str] = &[
     "resourceVersion should not be set on objects to be created",
     "strconv.ParseUint: parsing",
@@ -38,7 +38,7 @@ const KNOWN: &[&str] = &[
     "delete patch type with no merge key defined",
 ];
 
-struct Ask {
+struct TestRequest {
     method: Method,
     uri: String,
     content: &'static str,
@@ -72,7 +72,7 @@ const ACCEPTS: &[&str] = &[
     "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
 ];
 
-fn ask(u: &mut Unstructured<'_>, kind: Option<&kinds::Kind>) -> Result<Ask> {
+fn test_request(u: &mut Unstructured<'_>, kind: Option<&kinds::Kind>) -> Result<TestRequest> {
     let (prefix, plural, namespaced, api_version, name) = match kind {
         Some(kind) => {
             let root = if kind.group.is_empty() { "/api/" } else { "/apis/" };
@@ -140,30 +140,31 @@ fn ask(u: &mut Unstructured<'_>, kind: Option<&kinds::Kind>) -> Result<Ask> {
     if u.ratio(1, 30)? {
         body.truncate(u.int_in_range(0..=body.len())?);
     }
-    Ok(Ask { method: method.clone(), uri, content, accept: u.choose(ACCEPTS)?, body })
+    Ok(TestRequest { method: method.clone(), uri, content, accept: u.choose(ACCEPTS)?, body })
 }
 
-async fn send(api: &Api, ask: Ask) {
-    let said = String::from_utf8_lossy(&ask.body).into_owned();
+async fn send(api: &Api, sent: TestRequest) {
+    let sent_body = String::from_utf8_lossy(&sent.body).into_owned();
     let request = Request::builder()
-        .method(&ask.method)
-        .uri(&ask.uri)
-        .header("content-type", ask.content)
-        .header("accept", ask.accept);
-    let Ok(request) = request.body(Bytes::from(ask.body)) else { return };
-    let answer = api.handle(request, Some(Caller::server())).await;
-    let status = answer.status();
-    let body = answer.into_body().collect().await.expect("answers end").to_bytes();
+        .method(&sent.method)
+        .uri(&sent.uri)
+        .header("content-type", sent.content)
+        .header("accept", sent.accept);
+    let Ok(request) = request.body(Bytes::from(sent.body)) else { return };
+    let response = api.handle(request, Some(Caller::server())).await;
+    let status = response.status();
+    let body = response.into_body().collect().await.expect("responses end").to_bytes();
     if status.is_server_error() {
         let text = String::from_utf8_lossy(&body);
         let known = KNOWN.iter().any(|it| text.contains(it));
-        assert!(known, "{} {} {}\n{said}\n{status} {text}", ask.method, ask.uri, ask.content);
-    } else if status.is_success() && ask.accept == "application/json" {
-        serde_json::from_slice::<Value>(&body).expect("answers are JSON");
+        let line = format!("{} {} {}", sent.method, sent.uri, sent.content);
+        assert!(known, "{line}\n{sent_body}\n{status} {text}");
+    } else if status.is_success() && sent.accept == "application/json" {
+        serde_json::from_slice::<Value>(&body).expect("responses are JSON");
     }
 }
 
-fn definition() -> Ask {
+fn definition() -> TestRequest {
     let object = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": { "name": "widgets.example.com" },
@@ -182,7 +183,7 @@ fn definition() -> Ask {
             }],
         },
     });
-    Ask {
+    TestRequest {
         method: Method::POST,
         uri: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions".to_owned(),
         content: "application/json",
@@ -191,32 +192,33 @@ fn definition() -> Ask {
     }
 }
 
-fn asks(u: &mut Unstructured<'_>) -> Result<Vec<Ask>> {
+fn test_requests(u: &mut Unstructured<'_>) -> Result<Vec<TestRequest>> {
     let kind = if u.ratio(4, 5)? { Some(kinds::builtin(u)?) } else { None };
-    let mut asks = vec![definition()];
+    let mut requests = vec![definition()];
     for _ in 0..u.int_in_range(1..=8)? {
-        asks.push(ask(u, kind)?);
+        requests.push(test_request(u, kind)?);
     }
-    Ok(asks)
+    Ok(requests)
 }
 
 fuzz_target!(|data: &[u8]| {
-    let asks = gantry_fuzz::or_skip!(asks(&mut Unstructured::new(data)));
+    let requests = gantry_fuzz::or_skip!(test_requests(&mut Unstructured::new(data)));
     let runtime = Builder::new_current_thread().enable_time().build().expect("it can be made");
     runtime.block_on(async {
         let (store, _) = Store::open(&Options::new(Durability::Ephemeral)).expect("it is new");
-        let metrics = Metrics::new(&Build::default());
-        let counters = Counters::register(&metrics).expect("once");
+        let metrics = Metrics::new(&BuildInfo::default());
+        let task_metrics = TaskMetrics::register(&metrics).expect("once");
         let stop = CancellationToken::new();
         let jitter = fastrand::Rng::with_seed(1);
-        let mut tasks = Tasks::new(Clock::system(), counters, jitter, &stop);
-        let key = Key::generate().expect("there is chance");
+        let mut tasks = Tasks::new(Clock::system(), task_metrics, jitter, &stop);
+        let key = Key::generate().expect("random numbers are available");
         let (issuer, tokens) = ("https://issuer".to_owned(), StaticTokens::default());
-        let identity = Identity::new(key, issuer, tokens, Strangers::Anonymous);
-        let settings = Settings::new(identity, metrics);
+        let authenticator =
+            Authenticator::new(key, issuer, tokens, AnonymousAccess::Allowed);
+        let settings = Settings::new(authenticator, metrics);
         let api = Api::start(store, settings, &mut tasks).await.expect("it can start");
-        for ask in asks {
-            send(&api, ask).await;
+        for request in requests {
+            send(&api, request).await;
         }
         stop.cancel();
         tasks.join().await.expect("no task is lost");

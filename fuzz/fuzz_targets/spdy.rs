@@ -1,9 +1,9 @@
-//! Frames of SPDY: what is made of them does not depend on how they arrive, and what is read can be
-//! written and read again.
+//! Decodes frames of SPDY: the result does not depend on how the bytes arrive, and what is read can
+//! be written and read again.
 #![no_main]
 
 use bytes::BytesMut;
-use gantry_apiserver::spdy::{Decoder, Encoder, Frame};
+use gantry_apiserver::streams::spdy::{Decoder, Encoder, Frame};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -83,7 +83,8 @@ fn definition(u: &mut Unstructured<'_>, schema: &Value) -> Result<Value> {
     for _ in 0..u.int_in_range(0..=2)? {
         let places = [
             "/metadata/name", "/spec/group", "/spec/scope", "/spec/names", "/spec/names/kind",
-            "/spec/versions", "/spec/versions/0", "/spec/versions/0/name", "/spec/versions/0/schema",
+            "/spec/versions", "/spec/versions/0", "/spec/versions/0/name",
+            "/spec/versions/0/schema",
         ];
         if let Some(place) = definition.pointer_mut(u.choose(&places)?) {
             *place = tree::free(u)?;
@@ -94,8 +95,9 @@ fn definition(u: &mut Unstructured<'_>, schema: &Value) -> Result<Value> {
 
 fn run(u: &mut Unstructured<'_>) -> Result<()> {
     let written = schema(u, 4)?;
-    let faults = gantry_schema::structural(&written, "openAPIV3Schema");
-    let type_id = gantry_builtin::kind_type("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let errors = gantry_schema::structural(&written, "openAPIV3Schema");
+    let type_id =
+        gantry_builtin::kind_type("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let type_id = type_id.expect("definitions are a kind");
     if let Ok(read) = gantry_builtin::read(type_id, definition(u, &written)?) {
         let mut new = read.value;
@@ -112,7 +114,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
     let dropped = gantry_schema::prune(&compiled, &mut again);
     assert_eq!((&again, dropped.as_slice()), (&object, &[][..]), "{written}");
     gantry_schema::default(&compiled, &mut object);
-    if faults.is_empty() {
+    if errors.is_empty() {
         again.clone_from(&object);
         gantry_schema::default(&compiled, &mut again);
         assert_eq!(again, object, "{written}");
@@ -122,7 +124,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         let _ = gantry_schema::validate(&compiled, &object, old);
         let _ = gantry_schema::validate_status(&compiled, &object, old);
         let _ = gantry_schema::validate_lists(&compiled, &object, old);
-        for site in gantry_schema::rules(&compiled, &object, old) {
+        for site in gantry_schema::rule_sites(&compiled, &object, old) {
             let _ = site.is_unchanged(&compiled);
         }
     }

@@ -11,8 +11,8 @@ fuzz_target!(|data: &[u8]| {
     let value = or_skip!(tree::shaped(&mut u, &kind.schema));
     let Ok(mut once) = gantry_builtin::read(kind.type_id, value) else { return };
     if once.value.to_string().contains(r#""items":null"#) {
-        // What is neither a schema nor a list of some becomes null, and null is not there: in a
-        // definition it takes Kubernetes, too, two readings.
+        // A value that is neither a schema nor a list of schemas becomes null, and null is dropped
+        // by the next reading. Kubernetes also needs two readings of such a definition.
         once = gantry_builtin::read(kind.type_id, once.value).expect("it was read before");
     }
     let twice = gantry_builtin::read(kind.type_id, once.value.clone());

@@ -1,9 +1,8 @@
-//! Texts with a meaning: amounts, formats, patterns, names, and what the library of expressions
-//! reads.
+//! Parses texts: quantities, formats, patterns, names, and the types of the CEL library.
 #![no_main]
 
-use gantry_builtin::quantity;
-use gantry_cel::{Cidr, Ip, Quantity, Url, Version};
+use gantry_quantity as quantity;
+use gantry_cel::{Cidr, Ip, Quantity, Semver, Url};
 use gantry_schema::format::Format;
 use gantry_schema::names;
 use gantry_schema::pattern::Pattern;
@@ -22,8 +21,8 @@ fuzz_target!(|text: &str| {
     }
     let _ = quantity::canonical_milli(text);
     for name in FORMATS.iter().chain(&["date-time", "duration", "password", "int32", "quantity"]) {
-        if let Some(format) = Format::named(name) {
-            let _ = format.holds(text);
+        if let Some(format) = Format::from_name(name) {
+            let _ = format.matches(text);
         }
     }
     if let Ok(pattern) = Pattern::new(text) {
@@ -35,6 +34,6 @@ fuzz_target!(|text: &str| {
     let _ = names::qualified_name(text);
     let _ = names::label_value(text);
     let _ = names::path_segment(text);
-    let _ = (Quantity::parse(text), Version::parse(text), Url::parse(text));
+    let _ = (Quantity::parse(text), Semver::parse(text), Url::parse(text));
     let _ = (Ip::parse(text), Cidr::parse(text));
 });

@@ -11,13 +11,13 @@ use tempfile::TempDir;
 
 /// Files by name.
 pub type Files = BTreeMap<String, Vec<u8>>;
-/// What anyone can see: space and key, with the revision and the value.
+/// The visible content of a store: space and key, with the revision and the value.
 pub type Picture = BTreeMap<(String, Vec<u8>), (u64, Vec<u8>)>;
 
-/// A private directory, in memory where there is one.
+/// Creates a private directory, in memory if the machine has `/dev/shm`.
 ///
 /// # Panics
-/// When none can be made.
+/// When none can be created.
 #[must_use]
 pub fn directory() -> TempDir {
     let shared = Path::new("/dev/shm");
@@ -27,7 +27,7 @@ pub fn directory() -> TempDir {
     made
 }
 
-/// Small files, so that a few changes fill many.
+/// Returns options with small files, so that a few changes fill many.
 #[must_use]
 pub fn options(path: &Path, checkpoint_bytes: usize, damage: OnDamage) -> Options {
     let mut options = Options::new(Durability::Durable(path.to_owned()));
@@ -52,7 +52,7 @@ pub fn read(path: &Path) -> Files {
     paths.filter_map(file).collect()
 }
 
-/// Puts files into a directory.
+/// Writes files into a directory.
 ///
 /// # Panics
 /// When they cannot be written.
@@ -61,11 +61,11 @@ pub fn write(path: &Path, files: &Files) {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
         let mut file = options.open(path.join(name)).expect("the file is new");
-        file.write_all(bytes).expect("there is room");
+        file.write_all(bytes).expect("the disk has free space");
     }
 }
 
-/// Everything a store holds.
+/// Returns everything a store holds.
 #[must_use]
 pub fn picture(store: &Store<(), ()>) -> Picture {
     let snapshot = store.snapshot();

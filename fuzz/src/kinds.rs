@@ -1,4 +1,4 @@
-//! Kinds to make objects of.
+//! Kinds from which the targets make objects.
 
 use std::sync::{Arc, LazyLock};
 
@@ -19,7 +19,7 @@ pub struct Kind {
     pub schema: Arc<Schema>,
 }
 
-/// One of the kinds of Kubernetes itself.
+/// Chooses one of the kinds of Kubernetes itself.
 pub fn builtin(u: &mut Unstructured<'_>) -> Result<&'static Kind> {
     static KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| {
         let groups = gantry_builtin::groups().iter().flat_map(|group| &group.versions);
@@ -41,7 +41,7 @@ pub fn builtin(u: &mut Unstructured<'_>) -> Result<&'static Kind> {
     u.choose(&KINDS)
 }
 
-/// Schemas of custom kinds, which between them have every sort of list and map.
+/// Chooses a schema of a custom kind; together the schemas have every sort of list and map.
 pub fn custom(u: &mut Unstructured<'_>) -> Result<&'static Schema> {
     static SCHEMAS: LazyLock<Vec<Schema>> = LazyLock::new(|| {
         let text = json!({ "type": "string" });
@@ -71,7 +71,7 @@ pub fn custom(u: &mut Unstructured<'_>) -> Result<&'static Schema> {
     u.choose(&SCHEMAS)
 }
 
-/// Says of an object which kind it is, unless it says so itself.
+/// Sets the API version, kind and name of an object, and removes its `managedFields`.
 pub fn named(mut object: Value, api_version: &str, kind: &str) -> Value {
     if let Some(entries) = object.as_object_mut() {
         entries.insert("apiVersion".to_owned(), api_version.into());

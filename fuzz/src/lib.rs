@@ -4,7 +4,7 @@ pub mod disk;
 pub mod kinds;
 pub mod tree;
 
-/// Gives up on an input that cannot be made into what a target needs.
+/// Ends a run whose input is too short for what a target needs.
 #[macro_export]
 macro_rules! or_skip {
     ($made:expr) => {

@@ -4,14 +4,14 @@ use arbitrary::{Result, Unstructured};
 use gantry_schema::{NodeId, Scalar, Schema, Shape};
 use serde_json::{Map, Value, json};
 
-/// How deep free trees are.
-const DEEPEST: u32 = 5;
+/// The greatest depth of free trees.
+const MAX_DEPTH: u32 = 5;
 
-/// Names and texts that mean something to one or another reader. They are few, so that two trees
-/// made from them meet.
+/// Names and texts that have a meaning for some reader. They are few, so that two trees made
+/// from them have fields in common.
 pub const WORDS: &[&str] = &[
-    "", "a", "b", "c", "name", "x/y", "TCP", "80", "1", "0", "-", "true", "null", "100m", "1Gi", "~",
-    "~1", "metadata", "spec", "labels", "kubernetes.io/metadata.name", "2006-01-02T15:04:05Z",
+    "", "a", "b", "c", "name", "x/y", "TCP", "80", "1", "0", "-", "true", "null", "100m", "1Gi",
+    "~", "~1", "metadata", "spec", "labels", "kubernetes.io/metadata.name", "2006-01-02T15:04:05Z",
     "127.0.0.1", "10.0.0.0/8", "é", "\u{0}", "$patch", "a.b", "a-b", "A", "http://a", "1h", "YQ==",
     "apps/v1", "v1", "Always", "RollingUpdate", "ClusterIP", "50%", "IfNotPresent", "*/5 * * * *",
 ];
@@ -21,7 +21,7 @@ const NUMBERS: &[i64] = &[
     i32::MAX as i64 + 1, i64::MAX, i64::MIN, 1 << 53, -(1 << 53) - 1, 1_000_000_000_000,
 ];
 
-/// A word, now and then any text.
+/// Returns one of [`WORDS`], or sometimes any text.
 pub fn text(u: &mut Unstructured<'_>) -> Result<String> {
     if u.ratio(1, 8)? {
         return Ok(u.arbitrary::<&str>()?.chars().take(64).collect());
@@ -29,7 +29,7 @@ pub fn text(u: &mut Unstructured<'_>) -> Result<String> {
     Ok((*u.choose(WORDS)?).to_owned())
 }
 
-/// A whole number, mostly one where something changes.
+/// Returns a number, mostly one at the bounds of a type.
 pub fn number(u: &mut Unstructured<'_>) -> Result<Value> {
     Ok(match u.int_in_range(0..=15)? {
         0 => json!(u.arbitrary::<i64>()?),
@@ -43,9 +43,9 @@ pub fn number(u: &mut Unstructured<'_>) -> Result<Value> {
     })
 }
 
-/// Any tree.
+/// Returns any tree.
 pub fn free(u: &mut Unstructured<'_>) -> Result<Value> {
-    free_within(u, DEEPEST)
+    free_within(u, MAX_DEPTH)
 }
 
 fn free_within(u: &mut Unstructured<'_>, depth: u32) -> Result<Value> {
@@ -68,7 +68,7 @@ fn free_within(u: &mut Unstructured<'_>, depth: u32) -> Result<Value> {
     })
 }
 
-/// A tree that is nearly what a schema describes.
+/// Returns a tree that nearly conforms to a schema.
 pub fn shaped(u: &mut Unstructured<'_>, schema: &Schema) -> Result<Value> {
     shaped_at(u, schema, schema.root(), 12)
 }

@@ -3,7 +3,7 @@
 //
 //	allocator CASE...        for instance: full/500x10 refuse/9 match/500 backtrack/8
 //
-// A case is a family and its size; see families below, and selectors.go for expressions. Objects are made anew for each case and
+// A case is a family and its size; see families below, and selectors.go for expressions. Objects are recreated for each case and
 // never change. What is timed is what a scheduler does for one pod: an allocator for the state of
 // the cluster, then a node at a time until one fits.
 package main

@@ -1,15 +1,15 @@
-//! What expressions may ask about rights: `authorizer` and what follows it.
+//! Access checks in expressions: `authorizer` and what follows it.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use gantry_cel::{Environment, EvalError, HostRun, HostValue, Text, Value};
+use gantry_cel::{Environment, EvalError, HostFunctionBody, HostValue, Text, Value};
 use serde_json::json;
 
 /// What is asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Check {
+pub enum AccessCheck {
     /// A path that is no resource.
     Path {
         /// The path.
@@ -43,7 +43,7 @@ pub enum Check {
 pub struct Decision {
     /// Whether it is given.
     pub allowed: bool,
-    /// Why, in the words of who decided.
+    /// The reason, in the words of the authorizer.
     pub reason: String,
     /// Why nothing is known.
     pub error: Option<String>,
@@ -52,7 +52,7 @@ pub struct Decision {
 /// Knows what callers may do.
 pub trait Authorizer: fmt::Debug + Send + Sync {
     /// Whether the user, a `UserInfo`, may do this.
-    fn authorize(&self, user: &serde_json::Value, check: &Check) -> Decision;
+    fn authorize(&self, user: &serde_json::Value, check: &AccessCheck) -> Decision;
 }
 
 const AUTHORIZER: &str = "kubernetes.authorization.Authorizer";
@@ -62,29 +62,29 @@ const RESOURCE_CHECK: &str = "kubernetes.authorization.ResourceCheck";
 const DECISION: &str = "kubernetes.authorization.Decision";
 
 /// The types of the two variables.
-pub(crate) const TYPES: [&str; 2] = [AUTHORIZER, RESOURCE_CHECK];
+pub(crate) const VARIABLE_TYPES: [&str; 2] = [AUTHORIZER, RESOURCE_CHECK];
 
-/// Who asks whom.
+/// The user whose access is checked, and the authorizer that decides.
 #[derive(Clone, Debug)]
-struct Asker {
+struct CallerAuthorizer {
     authorizer: Arc<dyn Authorizer>,
     user: Arc<serde_json::Value>,
 }
 
 #[derive(Clone, Debug)]
 struct PathCheck {
-    asker: Asker,
+    caller: CallerAuthorizer,
     path: String,
 }
 
 #[derive(Clone, Debug)]
 struct GroupCheck {
-    asker: Asker,
+    caller: CallerAuthorizer,
     group: String,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Target {
+struct ResourceAttributes {
     group: String,
     resource: String,
     subresource: String,
@@ -96,8 +96,8 @@ struct Target {
 
 #[derive(Clone, Debug)]
 struct ResourceCheck {
-    asker: Asker,
-    target: Target,
+    caller: CallerAuthorizer,
+    attributes: ResourceAttributes,
 }
 
 macro_rules! host_values {
@@ -115,7 +115,7 @@ macro_rules! host_values {
 }
 
 host_values! {
-    Asker => AUTHORIZER,
+    CallerAuthorizer => AUTHORIZER,
     PathCheck => PATH_CHECK,
     GroupCheck => GROUP_CHECK,
     ResourceCheck => RESOURCE_CHECK,
@@ -128,23 +128,23 @@ pub(crate) fn values<'v>(
     user: &serde_json::Value,
     request: &crate::request::Request<'_>,
 ) -> [Value<'v>; 2] {
-    let asker = Asker { authorizer, user: Arc::new(user.clone()) };
-    let target = Target {
+    let asker = CallerAuthorizer { authorizer, user: Arc::new(user.clone()) };
+    let target = ResourceAttributes {
         group: request.view.group.clone(),
         resource: request.view.resource.clone(),
         subresource: request.subresource.to_owned(),
         namespace: request.namespace.to_owned(),
         name: request.name.to_owned(),
-        ..Target::default()
+        ..ResourceAttributes::default()
     };
-    let resource = ResourceCheck { asker: asker.clone(), target };
+    let resource = ResourceCheck { caller: asker.clone(), attributes: target };
     [Value::Host(Arc::new(asker)), Value::Host(Arc::new(resource))]
 }
 
 /// What a check costs, so that an expression can afford two.
-const CHECK: u64 = 350_000;
+const CHECK_COST: u64 = 350_000;
 /// What a selector costs: that of the list it becomes.
-const SELECTOR: u64 = 10;
+const SELECTOR_COST: u64 = 10;
 
 /// Adds the functions to what expressions may use.
 pub(crate) fn extend(environment: Environment) -> Environment {
@@ -159,24 +159,30 @@ pub(crate) fn extend(environment: Environment) -> Environment {
             Arc::new(service_account),
         ),
         ("resource", vec![member(GROUP_CHECK, "string", RESOURCE_CHECK)], 1, Arc::new(resource)),
-        part("subresource", 1, |target, text| target.subresource = text),
-        part("namespace", 1, |target, text| target.namespace = text),
-        part("name", 1, |target, text| target.name = text),
-        part("fieldSelector", SELECTOR, |target, text| target.field_selector = text),
-        part("labelSelector", SELECTOR, |target, text| target.label_selector = text),
+        narrowing_function("subresource", 1, |target, text| target.subresource = text),
+        narrowing_function("namespace", 1, |target, text| target.namespace = text),
+        narrowing_function("name", 1, |target, text| target.name = text),
+        narrowing_function("fieldSelector", SELECTOR_COST, |target, text| {
+            target.field_selector = text;
+        }),
+        narrowing_function("labelSelector", SELECTOR_COST, |target, text| {
+            target.label_selector = text;
+        }),
         (
             "check",
             vec![
                 member(PATH_CHECK, "string", DECISION),
                 member(RESOURCE_CHECK, "string", DECISION),
             ],
-            CHECK,
+            CHECK_COST,
             Arc::new(check),
         ),
-        told("errored", "bool", |decision| Value::Bool(decision.error.is_some())),
-        told("error", "string", |decision| text(decision.error.as_deref().unwrap_or_default())),
-        told("allowed", "bool", |decision| Value::Bool(decision.allowed)),
-        told("reason", "string", |decision| text(&decision.reason)),
+        decision_accessor("errored", "bool", |decision| Value::Bool(decision.error.is_some())),
+        decision_accessor("error", "string", |decision| {
+            text(decision.error.as_deref().unwrap_or_default())
+        }),
+        decision_accessor("allowed", "bool", |decision| Value::Bool(decision.allowed)),
+        decision_accessor("reason", "string", |decision| text(&decision.reason)),
     ];
     functions.into_iter().fold(environment, |environment, (name, signatures, cost, run)| {
         let signatures: Vec<&str> = signatures.iter().map(String::as_str).collect();
@@ -186,22 +192,26 @@ pub(crate) fn extend(environment: Environment) -> Environment {
     })
 }
 
-type Function = (&'static str, Vec<String>, u64, HostRun);
+type Function = (&'static str, Vec<String>, u64, HostFunctionBody);
 
 /// A function that narrows what is asked about.
-fn part(name: &'static str, cost: u64, set: fn(&mut Target, String)) -> Function {
+fn narrowing_function(
+    name: &'static str,
+    cost: u64,
+    set: fn(&mut ResourceAttributes, String),
+) -> Function {
     let signature = format!("{RESOURCE_CHECK}.(string) {RESOURCE_CHECK}");
     let run = run(move |args| {
         let (check, text) = receiver::<ResourceCheck>(args)?;
         let mut check = check.clone();
-        set(&mut check.target, text);
+        set(&mut check.attributes, text);
         Ok(host(check))
     });
     (name, vec![signature], cost, run)
 }
 
 /// A function that tells something of a decision.
-fn told(
+fn decision_accessor(
     name: &'static str,
     answer: &str,
     tell: for<'a> fn(&'a Decision) -> Value<'static>,
@@ -218,7 +228,7 @@ fn told(
 }
 
 /// A closure whose answer lives as long as what it is given.
-fn run<F>(function: F) -> HostRun
+fn run<F>(function: F) -> HostFunctionBody
 where
     F: for<'v> Fn(&[Value<'v>]) -> Result<Value<'v>, EvalError> + Send + Sync + 'static,
 {
@@ -243,16 +253,16 @@ fn receiver<'a, T: 'static>(args: &'a [Value<'_>]) -> Result<(&'a T, String), Ev
 }
 
 fn path<'v>(args: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
-    let (asker, path) = receiver::<Asker>(args)?;
+    let (asker, path) = receiver::<CallerAuthorizer>(args)?;
     if path.trim().is_empty() {
         return Err(EvalError::Failed("path must not be empty".to_owned()));
     }
-    Ok(host(PathCheck { asker: asker.clone(), path }))
+    Ok(host(PathCheck { caller: asker.clone(), path }))
 }
 
 fn group<'v>(args: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
-    let (asker, group) = receiver::<Asker>(args)?;
-    Ok(host(GroupCheck { asker: asker.clone(), group }))
+    let (asker, group) = receiver::<CallerAuthorizer>(args)?;
+    Ok(host(GroupCheck { caller: asker.clone(), group }))
 }
 
 fn resource<'v>(args: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
@@ -260,15 +270,20 @@ fn resource<'v>(args: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
     if resource.trim().is_empty() {
         return Err(EvalError::Failed("resource must not be empty".to_owned()));
     }
-    let target = Target { group: check.group.clone(), resource, ..Target::default() };
-    Ok(host(ResourceCheck { asker: check.asker.clone(), target }))
+    let target = ResourceAttributes {
+        group: check.group.clone(),
+        resource,
+        ..ResourceAttributes::default()
+    };
+    Ok(host(ResourceCheck { caller: check.caller.clone(), attributes: target }))
 }
 
 fn service_account<'v>(args: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
     let [Value::Host(asker), Value::String(namespace), Value::String(name)] = args else {
         return Err(EvalError::NoSuchOverload);
     };
-    let asker = asker.as_any().downcast_ref::<Asker>().ok_or(EvalError::NoSuchOverload)?;
+    let asker =
+        asker.as_any().downcast_ref::<CallerAuthorizer>().ok_or(EvalError::NoSuchOverload)?;
     let (namespace, name): (&str, &str) = (namespace, name);
     let subdomain = gantry_kinds::NameRule::DnsSubdomain;
     if !subdomain.check(name, false).is_empty() {
@@ -281,18 +296,25 @@ fn service_account<'v>(args: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
         ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
     let username = format!("system:serviceaccount:{namespace}:{name}");
     let user = Arc::new(json!({ "username": username, "groups": groups }));
-    Ok(host(Asker { authorizer: Arc::clone(&asker.authorizer), user }))
+    Ok(host(CallerAuthorizer { authorizer: Arc::clone(&asker.authorizer), user }))
 }
 
 fn check<'v>(args: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
     if let Ok((check, verb)) = receiver::<PathCheck>(args) {
-        let asked = Check::Path { path: check.path.clone(), verb };
-        return Ok(host(check.asker.authorizer.authorize(&check.asker.user, &asked)));
+        let asked = AccessCheck::Path { path: check.path.clone(), verb };
+        return Ok(host(check.caller.authorizer.authorize(&check.caller.user, &asked)));
     }
     let (check, verb) = receiver::<ResourceCheck>(args)?;
-    let Target { group, resource, subresource, namespace, name, field_selector, label_selector } =
-        check.target.clone();
-    let asked = Check::Resource {
+    let ResourceAttributes {
+        group,
+        resource,
+        subresource,
+        namespace,
+        name,
+        field_selector,
+        label_selector,
+    } = check.attributes.clone();
+    let asked = AccessCheck::Resource {
         group,
         resource,
         subresource,
@@ -302,5 +324,5 @@ fn check<'v>(args: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
         field_selector,
         label_selector,
     };
-    Ok(host(check.asker.authorizer.authorize(&check.asker.user, &asked)))
+    Ok(host(check.caller.authorizer.authorize(&check.caller.user, &asked)))
 }

@@ -1,16 +1,16 @@
-//! What expressions of admission may mention, and the programs they become.
+//! The variables of admission expressions, and compiled programs.
 
 use gantry_cel::{CompileError, Environment, Limits, Program, Type};
-use gantry_kinds::policies::Role;
+use gantry_kinds::admission_policies::ExpressionKind;
 
 use crate::authorizer;
 
 /// How large an expression may be: bounded by the request it comes in and by what a parser takes.
-const LIMITS: Limits = Limits { most_bytes: 100_000, most_depth: 250 };
+const LIMITS: Limits = Limits { max_bytes: 100_000, max_depth: 250 };
 
 /// What may be mentioned besides what always may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mentions {
+pub(crate) struct OptionalVariables {
     /// The parameters of a policy.
     pub(crate) params: bool,
     /// Who knows about rights. The words of a refusal may not ask.
@@ -19,7 +19,10 @@ pub(crate) struct Mentions {
 
 /// What an expression may mention; `variables` are those of a policy that come before it, none if a
 /// policy has none at all.
-pub(crate) fn environment(mentions: Mentions, variables: Option<&[(String, Type)]>) -> Environment {
+pub(crate) fn environment(
+    mentions: OptionalVariables,
+    variables: Option<&[(String, Type)]>,
+) -> Environment {
     let mut environment = authorizer::extend(Environment::new().with_limits(LIMITS))
         .with_variable("object", Type::Dyn)
         .with_variable("oldObject", Type::Dyn)
@@ -29,7 +32,7 @@ pub(crate) fn environment(mentions: Mentions, variables: Option<&[(String, Type)
         environment = environment.with_variable("params", Type::Dyn);
     }
     if mentions.authorizer {
-        let [whole, resource] = authorizer::TYPES;
+        let [whole, resource] = authorizer::VARIABLE_TYPES;
         environment = environment
             .with_variable("authorizer", Type::opaque(whole))
             .with_variable("authorizer.requestResource", Type::opaque(resource));
@@ -48,7 +51,7 @@ pub(crate) fn environment(mentions: Mentions, variables: Option<&[(String, Type)
 /// The program of an expression, or why there is none, in the words of a server.
 pub(crate) fn compile(
     environment: &Environment,
-    role: Role<'_>,
+    role: ExpressionKind<'_>,
     source: &str,
 ) -> Result<Program, String> {
     let program = environment.compile(source, None).map_err(|error| match error {
@@ -60,29 +63,31 @@ pub(crate) fn compile(
     })?;
     let found = program.result_type();
     let (fits, wanted) = match role {
-        Role::Condition | Role::Validation => (matches!(found, Type::Bool), "bool"),
-        Role::Message => (matches!(found, Type::String { .. }), "string"),
-        Role::Annotation => {
+        ExpressionKind::Condition | ExpressionKind::Validation => {
+            (matches!(found, Type::Bool), "bool")
+        }
+        ExpressionKind::Message => (matches!(found, Type::String { .. }), "string"),
+        ExpressionKind::Annotation => {
             (matches!(found, Type::String { .. } | Type::Null), "one of [string null_type]")
         }
-        Role::Variable(_) => (true, ""),
+        ExpressionKind::Variable(_) => (true, ""),
     };
     if fits {
         return Ok(program);
     }
-    Err(format!("must evaluate to {wanted} but got {}", type_word(found)))
+    Err(format!("must evaluate to {wanted} but got {}", type_name(found)))
 }
 
 /// The name of a type where it stands alone, which differs from its name inside a fault.
-fn type_word(ty: &Type) -> String {
+fn type_name(ty: &Type) -> String {
     match ty {
         Type::Null => "null_type".to_owned(),
         Type::Timestamp | Type::Date => "google.protobuf.Timestamp".to_owned(),
         Type::Duration => "google.protobuf.Duration".to_owned(),
         Type::Kind => "type".to_owned(),
-        Type::List(list) => format!("list({})", type_word(&list.element)),
-        Type::Map(map) => format!("map({}, {})", type_word(&map.key), type_word(&map.value)),
-        Type::Optional(inner) => format!("optional_type({})", type_word(inner)),
+        Type::List(list) => format!("list({})", type_name(&list.element)),
+        Type::Map(map) => format!("map({}, {})", type_name(&map.key), type_name(&map.value)),
+        Type::Optional(inner) => format!("optional_type({})", type_name(inner)),
         Type::Dyn
         | Type::Bool
         | Type::Int

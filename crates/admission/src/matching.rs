@@ -1,8 +1,8 @@
-//! Which requests are meant: rules about resources, and selectors of namespaces and objects.
+//! Matches requests: rules about resources, and selectors of namespaces and objects.
 
 use serde_json::Value;
 
-use crate::request::{Operation, Request, View, World};
+use crate::request::{AdmissionContext, Operation, Request, ResourceView};
 
 /// Who is meant by a policy, a binding or a webhook.
 #[derive(Clone, Debug)]
@@ -18,15 +18,15 @@ pub struct Criteria {
 
 /// The namespace that decides is not there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoNamespace(pub String);
+pub struct NamespaceNotFound(pub String);
 
-impl std::fmt::Display for NoNamespace {
+impl std::fmt::Display for NamespaceNotFound {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "namespaces {:?} not found", self.0)
     }
 }
 
-impl std::error::Error for NoNamespace {}
+impl std::error::Error for NamespaceNotFound {}
 
 impl Criteria {
     /// The constraints of a policy, or the resources of a binding.
@@ -62,8 +62,8 @@ impl Criteria {
     pub fn matches(
         &self,
         request: &Request<'_>,
-        world: &dyn World,
-    ) -> Result<Option<View>, NoNamespace> {
+        world: &dyn AdmissionContext,
+    ) -> Result<Option<ResourceView>, NamespaceNotFound> {
         // Whether it matters that the namespace is missing shows when all else fits.
         let namespace = self.in_namespace(request, world);
         if namespace == Ok(false) || !self.selects_object(request) {
@@ -83,7 +83,11 @@ impl Criteria {
         }
     }
 
-    fn in_namespace(&self, request: &Request<'_>, world: &dyn World) -> Result<bool, NoNamespace> {
+    fn in_namespace(
+        &self,
+        request: &Request<'_>,
+        world: &dyn AdmissionContext,
+    ) -> Result<bool, NamespaceNotFound> {
         let selector = &self.namespaces;
         let named = request.view.resource == "namespaces";
         // Selectors of namespaces exempt nothing that is in none.
@@ -99,7 +103,7 @@ impl Criteria {
             return Ok(request.object.is_some_and(|object| selects(selector, object)));
         }
         let Some(namespace) = world.namespace(request.namespace) else {
-            return Err(NoNamespace(request.namespace.to_owned()));
+            return Err(NamespaceNotFound(request.namespace.to_owned()));
         };
         Ok(selects(selector, &namespace))
     }
@@ -113,7 +117,12 @@ impl Criteria {
         objects.any(|object| selects(selector, object))
     }
 
-    fn matched_by(&self, rules: &[Rule], request: &Request<'_>, world: &dyn World) -> Option<View> {
+    fn matched_by(
+        &self,
+        rules: &[Rule],
+        request: &Request<'_>,
+        world: &dyn AdmissionContext,
+    ) -> Option<ResourceView> {
         if rules.iter().any(|rule| rule.matches(request, request.view)) {
             return Some(request.view.clone());
         }
@@ -177,7 +186,7 @@ impl Rule {
         }
     }
 
-    fn matches(&self, request: &Request<'_>, view: &View) -> bool {
+    fn matches(&self, request: &Request<'_>, view: &ResourceView) -> bool {
         let in_cluster = request.namespace.is_empty() || request.is_namespace();
         let scope = match self.scope {
             Scope::All => true,
@@ -185,7 +194,7 @@ impl Rule {
             Scope::Namespaced => !in_cluster,
         };
         scope
-            && has(&self.operations, request.operation.word())
+            && has(&self.operations, request.operation.as_str())
             && has(&self.groups, &view.group)
             && has(&self.versions, &view.version)
             && self.resources.iter().any(|wanted| {

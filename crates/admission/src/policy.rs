@@ -1,12 +1,12 @@
-//! Policies and bindings as they are used: read once, compiled once.
+//! Policies and bindings, decoded and compiled once.
 
 use gantry_cel::{Environment, Type};
-use gantry_kinds::policies::{self, Role};
-use gantry_schema::Invalid;
+use gantry_kinds::admission_policies::{self, ExpressionKind};
+use gantry_schema::FieldError;
 use serde_json::Value as Json;
 
-use crate::conditions::Conditions;
-use crate::environment::{Mentions, compile, environment};
+use crate::environment::{OptionalVariables, compile, environment};
+use crate::match_conditions::MatchConditions;
 use crate::matching::Criteria;
 use crate::request::ParamKind;
 use crate::scope::{Expression, Variable};
@@ -19,10 +19,10 @@ use crate::scope::{Expression, Variable};
 pub struct Policy {
     pub(crate) name: String,
     /// Whether what cannot be decided is refused.
-    pub(crate) fails: bool,
+    pub(crate) fails_closed: bool,
     pub(crate) param_kind: Option<ParamKind>,
     pub(crate) criteria: Option<Criteria>,
-    pub(crate) conditions: Conditions,
+    pub(crate) conditions: MatchConditions,
     pub(crate) variables: Vec<Variable>,
     pub(crate) validations: Vec<Validation>,
     pub(crate) annotations: Vec<Annotation>,
@@ -50,12 +50,12 @@ fn items<'a>(tree: &'a Json, field: &str) -> impl Iterator<Item = &'a Json> {
     tree[field].as_array().into_iter().flatten()
 }
 
-fn expression(environment: &Environment, role: Role<'_>, text: &str) -> Expression {
+fn expression(environment: &Environment, role: ExpressionKind<'_>, text: &str) -> Expression {
     Expression { text: text.to_owned(), program: compile(environment, role, text) }
 }
 
 impl Policy {
-    /// Reads a policy and compiles what it says.
+    /// Decodes a policy and compiles its expressions.
     #[must_use]
     pub fn compile(object: &Json) -> Self {
         let spec = &object["spec"];
@@ -68,36 +68,41 @@ impl Policy {
         let mut variables = Vec::new();
         for variable in items(spec, "variables") {
             let name = text(variable, "name").to_owned();
-            let environment = environment(Mentions { params, authorizer: true }, Some(&types));
+            let environment =
+                environment(OptionalVariables { params, authorizer: true }, Some(&types));
             let written = text(variable, "expression");
-            let expression = expression(&environment, Role::Variable(&name), written);
+            let expression = expression(&environment, ExpressionKind::Variable(&name), written);
             let ty = expression.program.as_ref().map_or(Type::Dyn, |it| it.result_type().clone());
             types.push((name.clone(), ty));
             variables.push(Variable { name, expression });
         }
-        let full = environment(Mentions { params, authorizer: true }, Some(&types));
-        let quiet = environment(Mentions { params, authorizer: false }, Some(&types));
+        let full = environment(OptionalVariables { params, authorizer: true }, Some(&types));
+        let quiet = environment(OptionalVariables { params, authorizer: false }, Some(&types));
         let validations = items(spec, "validations").map(|rule| {
             let worded = text(rule, "messageExpression");
             Validation {
-                expression: expression(&full, Role::Validation, text(rule, "expression")),
+                expression: expression(&full, ExpressionKind::Validation, text(rule, "expression")),
                 message: text(rule, "message").trim().to_owned(),
                 message_expression: (!worded.is_empty())
-                    .then(|| expression(&quiet, Role::Message, worded)),
+                    .then(|| expression(&quiet, ExpressionKind::Message, worded)),
                 reason: text(rule, "reason").to_owned(),
             }
         });
         let annotations = items(spec, "auditAnnotations").map(|annotation| Annotation {
             key: text(annotation, "key").to_owned(),
-            expression: expression(&full, Role::Annotation, text(annotation, "valueExpression")),
+            expression: expression(
+                &full,
+                ExpressionKind::Annotation,
+                text(annotation, "valueExpression"),
+            ),
         });
         let constraints = &spec["matchConstraints"];
         Self {
             name: text(&object["metadata"], "name").to_owned(),
-            fails: spec["failurePolicy"] != "Ignore",
+            fails_closed: spec["failurePolicy"] != "Ignore",
             param_kind,
             criteria: (!constraints.is_null()).then(|| Criteria::of_policy(constraints)),
-            conditions: Conditions::read(&spec["matchConditions"], &full),
+            conditions: MatchConditions::read(&spec["matchConditions"], &full),
             variables,
             validations: validations.collect(),
             annotations: annotations.collect(),
@@ -120,7 +125,7 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Deny => "Deny",
             Self::Warn => "Warn",
@@ -136,7 +141,7 @@ pub(crate) struct ParamRef {
     pub(crate) namespace: String,
     pub(crate) selector: Json,
     /// Whether having none is an objection.
-    pub(crate) denies_none: bool,
+    pub(crate) deny_if_not_found: bool,
 }
 
 /// A binding of a policy.
@@ -159,7 +164,7 @@ impl Binding {
             name: text(reference, "name").to_owned(),
             namespace: text(reference, "namespace").to_owned(),
             selector: reference["selector"].clone(),
-            denies_none: reference["parameterNotFoundAction"] == "Deny",
+            deny_if_not_found: reference["parameterNotFoundAction"] == "Deny",
         });
         let actions =
             items(spec, "validationActions").filter_map(|action| match action.as_str()? {
@@ -187,18 +192,18 @@ impl Binding {
 
 /// What is wrong with a policy, in the words and order of a real server; `old` is what it replaces.
 #[must_use]
-pub fn validate_policy(object: &Json, old: Option<&Json>) -> Vec<Invalid> {
+pub fn validate_policy(object: &Json, old: Option<&Json>) -> Vec<FieldError> {
     let spec = &object["spec"];
     let params = !spec["paramKind"].is_null();
     let composes = items(spec, "variables").next().is_some();
     let mut types: Vec<(String, Type)> = Vec::new();
-    policies::validate_policy(object, old, &mut |role, source| {
-        let authorizer = role != Role::Message;
+    admission_policies::validate_policy(object, old, &mut |role, source| {
+        let authorizer = role != ExpressionKind::Message;
         // Conditions are checked as if there were no variables, and yet may use them when they run.
-        let variables = (composes && role != Role::Condition).then_some(types.as_slice());
-        let environment = environment(Mentions { params, authorizer }, variables);
+        let variables = (composes && role != ExpressionKind::Condition).then_some(types.as_slice());
+        let environment = environment(OptionalVariables { params, authorizer }, variables);
         let compiled = compile(&environment, role, source);
-        if let Role::Variable(name) = role {
+        if let ExpressionKind::Variable(name) = role {
             let ty = compiled.as_ref().map_or(Type::Dyn, |it| it.result_type().clone());
             types.push((name.to_owned(), ty));
         }

@@ -1,14 +1,14 @@
-//! Quotas: what objects use up, and whether there is enough left.
+//! Quotas: how much objects use, and whether enough is left.
 
 use serde_json::Value;
 
-use crate::amount::Amount;
 use crate::request::Operation;
-use crate::resources::{Amounts, amounts, containers, counted, pod_total};
+use crate::resources::{ResourceList, containers, pod_resources, quota_usage, resource_list};
+use gantry_quantity::Quantity;
 
 /// What is counted: a resource of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counted<'a> {
+pub struct QuotaResource<'a> {
     /// Its group.
     pub group: &'a str,
     /// Its name in paths.
@@ -16,7 +16,7 @@ pub struct Counted<'a> {
 }
 
 /// Kinds of the core group that quotas also know by their plain names.
-const PLAIN: [&str; 7] = [
+const LEGACY_COUNT_NAMES: [&str; 7] = [
     "configmaps",
     "persistentvolumeclaims",
     "replicationcontrollers",
@@ -26,7 +26,7 @@ const PLAIN: [&str; 7] = [
     "pods",
 ];
 
-impl Counted<'_> {
+impl QuotaResource<'_> {
     /// The name under which its objects are counted.
     #[must_use]
     pub fn count_name(self) -> String {
@@ -44,8 +44,9 @@ impl Counted<'_> {
 
     /// Whether a quota's name is about this resource.
     #[must_use]
-    pub fn owns(self, name: &str) -> bool {
-        let plain = self.group.is_empty() && name == self.resource && PLAIN.contains(&name);
+    pub fn covers(self, name: &str) -> bool {
+        let plain =
+            self.group.is_empty() && name == self.resource && LEGACY_COUNT_NAMES.contains(&name);
         if plain || name == self.count_name() {
             return true;
         }
@@ -69,7 +70,7 @@ impl Counted<'_> {
 
     /// Whether a write can change what is used.
     #[must_use]
-    pub fn concerns(
+    pub fn affects_usage(
         self,
         operation: Operation,
         subresource: &str,
@@ -82,7 +83,7 @@ impl Counted<'_> {
             _ if ignored => false,
             (Operation::Create, "") => true,
             (Operation::Update, "") if self.is("pods") => {
-                old.is_some_and(|old| terminates(old) != terminates(object))
+                old.is_some_and(|old| is_terminating(old) != is_terminating(object))
             }
             (Operation::Update, "resize") => self.is("pods"),
             (Operation::Update, "") => self.is("services") || self.is("persistentvolumeclaims"),
@@ -92,17 +93,20 @@ impl Counted<'_> {
 
     /// What an object uses up.
     #[must_use]
-    pub fn usage(self, object: &Value) -> Amounts {
-        let one = Amount::count(1);
-        let mut usage = Amounts::from([(self.count_name(), one)]);
+    pub fn usage(self, object: &Value) -> ResourceList {
+        let one = Quantity::from_count(1);
+        let mut usage = ResourceList::from([(self.count_name(), one)]);
         if self.is("pods") {
             let phase = object["status"]["phase"].as_str().unwrap_or_default();
             if !matches!(phase, "Succeeded" | "Failed") {
-                usage.extend(counted(&pod_total(object, "requests"), &pod_total(object, "limits")));
+                usage.extend(quota_usage(
+                    &pod_resources(object, "requests"),
+                    &pod_resources(object, "limits"),
+                ));
             }
             return usage;
         }
-        if self.group.is_empty() && PLAIN.contains(&self.resource) {
+        if self.group.is_empty() && LEGACY_COUNT_NAMES.contains(&self.resource) {
             usage.insert(self.resource.to_owned(), one);
         }
         if self.is("services") {
@@ -117,11 +121,11 @@ impl Counted<'_> {
                 Some("LoadBalancer") => (ports.len(), 1),
                 _ => (0, 0),
             };
-            usage.insert("services.nodeports".to_owned(), Amount::count(nodes));
-            usage.insert("services.loadbalancers".to_owned(), Amount::count(balancers));
+            usage.insert("services.nodeports".to_owned(), Quantity::from_count(nodes));
+            usage.insert("services.loadbalancers".to_owned(), Quantity::from_count(balancers));
         }
         if self.is("persistentvolumeclaims") {
-            let storage = Amount::of(&object["spec"]["resources"]["requests"]["storage"]);
+            let storage = Quantity::from_json(&object["spec"]["resources"]["requests"]["storage"]);
             let class = object["spec"]["storageClassName"].as_str().filter(|it| !it.is_empty());
             if let Some(class) = class {
                 usage.insert(format!("{class}{CLASS}persistentvolumeclaims"), one);
@@ -140,8 +144,8 @@ impl Counted<'_> {
     /// include the object.
     #[must_use]
     pub fn matches(self, quota: &Value, object: &Value) -> bool {
-        let hard = amounts(&quota["status"]["hard"]);
-        hard.keys().any(|name| self.owns(name)) && self.in_scope(quota, object)
+        let hard = resource_list(&quota["status"]["hard"]);
+        hard.keys().any(|name| self.covers(name)) && self.in_scope(quota, object)
     }
 
     /// Whether the scopes of a quota include an object. Only pods have scopes.
@@ -164,7 +168,7 @@ impl Counted<'_> {
 
 const CLASS: &str = ".storageclass.storage.k8s.io/";
 
-fn terminates(pod: &Value) -> bool {
+fn is_terminating(pod: &Value) -> bool {
     pod["spec"]["activeDeadlineSeconds"].as_i64().is_some_and(|it| it >= 0)
 }
 
@@ -172,7 +176,7 @@ fn pod_in_scope(pod: &Value, scope: &str, operator: &str, values: &[&str]) -> bo
     let best_effort = || {
         let asks = |container: &Value| {
             ["requests", "limits"].iter().any(|field| {
-                let asked = amounts(&container["resources"][*field]);
+                let asked = resource_list(&container["resources"][*field]);
                 asked
                     .iter()
                     .any(|(name, it)| matches!(name.as_str(), "cpu" | "memory") && !it.is_zero())
@@ -181,8 +185,8 @@ fn pod_in_scope(pod: &Value, scope: &str, operator: &str, values: &[&str]) -> bo
         !containers(pod).any(asks)
     };
     match scope {
-        "Terminating" => terminates(pod),
-        "NotTerminating" => !terminates(pod),
+        "Terminating" => is_terminating(pod),
+        "NotTerminating" => !is_terminating(pod),
         "BestEffort" => best_effort(),
         "NotBestEffort" => !best_effort(),
         "PriorityClass" => {
@@ -215,15 +219,15 @@ fn pod_in_scope(pod: &Value, scope: &str, operator: &str, values: &[&str]) -> bo
 
 /// What a write does to a quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Charge {
+pub enum QuotaCharge {
     /// Nothing.
-    Free,
+    Unchanged,
     /// It uses this much more; the quota then has this much used in all.
-    More {
+    Increase {
         /// What it adds.
-        added: Amounts,
+        added: ResourceList,
         /// All that is used then.
-        used: Amounts,
+        used: ResourceList,
     },
 }
 
@@ -232,17 +236,18 @@ pub enum Charge {
 /// # Errors
 /// Why it is refused, in the words of a server.
 pub fn charge(
-    counted: Counted<'_>,
+    counted: QuotaResource<'_>,
     quota: &Value,
     object: &Value,
     old: Option<&Value>,
-) -> Result<Charge, String> {
+) -> Result<QuotaCharge, String> {
     if !counted.matches(quota, object) {
-        return Ok(Charge::Free);
+        return Ok(QuotaCharge::Unchanged);
     }
     let name = quota["metadata"]["name"].as_str().unwrap_or_default();
-    let (hard, used) = (amounts(&quota["status"]["hard"]), amounts(&quota["status"]["used"]));
-    let restricted: Vec<&String> = hard.keys().filter(|it| counted.owns(it)).collect();
+    let (hard, used) =
+        (resource_list(&quota["status"]["hard"]), resource_list(&quota["status"]["used"]));
+    let restricted: Vec<&String> = hard.keys().filter(|it| counted.covers(it)).collect();
     if counted.is("pods") {
         let missing = unspecified(&restricted, object);
         if !missing.is_empty() {
@@ -262,7 +267,7 @@ pub fn charge(
     }
     added.retain(|name, amount| hard.contains_key(name) && !amount.is_zero());
     if added.is_empty() {
-        return Ok(Charge::Free);
+        return Ok(QuotaCharge::Unchanged);
     }
     let mut after = used.clone();
     let mut exceeded = Vec::new();
@@ -274,9 +279,9 @@ pub fn charge(
         after.insert(name.clone(), sum);
     }
     if exceeded.is_empty() {
-        return Ok(Charge::More { added, used: after });
+        return Ok(QuotaCharge::Increase { added, used: after });
     }
-    let shown = |amounts: &Amounts| {
+    let shown = |amounts: &ResourceList| {
         let words = exceeded.iter().filter_map(|name| Some((*name, amounts.get(*name)?)));
         words.map(|(name, amount)| format!("{name}={amount}")).collect::<Vec<_>>().join(",")
     };
@@ -288,7 +293,7 @@ pub fn charge(
     ))
 }
 
-/// What containers must say when a quota limits it: `requests.cpu for: a,b; …`.
+/// The resources that containers must specify when a quota limits them: `requests.cpu for: a,b; …`.
 fn unspecified(restricted: &[&String], pod: &Value) -> String {
     if !pod["spec"]["resources"].is_null() {
         return String::new();
@@ -298,9 +303,9 @@ fn unspecified(restricted: &[&String], pod: &Value) -> String {
     for name in bound.iter().filter(|it| restricted.iter().any(|known| known == *it)) {
         let mut silent: Vec<&str> = containers(pod)
             .filter(|container| {
-                let requests = amounts(&container["resources"]["requests"]);
-                let limits = amounts(&container["resources"]["limits"]);
-                !counted(&requests, &limits).contains_key(*name)
+                let requests = resource_list(&container["resources"]["requests"]);
+                let limits = resource_list(&container["resources"]["limits"]);
+                !quota_usage(&requests, &limits).contains_key(*name)
             })
             .filter_map(|container| container["name"].as_str())
             .collect();
@@ -314,8 +319,12 @@ fn unspecified(restricted: &[&String], pod: &Value) -> String {
 
 /// What is used of all that a quota limits, given the usage of every object it is about.
 #[must_use]
-pub fn total<'a>(hard: &Amounts, usages: impl IntoIterator<Item = &'a Amounts>) -> Amounts {
-    let mut used: Amounts = hard.keys().map(|name| (name.clone(), Amount::default())).collect();
+pub fn total_usage<'a>(
+    hard: &ResourceList,
+    usages: impl IntoIterator<Item = &'a ResourceList>,
+) -> ResourceList {
+    let mut used: ResourceList =
+        hard.keys().map(|name| (name.clone(), Quantity::default())).collect();
     for usage in usages {
         for (name, sum) in &mut used {
             if let Some(amount) = usage.get(name) {

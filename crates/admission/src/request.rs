@@ -1,4 +1,4 @@
-//! A write as admission sees it, and what a decision may ask the server for.
+//! A write as admission sees it, and the interface to what a decision may ask the server for.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub enum Operation {
 impl Operation {
     /// The word for it in rules and requests.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Create => "CREATE",
             Self::Update => "UPDATE",
@@ -36,7 +36,7 @@ impl Operation {
 /// One version of a resource, and what its objects are. Equivalent resources are views of the same
 /// objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct View {
+pub struct ResourceView {
     /// The group; empty for the core group.
     pub group: String,
     /// The version.
@@ -51,7 +51,7 @@ pub struct View {
     pub kind: String,
 }
 
-impl View {
+impl ResourceView {
     fn resource_json(&self) -> Value {
         json!({ "group": self.group, "version": self.version, "resource": self.resource })
     }
@@ -67,7 +67,7 @@ pub struct Request<'a> {
     /// What it does.
     pub operation: Operation,
     /// The resource it was sent to.
-    pub view: &'a View,
+    pub view: &'a ResourceView,
     /// The part of the object; empty for all of it.
     pub subresource: &'a str,
     /// The name, if it is known.
@@ -96,7 +96,7 @@ impl Request<'_> {
     /// The request as expressions and webhooks read it, for those who asked for `view`; without the
     /// objects, and without what is empty.
     #[must_use]
-    pub fn to_json(&self, view: &View) -> Value {
+    pub fn to_json(&self, view: &ResourceView) -> Value {
         let mut request = Map::new();
         let mut put = |name: &str, value: Value| drop(request.insert(name.to_owned(), value));
         put("kind", view.kind_json());
@@ -115,7 +115,7 @@ impl Request<'_> {
         if !self.namespace.is_empty() {
             put("namespace", json!(self.namespace));
         }
-        put("operation", json!(self.operation.word()));
+        put("operation", json!(self.operation.as_str()));
         put("userInfo", self.user.clone());
         put("dryRun", json!(self.dry_run));
         put("options", self.options.clone());
@@ -149,13 +149,13 @@ pub enum ParamScope {
 }
 
 /// What a decision may ask the server for. All answers are of one moment.
-pub trait World: fmt::Debug {
+pub trait AdmissionContext: fmt::Debug {
     /// A namespace, if there is one of that name.
     fn namespace(&self, name: &str) -> Option<Value>;
     /// The other views of the resource of the request that is decided about.
-    fn equivalents(&self) -> Vec<View>;
+    fn equivalents(&self) -> Vec<ResourceView>;
     /// An object of the request as it is in another view.
-    fn convert(&self, object: &Value, view: &View) -> Option<Value>;
+    fn convert(&self, object: &Value, view: &ResourceView) -> Option<Value>;
     /// Where parameters of a kind live; nothing if the kind is not served.
     fn param_scope(&self, kind: &ParamKind) -> Option<ParamScope>;
     /// Parameters of a kind by name, or all of them; the namespace is empty in the cluster.

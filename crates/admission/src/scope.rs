@@ -1,4 +1,4 @@
-//! What expressions about one request see, and what they cost together.
+//! The variables of expressions about one request, and their total cost.
 
 use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::authorizer::{self, Authorizer};
 use crate::request::Request;
 
 /// What one expression may cost, with the variables it comes to not counted.
-const PER_EXPRESSION: u64 = gantry_cel::cost::PER_EXPRESSION;
+const PER_CALL_LIMIT: u64 = gantry_cel::cost::PER_CALL_LIMIT;
 
 /// An expression, and its program or why it has none.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct Values<'v> {
 }
 
 /// What expressions about one request see; variables are computed once, when one comes to them.
-pub(crate) struct Scope<'v> {
+pub(crate) struct ExpressionScope<'v> {
     bindings: Vec<(&'static str, Binding<'v>)>,
     variables: &'v [Variable],
     computed: Vec<OnceCell<Result<Value<'v>, EvalError>>>,
@@ -48,18 +48,18 @@ pub(crate) struct Scope<'v> {
 
 /// Why an expression has no answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum ExpressionError {
     /// It failed; others may be asked.
     Failed(String),
     /// There is nothing left to ask others with.
-    Exhausted,
+    BudgetExhausted,
 }
 
 /// The words for having nothing left.
-pub(crate) const EXHAUSTED: &str = "validation failed due to running out of cost budget, no \
-                                    further validation rules will be run";
+pub(crate) const BUDGET_EXHAUSTED_MESSAGE: &str = "validation failed due to running out of cost \
+                                                   budget, no further validation rules will be run";
 
-impl<'v> Scope<'v> {
+impl<'v> ExpressionScope<'v> {
     pub(crate) fn new(values: &Values<'v>, variables: &'v [Variable]) -> Self {
         let tree = |json: &'v Json| Binding::Tree(json, &Type::Dyn);
         let bindings = vec![
@@ -90,19 +90,19 @@ impl<'v> Scope<'v> {
         &self,
         expression: &'v Expression,
         left: &mut u64,
-    ) -> Result<Value<'v>, Fault> {
+    ) -> Result<Value<'v>, ExpressionError> {
         let program = match &expression.program {
             Ok(program) => program,
-            Err(why) => return Err(Fault::Failed(format!("compilation error: {why}"))),
+            Err(why) => return Err(ExpressionError::Failed(format!("compilation error: {why}"))),
         };
-        let mut budget = Budget::new(PER_EXPRESSION, PER_EXPRESSION);
+        let mut budget = Budget::new(PER_CALL_LIMIT, PER_CALL_LIMIT);
         let answer = program.evaluate_with(&self.bindings, Some(self), &mut budget);
-        for cost in [self.spent.take(), PER_EXPRESSION - budget.remaining()] {
-            *left = left.checked_sub(cost).ok_or(Fault::Exhausted)?;
+        for cost in [self.spent.take(), PER_CALL_LIMIT - budget.remaining()] {
+            *left = left.checked_sub(cost).ok_or(ExpressionError::BudgetExhausted)?;
         }
         answer.map_err(|error| {
             let text = &expression.text;
-            Fault::Failed(format!("expression '{text}' resulted in error: {error}"))
+            ExpressionError::Failed(format!("expression '{text}' resulted in error: {error}"))
         })
     }
 
@@ -112,9 +112,9 @@ impl<'v> Scope<'v> {
             let program = expression.program.as_ref().map_err(|why| {
                 EvalError::Failed(format!("composited variable {name:?} fails to compile: {why}"))
             })?;
-            let mut budget = Budget::new(PER_EXPRESSION, PER_EXPRESSION);
+            let mut budget = Budget::new(PER_CALL_LIMIT, PER_CALL_LIMIT);
             let answer = program.evaluate_with(&self.bindings, Some(self), &mut budget);
-            self.spent.set(self.spent.get() + PER_EXPRESSION - budget.remaining());
+            self.spent.set(self.spent.get() + PER_CALL_LIMIT - budget.remaining());
             answer.map_err(|error| {
                 let why = format!("composited variable {name:?} fails to evaluate: {error}");
                 EvalError::Failed(why)
@@ -125,7 +125,7 @@ impl<'v> Scope<'v> {
     }
 }
 
-impl<'v> Resolver<'v> for Scope<'v> {
+impl<'v> Resolver<'v> for ExpressionScope<'v> {
     fn resolve(&self, name: &str) -> Option<Result<Value<'v>, EvalError>> {
         if name == "variables" {
             // Asked for as a whole, as by `has`: those that have a value.

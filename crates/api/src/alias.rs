@@ -1,4 +1,4 @@
-//! Legacy spellings, as data.
+//! Reads legacy field names, which are listed as data.
 //!
 //! One table per kind drives both directions: reading rewrites an old name to the canonical one,
 //! and the served schema declares the old name so that a server neither refuses nor drops it before
@@ -7,7 +7,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::finding::Findings;
-use crate::node::{Node, Path};
+use gantry_yaml::node::{Node, Path};
 
 /// An old name for a field.
 #[derive(Clone, Copy, Debug)]
@@ -18,25 +18,25 @@ pub struct Alias {
     pub old: &'static str,
     /// The canonical name, possibly dotted to move the field deeper (`container.build`).
     pub new: &'static str,
-    /// Whether the user is told.
-    pub tell: Tell,
+    /// Whether the user is warned.
+    pub notice: AliasNotice,
 }
 
-/// What is said when an old name is met.
+/// The warning for an old name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tell {
-    /// Nothing: both names are equally right.
+pub enum AliasNotice {
+    /// None: both names are equally right.
     Silent,
-    /// That another name is canonical.
+    /// A warning that another name is canonical.
     Rename,
-    /// The same, and why it matters.
+    /// The same warning, and why it matters.
     Because(&'static str),
 }
 
 /// Rewrites every old name in `object` to the canonical one.
 ///
-/// Both names with equal values are one field; with different values the object is refused, because
-/// whichever is dropped, the user meant it.
+/// Both names with equal values are one field; with different values the object is rejected,
+/// because both were written on purpose.
 pub fn rewrite(aliases: &[Alias], object: &mut Node, findings: &mut Findings) {
     rewrite_at(aliases, object, &Path::root(), findings);
 }
@@ -61,7 +61,7 @@ pub fn declare(aliases: &[Alias], schema: &mut Value) {
         if let Some(properties) = holder.get_mut("properties").and_then(Value::as_object_mut) {
             properties.entry(alias.old).or_insert(old);
         }
-        loosen(holder, alias.new);
+        make_optional(holder, alias.new);
     }
 }
 
@@ -122,18 +122,18 @@ fn apply(alias: &Alias, holder: &mut Node, path: &Path, findings: &mut Findings)
         }
         _ => target.set(name, value),
     }
-    // The entry moves, but complaints about it should point at the line the user wrote.
+    // The entry moves, but findings about it should point at the line the user wrote.
     if let Some(entries) = target.entries_mut()
         && let Some((moved, _)) = entries.iter_mut().find(|(moved, _)| moved.name == name)
     {
         moved.at = key.at;
     }
-    match alias.tell {
-        Tell::Silent => {}
-        Tell::Rename => {
+    match alias.notice {
+        AliasNotice::Silent => {}
+        AliasNotice::Rename => {
             findings.warn_at(&old_path, key.at, format!("deprecated name; use \"{}\"", alias.new));
         }
-        Tell::Because(why) => findings.warn_at(
+        AliasNotice::Because(why) => findings.warn_at(
             &old_path,
             key.at,
             format!("read as \"{}\": {why}; use that name", alias.new),
@@ -141,7 +141,7 @@ fn apply(alias: &Alias, holder: &mut Node, path: &Path, findings: &mut Findings)
     }
 }
 
-/// The part of a schema that a dotted path leads to, `[]` for the elements of a list.
+/// Returns the part of a schema at a dotted path, `[]` for the elements of a list.
 pub(crate) fn schema_at<'a>(schema: &'a mut Value, within: &str) -> Option<&'a mut Value> {
     match next_step(within) {
         None => Some(schema),
@@ -150,8 +150,9 @@ pub(crate) fn schema_at<'a>(schema: &'a mut Value, within: &str) -> Option<&'a m
     }
 }
 
-/// A canonical field that has an old name cannot be required by a schema that admits the old one.
-fn loosen(holder: &mut Value, new: &str) {
+/// Makes a canonical field with an old name optional: a schema that admits the old name cannot
+/// require it.
+fn make_optional(holder: &mut Value, new: &str) {
     let mut schema = holder;
     for name in new.split('.') {
         if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
@@ -167,7 +168,7 @@ fn loosen(holder: &mut Value, new: &str) {
     }
 }
 
-/// A default below a deprecated field would make the server write that field into objects.
+/// Removes defaults below a deprecated field: the server would write that field into objects.
 fn strip_defaults(schema: &mut Value) {
     if let Some(fields) = schema.as_object_mut() {
         fields.shift_remove("default");
@@ -191,33 +192,32 @@ pub fn declare_all(from: &Map<String, Value>, into: &mut Value, instead: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::yaml;
 
     const ALIASES: [Alias; 3] = [
         Alias {
             within: "spec.parts[]",
             old: "deviceMaxCount",
             new: "maxDeviceCount",
-            tell: Tell::Rename,
+            notice: AliasNotice::Rename,
         },
-        Alias { within: "spec", old: "build", new: "container.build", tell: Tell::Silent },
+        Alias { within: "spec", old: "build", new: "container.build", notice: AliasNotice::Silent },
         Alias {
             within: "spec",
             old: "contstraints",
             new: "constraints",
-            tell: Tell::Because("a typo"),
+            notice: AliasNotice::Because("a typo"),
         },
     ];
 
     fn read(text: &str) -> (Value, Findings) {
-        let mut node = yaml::read(text).unwrap().remove(0);
+        let mut node = gantry_yaml::read(text).unwrap().remove(0);
         let mut findings = Findings::default();
         rewrite(&ALIASES, &mut node, &mut findings);
         (node.to_json(), findings)
     }
 
     #[test]
-    fn old_names_are_rewritten_where_they_stand() {
+    fn old_names_are_rewritten_in_place() {
         let table = [
             (
                 "renamed in every element",
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_part_is_rewritten_under_its_own_path() {
-        let mut node = yaml::read("deviceMaxCount: 1").unwrap().remove(0);
+        let mut node = gantry_yaml::read("deviceMaxCount: 1").unwrap().remove(0);
         let mut findings = Findings::default();
         let alias = Alias { within: "", ..ALIASES[0] };
         rewrite_at(&[alias], &mut node, &Path::of("spec").index(3), &mut findings);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn different_twins_are_refused() {
+    fn conflicting_aliases_are_refused() {
         let (_, findings) = read("spec:\n  container: {build: 1}\n  build: 2\n");
         assert_eq!(findings.errors[0].path.to_string(), "spec.build");
         assert_eq!(findings.errors[0].at.unwrap().line, 3);

@@ -1,8 +1,8 @@
-//! From text to checked objects.
+//! Decodes text into validated objects.
 //!
-//! Two passes, as different as tolerance and strictness: the first rewrites every spelling that was
-//! ever accepted to the canonical one and says so; the second refuses whatever is then not exactly
-//! right. Nothing is dropped without a word.
+//! There are two passes: the first rewrites every spelling that was ever accepted to the canonical
+//! one, with a warning; the second rejects everything that is not canonical then. Nothing is
+//! dropped silently.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,36 +15,36 @@ use crate::finding::{Finding, Findings, Source};
 use crate::kind::{Kind, Scope};
 use crate::kubernetes;
 use crate::meta::{dns_label_problem, dns_subdomain_problem};
-use crate::node::{Content, Node, Path, Position};
 use crate::object::{self, Object};
 use crate::schema::{Rule, Schema, Violation};
-use crate::yaml::{self, SyntaxError};
+use gantry_yaml::SyntaxError;
+use gantry_yaml::node::{Content, Node, Path, Position};
 
 /// How strictly documents are read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Unknown fields are dropped with a warning instead of refused.
+    /// Unknown fields are dropped with a warning instead of rejected.
     pub lenient: bool,
 }
 
-/// One document of a file and what came of it.
+/// One document of a file and the result of decoding it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
     /// Its number in the file, from 0; items of a list share it.
     pub index: usize,
     /// Where it begins.
     pub at: Position,
-    /// What it calls itself, for messages: `DeviceClaim default/train`.
+    /// Its kind and name, for messages: `DeviceClaim default/train`.
     pub subject: String,
-    /// What it is.
+    /// The decoded content.
     pub content: Decoded,
-    /// Why it is refused; empty unless `content` is [`Decoded::Refused`].
-    pub errors: Vec<Remark>,
+    /// Why it is rejected; empty unless `content` is [`Decoded::Refused`].
+    pub errors: Vec<LocatedFinding>,
     /// What was accepted but should be written differently.
-    pub warnings: Vec<Remark>,
+    pub warnings: Vec<LocatedFinding>,
 }
 
-/// What a document turned out to be.
+/// The content of a document.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decoded {
     /// An object of one of Gantry's kinds, in canonical form.
@@ -53,40 +53,40 @@ pub enum Decoded {
     Nodes(Vec<NodeDevices>),
     /// A claim in the form that files had before there were API kinds.
     CapacityClaim(Box<PodCapacityClaim>),
-    /// An object of a kind that is not Gantry's; its value as far as Gantry has touched it.
+    /// An object of a kind that is not Gantry's; its value with the changes that Gantry made.
     Foreign(Value),
-    /// Not acceptable; the errors say why.
+    /// Not acceptable; the errors hold the reasons.
     Refused,
 }
 
 /// A finding with the place it is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remark {
+pub struct LocatedFinding {
     /// The field.
     pub path: Path,
     /// Where it stands.
     pub at: Position,
-    /// What is the matter, and what to do about it.
+    /// What is wrong, and what to do about it.
     pub text: String,
 }
 
-/// Reads every document of a file.
+/// Decodes every document of a file.
 ///
 /// # Errors
 /// A text that is not YAML. A document that is YAML but not acceptable is not an error here: it is
 /// a [`Document`] with errors, so that one bad object does not hide the others.
 pub fn documents(text: &str, options: Options) -> Result<Vec<Document>, SyntaxError> {
     let mut out = Vec::new();
-    for (index, node) in yaml::read(text)?.into_iter().enumerate() {
+    for (index, node) in gantry_yaml::read(text)?.into_iter().enumerate() {
         expand(index, node, options, &mut out);
     }
     Ok(out)
 }
 
-/// Reads one object that came from an API server.
+/// Decodes one object that came from an API server.
 ///
 /// # Errors
-/// The findings, if any of them refuses the object.
+/// The findings, if any of them rejects the object.
 pub fn object(value: &Value) -> Result<(Object, Findings), Findings> {
     let mut findings = Findings::from(Source::Server);
     let mut node = Node::from_json(value);
@@ -101,7 +101,7 @@ pub fn object(value: &Value) -> Result<(Object, Findings), Findings> {
     }
 }
 
-/// A `List` stands for its items.
+/// Expands a `List` into its items.
 fn expand(index: usize, mut node: Node, options: Options, out: &mut Vec<Document>) {
     let is_list = node.get("kind").and_then(Node::text).is_some_and(|kind| {
         kind == "List"
@@ -125,11 +125,11 @@ fn document(index: usize, mut node: Node, options: Options) -> Document {
     let subject = subject(&node);
     let content = read(&mut node, &mut findings);
     let content = if findings.is_accepted() { content } else { Decoded::Refused };
-    let place = |finding: Finding| Remark {
+    let place = |finding: Finding| LocatedFinding {
         at: finding
             .at
             .filter(|at| *at != Position::default())
-            .unwrap_or_else(|| node.place_of(&finding.path)),
+            .unwrap_or_else(|| node.position_of(&finding.path)),
         path: finding.path,
         text: finding.text,
     };
@@ -175,14 +175,15 @@ fn read(node: &mut Node, findings: &mut Findings) -> Decoded {
     }
 }
 
-/// The kind an object names. A group of Gantry's with a version or kind that is not served is an
-/// error; any other group is somebody else's business.
+/// Returns the kind an object names. A group of Gantry's with a version or kind that is not served
+/// is an error; other groups are ignored.
 fn known_kind(node: &Node, findings: &mut Findings) -> Option<&'static Kind> {
     let text = |name: &str| node.get(name).and_then(Node::text);
     let (Some(api_version), Some(name)) = (text("apiVersion"), text("kind")) else {
         for field in ["apiVersion", "kind"] {
             if text(field).is_none() {
-                let text = "Required value: every manifest says what it is, for example `apiVersion: ooto.sigs.k8s.io/v1alpha1` and `kind: Module`";
+                let text = "Required value: every manifest says what it is, for example \
+                            `apiVersion: ooto.sigs.k8s.io/v1alpha1` and `kind: Module`";
                 findings.error(&Path::of(field), text);
             }
         }
@@ -209,7 +210,7 @@ fn known_kind(node: &Node, findings: &mut Findings) -> Option<&'static Kind> {
 
 fn read_kind(kind: &Kind, node: &mut Node, findings: &mut Findings) -> Option<Object> {
     let schemas = schemas(kind);
-    settle(node, &schemas.served, kind.any_case, &Path::root(), findings);
+    normalise_values(node, &schemas.served, kind.any_case, &Path::root(), findings);
     alias::rewrite(kind.aliases, node, findings);
     (kind.normalise)(node, findings);
     check_names(kind, node, findings);
@@ -229,7 +230,7 @@ fn read_kind(kind: &Kind, node: &mut Node, findings: &mut Findings) -> Option<Ob
     }
 }
 
-/// Turns what breaks a canonical schema into findings.
+/// Turns violations of a canonical schema into findings.
 pub(crate) fn report(violations: Vec<Violation>, findings: &mut Findings) {
     for Violation { path, rule, mut text, remedy } in violations {
         if !remedy.is_empty() {
@@ -244,11 +245,11 @@ pub(crate) fn report(violations: Vec<Violation>, findings: &mut Findings) {
     }
 }
 
-/// Drops nulls, which mean "not set", puts fractions in quotes, and mends letter case where that is
+/// Drops nulls, which mean "not set", quotes fractions, and corrects letter case where that is
 /// allowed.
 ///
 /// Content that a server keeps as it is stays untouched.
-pub(crate) fn settle(
+pub(crate) fn normalise_values(
     node: &mut Node,
     schema: &Schema,
     any_case: bool,
@@ -258,7 +259,7 @@ pub(crate) fn settle(
     match &mut node.value {
         Content::Map(entries) => {
             if any_case {
-                mend_case(entries, schema, path, findings);
+                fix_letter_case(entries, schema, path, findings);
             }
             let open = schema.keeps_unknown();
             entries.retain(|(key, value)| {
@@ -270,14 +271,14 @@ pub(crate) fn settle(
             });
             for (key, value) in entries {
                 if let Some(entry) = schema.entry(&key.name) {
-                    settle(value, entry, any_case, &path.key(&key.name), findings);
+                    normalise_values(value, entry, any_case, &path.key(&key.name), findings);
                 }
             }
         }
         Content::List(items) => {
             if let Some(element) = schema.element() {
                 for (index, item) in items.iter_mut().enumerate() {
-                    settle(item, element, any_case, &path.index(index), findings);
+                    normalise_values(item, element, any_case, &path.index(index), findings);
                 }
             }
         }
@@ -285,7 +286,10 @@ pub(crate) fn settle(
             let text = number.to_string();
             findings.warn(
                 path,
-                format!("a fraction without quotes, which an API server takes in pods only; write \"{text}\""),
+                format!(
+                    "a fraction without quotes, which an API server takes in pods only; write \
+                     \"{text}\""
+                ),
             );
             node.value = Content::String(text);
         }
@@ -293,8 +297,8 @@ pub(crate) fn settle(
     }
 }
 
-fn mend_case(
-    entries: &mut [(crate::node::Key, Node)],
+fn fix_letter_case(
+    entries: &mut [(gantry_yaml::node::Key, Node)],
     schema: &Schema,
     path: &Path,
     findings: &mut Findings,
@@ -325,7 +329,14 @@ fn check_names(kind: &Kind, node: &Node, findings: &mut Findings) {
             if let Some(problem) = dns_subdomain_problem(name) {
                 let path = metadata.key("name");
                 if kind.any_case && dns_subdomain_problem(&name.to_lowercase()).is_none() {
-                    findings.warn(&path, format!("\"{name}\" has upper case letters, which an API server refuses; use \"{}\"", name.to_lowercase()));
+                    findings.warn(
+                        &path,
+                        format!(
+                            "\"{name}\" has upper case letters, which an API server refuses; use \
+                             \"{}\"",
+                            name.to_lowercase()
+                        ),
+                    );
                 } else {
                     findings.error(&path, format!("Invalid value: \"{name}\": {problem}"));
                 }
@@ -434,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_object_is_must_be_said_and_served() {
+    fn kind_and_version_must_be_served() {
         let table = [
             ("kind: X\n", "apiVersion", "Required value"),
             (
@@ -457,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn other_peoples_kinds_pass_through() {
+    fn foreign_kinds_pass_through() {
         let document = only(
             "apiVersion: example.com/v1\nkind: FoozerConfig\nmetadata: {name: x}\nspec: {any: thing}\n",
         );
@@ -465,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_stands_for_its_items() {
+    fn a_list_is_expanded_into_its_items() {
         let item = "{apiVersion: quota.codeflare.dev/v1alpha1, kind: QuotaSubtree, metadata: {name: a, labels: {tree: t}}, spec: {}}";
         let text = format!("apiVersion: v1\nkind: List\nitems:\n- {item}\n- {item}\n");
         let found = documents(&text, Options::default()).unwrap();
@@ -507,6 +518,6 @@ mod tests {
         let owned = only(
             &format!("{HEAD}spec: {{}}\n").replace("{name: a,", &format!("{{name: a, {owned}")),
         );
-        assert_eq!(owned.errors, [], "who owns which field is the server's to say");
+        assert_eq!(owned.errors, [], "the server decides which manager owns which field");
     }
 }

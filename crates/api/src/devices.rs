@@ -1,8 +1,8 @@
-//! Group `devmgmtproto.k8s.io`: what hardware exists, how it may be asked for, and who holds it.
+//! Group `devmgmtproto.k8s.io`: devices, claims for them, and allocations.
 //!
-//! Drivers publish a [`DeviceDriver`] and [`DevicePool`]s, administrators publish [`DeviceClass`]es,
-//! users file [`DeviceClaim`]s and attach them to pods. Four generations of manifests are read; all
-//! of them become the one canonical form that these types hold.
+//! Drivers publish a [`DeviceDriver`] and [`DevicePool`]s, administrators publish
+//! [`DeviceClass`]es, users file [`DeviceClaim`]s and attach them to pods. Four generations of
+//! manifests are read; all of them become the one canonical form that these types hold.
 
 mod access_mode;
 mod attribute;
@@ -38,8 +38,8 @@ pub use constraint::single_equals;
 pub use driver::{DeviceDriver, DriverStatus};
 pub use files::{CapacityClaim, NodeDevice, NodeDevices, NodePool, PodCapacityClaim};
 pub use pod::{
-    CARRIER_ANNOTATIONS, CONTAINER_DEVICES_ANNOTATION, Carried, DEVICE_CLAIMS_ANNOTATION,
-    POD_DEVICES_ANNOTATION,
+    CONTAINER_DEVICES_ANNOTATION, DEVICE_ANNOTATIONS, DEVICE_CLAIMS_ANNOTATION,
+    POD_DEVICES_ANNOTATION, PodDeviceClaims,
 };
 pub use pod_devices::{
     ClaimSource, DeviceReference, InlineTemplate, PodClaim, PodClaims, PodDevices,
@@ -49,12 +49,12 @@ pub use pool::{
     Taint, TaintEffect,
 };
 pub use privileged_claim::{DevicePrivilegedClaim, PrivilegedClaimSpec, PrivilegedClaimStatus};
-pub use request::{Draw, Requests, TypedRequest};
+pub use request::{RequestedCapacity, Requests, TypedRequest};
 pub use status::{
     ClaimStatus, Consumer, DeviceAddress, DeviceAllocation, DeviceStatus, ResourceAllocation,
 };
 pub use term::{
-    AllocationMode, Alternative, Ask, Term, TermConfig, Toleration, TolerationEffect,
+    AllocationMode, Alternative, DeviceRequest, Term, TermConfig, Toleration, TolerationEffect,
     TolerationOperator, TopologyPolicy, TopologyRule,
 };
 
@@ -64,7 +64,7 @@ pub(crate) use pod::read_foreign;
 
 use crate::finding::{Findings, Source};
 use crate::meta::{dns_label_problem, dns_subdomain_problem};
-use crate::node::Path;
+use gantry_yaml::node::Path;
 
 /// The longest name of a driver: it is the name of a DeviceDriver, and part of other names.
 const DRIVER_NAME: usize = 63;
@@ -72,7 +72,8 @@ const DRIVER_NAME: usize = 63;
 /// The longest constraint, in bytes.
 const CONSTRAINT: usize = 10 * 1024;
 
-/// Refuses a text that cannot be the name of a driver, and says what a server will not take.
+/// Rejects a text that cannot be the name of a driver, and warns about what a server will not
+/// accept.
 fn check_driver(driver: &str, path: &Path, findings: &mut Findings) {
     if check_file_driver(driver, path, findings) && dns_subdomain_problem(driver).is_some() {
         let text =
@@ -81,8 +82,8 @@ fn check_driver(driver: &str, path: &Path, findings: &mut Findings) {
     }
 }
 
-/// Refuses a text that cannot be the name of a driver. The slash of the oldest files
-/// (`example.com/foozer`) and upper case names have no place on a server.
+/// Rejects a text that cannot be the name of a driver. The slash of the oldest files
+/// (`example.com/foozer`) and upper case names are invalid on a server.
 fn check_file_driver(driver: &str, path: &Path, findings: &mut Findings) -> bool {
     let part = |part: &str| dns_subdomain_problem(part).is_none();
     let ok = driver.len() <= DRIVER_NAME
@@ -97,7 +98,8 @@ fn check_file_driver(driver: &str, path: &Path, findings: &mut Findings) -> bool
         findings.error(
             path,
             format!(
-                "Invalid value: \"{driver}\": must be the name of a driver: at most {DRIVER_NAME} lower case letters, digits, `-` and `.`"
+                "Invalid value: \"{driver}\": must be the name of a driver: at most {DRIVER_NAME} \
+                 lower case letters, digits, `-` and `.`"
             ),
         );
     }
@@ -110,7 +112,8 @@ fn check_device_type(device_type: &str, path: &Path, findings: &mut Findings) {
     }
 }
 
-/// Checks the size of a constraint and warns of the slip that the lexer can see without a compiler.
+/// Checks the size of a constraint and warns of the mistake that the lexer can find without a
+/// compiler.
 fn check_constraints(constraints: Option<&str>, path: &Path, findings: &mut Findings) {
     let Some(text) = constraints else { return };
     let path = path.key("constraints");
@@ -121,7 +124,8 @@ fn check_constraints(constraints: Option<&str>, path: &Path, findings: &mut Find
     if single_equals(text).is_some() {
         findings.warn(
             &path,
-            "`=` is not CEL; use `==`. Until then the constraint does not compile and no device matches",
+            "`=` is not CEL; use `==`. Until then the constraint does not compile and no device \
+             matches",
         );
     }
 }
@@ -134,8 +138,9 @@ struct ConfigReference<'a> {
     name: &'a str,
 }
 
-/// Refuses references that address no object, and configuration that would be copied where others can
-/// read it. Every part becomes a segment of a path of the API: what is no name must not get there.
+/// Rejects references that address no object, and configuration that would be copied where others
+/// can read it. Every part becomes a segment of a path of the API: an invalid name must not get
+/// there.
 fn check_config(config: ConfigReference<'_>, path: &Path, findings: &mut Findings) {
     let ConfigReference { api_version, kind, name } = config;
     let mut refuse = |field: &str, value: &str, problem: &str| {
@@ -166,8 +171,8 @@ fn check_config(config: ConfigReference<'_>, path: &Path, findings: &mut Finding
         findings.error(
             &path.key("kind"),
             format!(
-                "Forbidden: a {kind} may not be copied into the claim's status; use a ConfigMap, or a \
-                 kind that the driver defines"
+                "Forbidden: a {kind} may not be copied into the claim's status; use a ConfigMap, \
+                 or a kind that the driver defines"
             ),
         );
     }

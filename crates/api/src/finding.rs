@@ -1,25 +1,25 @@
-//! What reading an object brought up: errors that refuse it and warnings that do not.
+//! Findings about an object: errors that reject it and warnings that do not.
 
-use crate::node::{Path, Position};
+use gantry_yaml::node::{Path, Position};
 
-/// Where an object comes from, which decides how much of its past is forgiven.
+/// Where an object comes from, which decides which legacy forms are accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Source {
     /// A file given to a command. Files of every era of the originals are read.
     #[default]
     File,
-    /// An API server, which has already refused what the schema forbids.
+    /// An API server, which has already rejected what the schema forbids.
     Server,
 }
 
-/// One thing to say about one field.
+/// One finding about one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The field it is about.
     pub path: Path,
     /// Where the field stands, if that is no longer to be found by its path.
     pub at: Option<Position>,
-    /// What is the matter, and what to do about it.
+    /// What is wrong, and what to do about it.
     pub text: String,
 }
 
@@ -28,11 +28,11 @@ pub struct Finding {
 pub struct Findings {
     /// Where the object comes from.
     pub source: Source,
-    /// Whether unknown fields are dropped with a warning instead of refused.
+    /// Whether unknown fields are dropped with a warning instead of rejected.
     pub lenient: bool,
-    /// Reasons to refuse the object.
+    /// Reasons to reject the object.
     pub errors: Vec<Finding>,
-    /// Things that were accepted but should be written differently.
+    /// Values that were accepted but should be written differently.
     pub warnings: Vec<Finding>,
 }
 
@@ -43,18 +43,18 @@ impl Findings {
         Self { source, ..Self::default() }
     }
 
-    /// Refuses the object because of the value at `path`.
+    /// Rejects the object because of the value at `path`.
     pub fn error(&mut self, path: &Path, text: impl Into<String>) {
         self.errors.push(Finding { path: path.clone(), at: None, text: text.into() });
     }
 
-    /// Refuses the object because of a value that has moved away from `path`.
+    /// Rejects the object because of a value that has moved away from `path`.
     pub fn error_at(&mut self, path: &Path, at: Position, text: impl Into<String>) {
         self.errors.push(Finding { path: path.clone(), at: Some(at), text: text.into() });
     }
 
-    /// Refuses a file because of the value at `path`. An object that a server holds already is only
-    /// remarked on: refusing to read it would not make it go away.
+    /// Rejects a file because of the value at `path`. An object that a server already stores only
+    /// gets a warning: rejecting it would not remove it.
     pub fn refuse_file(&mut self, path: &Path, text: impl Into<String>) {
         match self.source {
             Source::File => self.error(path, text),
@@ -62,24 +62,24 @@ impl Findings {
         }
     }
 
-    /// Accepts the value at `path` but says how to write it better.
+    /// Accepts the value at `path` with a warning about how to write it better.
     pub fn warn(&mut self, path: &Path, text: impl Into<String>) {
         self.warnings.push(Finding { path: path.clone(), at: None, text: text.into() });
     }
 
-    /// Accepts a value that has moved away from `path` but says how to write it better.
+    /// Accepts a value that has moved away from `path` with a warning about how to write it better.
     pub fn warn_at(&mut self, path: &Path, at: Position, text: impl Into<String>) {
         self.warnings.push(Finding { path: path.clone(), at: Some(at), text: text.into() });
     }
 
-    /// Takes over what was found in a part of the object that stands at `place`.
+    /// Adds the findings about a part of the object at `place`.
     pub fn append_below(&mut self, place: &Path, found: Self) {
-        let below = |finding: Finding| Finding { path: place.then(&finding.path), ..finding };
+        let below = |finding: Finding| Finding { path: place.append(&finding.path), ..finding };
         self.errors.extend(found.errors.into_iter().map(below));
         self.warnings.extend(found.warnings.into_iter().map(below));
     }
 
-    /// Whether nothing refuses the object.
+    /// Returns whether nothing rejects the object.
     #[must_use]
     pub fn is_accepted(&self) -> bool {
         self.errors.is_empty()

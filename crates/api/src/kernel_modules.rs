@@ -1,5 +1,5 @@
-//! Groups `ooto.sigs.k8s.io` and `hub.ooto.sigs.k8s.io`: kernel modules that are not in the kernel's
-//! own tree, rehearsals of a kernel upgrade, and modules that a hub hands to its spokes.
+//! Groups `ooto.sigs.k8s.io` and `hub.ooto.sigs.k8s.io`: out-of-tree kernel modules, preflight
+//! checks of a kernel upgrade, and modules that a hub distributes to its spokes.
 
 mod build;
 mod container;

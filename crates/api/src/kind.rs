@@ -1,11 +1,11 @@
-//! What a kind is, apart from its fields: names, scope, columns, and how it is read.
+//! Describes a kind apart from its fields: names, scope, columns, and how it is read.
 
 use serde_json::{Map, Value, json};
 
 use crate::alias::{self, Alias};
 use crate::finding::Findings;
-use crate::node::Node;
 use crate::object::Object;
+use gantry_yaml::node::Node;
 
 /// Whether objects live in a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,10 +57,10 @@ impl Column {
     pub const AGE: Self = Self::new("Age", "date", ".metadata.creationTimestamp");
 }
 
-/// Who may be given the right to write objects of a kind by the roles that every cluster has.
+/// Which of the roles that every cluster has may write objects of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Safe for whoever may edit a namespace: the kind's roles join `edit` and `view`.
+    /// Safe for users that may edit a namespace: the kind's roles join `edit` and `view`.
     Tenant,
     /// Gives power beyond the namespace: an administrator binds the role by hand.
     Administrator,
@@ -85,7 +85,7 @@ pub struct Kind {
     pub status: bool,
     /// The columns of `kubectl get`; none means name and age.
     pub columns: &'static [Column],
-    /// Who may write such objects.
+    /// Which users may write such objects.
     pub trust: Trust,
     /// Whether field names and object names in files may differ in letter case, as the decoder of
     /// the original let them.
@@ -94,7 +94,7 @@ pub struct Kind {
     pub aliases: &'static [Alias],
     /// The schema of the canonical form.
     pub canonical: fn() -> Value,
-    /// Adds to the canonical schema what a server must let through besides [`Kind::aliases`].
+    /// Adds to the canonical schema what a server must accept besides [`Kind::aliases`].
     pub serve: fn(&mut Value),
     /// Rewrites to the canonical form what [`Kind::aliases`] cannot express.
     pub normalise: fn(&mut Node, &mut Findings),
@@ -127,7 +127,8 @@ impl Kind {
         self.kind.to_lowercase()
     }
 
-    /// The schema a server enforces: the canonical one plus every legacy spelling that is accepted.
+    /// Returns the schema a server enforces: the canonical one plus every legacy spelling that is
+    /// accepted.
     #[must_use]
     pub fn served_schema(&self) -> Value {
         let mut schema = (self.canonical)();
@@ -140,10 +141,11 @@ impl Kind {
     #[must_use]
     pub fn crd(&self) -> Value {
         let mut metadata = json!({"name": self.crd_name()});
-        // Groups below k8s.io are reserved; a server refuses them without a word on approval.
+        // Groups below k8s.io are reserved; a server rejects them without an approval annotation.
         if self.group.ends_with(".k8s.io") {
             metadata["annotations"] = json!({
-                "api-approved.kubernetes.io": "unapproved, kept for manifests written for the original project",
+                "api-approved.kubernetes.io": "unapproved, kept for manifests written for the \
+                                               original project",
             });
         }
         let mut names = json!({

@@ -1,7 +1,7 @@
 //! Schemas of the Kubernetes types that Gantry's kinds embed.
 //!
-//! They are data, dumped from a real API server by `cargo xtask kubernetes-schemas`: the only source
-//! that has list keys and defaults as well as types. The Rust types come from `k8s-openapi`.
+//! They are data, dumped from a real API server by `cargo xtask kubernetes-schemas`: the only
+//! source that has list keys and defaults as well as types. The Rust types come from `k8s-openapi`.
 
 use std::sync::OnceLock;
 
@@ -130,7 +130,10 @@ fn inline(dump: &Map<String, Value>, name: &str) -> Value {
     match name {
         "io.k8s.apimachinery.pkg.api.resource.Quantity" => quantity(),
         "io.k8s.apimachinery.pkg.util.intstr.IntOrString" => {
-            json!({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": true})
+            json!({
+                "anyOf": [{"type": "integer"}, {"type": "string"}],
+                "x-kubernetes-int-or-string": true,
+            })
         }
         _ => structural(dump, dump.get(name).expect("the dump is closed under references")),
     }
@@ -193,7 +196,8 @@ fn structural(dump: &Map<String, Value>, schema: &Value) -> Value {
     Value::Object(out)
 }
 
-/// The name of the type a property refers to, with or without the `allOf` that lets it have siblings.
+/// The name of the type a property refers to, with or without the `allOf` that lets it have
+/// siblings.
 fn reference(fields: &Map<String, Value>) -> Option<&str> {
     let direct = fields.get("$ref");
     let wrapped = || fields.get("allOf")?.as_array()?.first()?.get("$ref");

@@ -1,7 +1,7 @@
 //! The kinds of Gantry's five API groups and their rules, as data.
 //!
 //! Every doc comment on a field becomes text of the CustomResourceDefinition and is what `kubectl
-//! explain` prints. Nothing here does I/O, knows the time or names a client: controllers, the API
+//! explain` prints. Nothing here does I/O, reads the clock or uses a client: controllers, the API
 //! server and the command line all read objects through [`decode`], so they cannot disagree.
 
 pub mod alias;
@@ -13,10 +13,8 @@ pub mod kind;
 pub mod kubernetes;
 pub mod meta;
 pub mod models;
-pub mod node;
 pub mod object;
 pub mod quantity;
 pub mod queue;
 pub mod roles;
 pub mod schema;
-pub mod yaml;

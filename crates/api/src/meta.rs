@@ -1,4 +1,4 @@
-//! What every object has: its type, its metadata, and the checks on names that all kinds share.
+//! Type, metadata and name checks that all kinds share.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,7 +9,8 @@ use serde::ser::{Serialize, Serializer};
 
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// The `apiVersion` of objects of type `T`. It has one value, so a typed object cannot claim another.
+/// The `apiVersion` of objects of type `T`. It has one value, so a typed object cannot claim
+/// another.
 pub struct ApiVersion<T>(PhantomData<fn() -> T>);
 
 /// The `kind` of objects of type `T`. It has one value, so a typed object cannot claim another.
@@ -70,7 +71,7 @@ macro_rules! constant_text {
 constant_text!(ApiVersion, API_VERSION);
 constant_text!(KindName, KIND);
 
-/// Why a name is refused, in the words of an API server.
+/// Returns why a name is invalid, with the message of kube-apiserver.
 #[must_use]
 pub fn dns_label_problem(name: &str) -> Option<&'static str> {
     let ok = !name.is_empty()
@@ -79,20 +80,22 @@ pub fn dns_label_problem(name: &str) -> Option<&'static str> {
         && !name.starts_with('-')
         && !name.ends_with('-');
     (!ok).then_some(
-        "must be a DNS label: at most 63 lower case letters, digits and `-`, starting and ending with a letter or digit",
+        "must be a DNS label: at most 63 lower case letters, digits and `-`, starting and ending \
+         with a letter or digit",
     )
 }
 
-/// Why a dotted name is refused, in the words of an API server.
+/// Returns why a dotted name is invalid, with the message of kube-apiserver.
 #[must_use]
 pub fn dns_subdomain_problem(name: &str) -> Option<&'static str> {
     let ok = name.len() <= 253 && name.split('.').all(|part| dns_label_problem(part).is_none());
     (!ok).then_some(
-        "must be a DNS subdomain: at most 253 lower case letters, digits, `-` and `.`, each part starting and ending with a letter or digit",
+        "must be a DNS subdomain: at most 253 lower case letters, digits, `-` and `.`, each part \
+         starting and ending with a letter or digit",
     )
 }
 
-/// Why a text cannot be the value of a label.
+/// Returns why a text is not a valid label value.
 #[must_use]
 pub fn label_value_problem(text: &str) -> Option<&'static str> {
     let edge = |b: Option<u8>| b.is_none_or(|b| b.is_ascii_alphanumeric());
@@ -101,11 +104,12 @@ pub fn label_value_problem(text: &str) -> Option<&'static str> {
         && edge(text.bytes().next())
         && edge(text.bytes().last());
     (!ok).then_some(
-        "must be a label value: at most 63 letters, digits, `-`, `_` and `.`, starting and ending with a letter or digit",
+        "must be a label value: at most 63 letters, digits, `-`, `_` and `.`, starting and ending \
+         with a letter or digit",
     )
 }
 
-/// Why a text cannot be the key of a label.
+/// Returns why a text is not a valid label key.
 #[must_use]
 pub fn label_key_problem(text: &str) -> Option<&'static str> {
     let (prefix, name) = text.split_once('/').map_or((None, text), |(p, n)| (Some(p), n));
@@ -114,7 +118,8 @@ pub fn label_key_problem(text: &str) -> Option<&'static str> {
         && prefix
             .is_none_or(|prefix| !prefix.is_empty() && dns_subdomain_problem(prefix).is_none());
     (!ok).then_some(
-        "must be a label key: a name of at most 63 letters, digits, `-`, `_` and `.`, optionally after a DNS prefix and `/`",
+        "must be a label key: a name of at most 63 letters, digits, `-`, `_` and `.`, optionally \
+         after a DNS prefix and `/`",
     )
 }
 
@@ -123,9 +128,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_judged_as_servers_judge_them() {
-        type Judge = fn(&str) -> Option<&'static str>;
-        let table: [(Judge, &[&str], &[&str]); 4] = [
+    fn names_are_checked_as_servers_do() {
+        type NameCheck = fn(&str) -> Option<&'static str>;
+        let table: [(NameCheck, &[&str], &[&str]); 4] = [
             (dns_label_problem, &["a", "a-1", "0"], &["", "A", "-a", "a-", "a.b", "a_b"]),
             (dns_subdomain_problem, &["a.b", "example.com"], &["a..b", ".a", "sriov-1Gbps", ""]),
             (label_value_problem, &["", "A.b_c-1"], &["-a", "a-", "a b", "a/b"]),

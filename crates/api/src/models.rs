@@ -1,7 +1,7 @@
-//! Group `fma.llm-d.ai`: which model an accelerator serves, and the launchers that switch it.
+//! Group `fma.llm-d.ai`: the models that accelerators serve, and the launchers that switch them.
 //!
-//! The schemas are those of the original to the letter: no defaults of our own, no rules in the
-//! schema, no columns. What a controller reports about an object it puts in `status.errors`.
+//! The schemas are exactly those of the original: no defaults of our own, no rules in the schema,
+//! no columns. Controllers report errors about an object in `status.errors`.
 
 mod inference_server_config;
 mod launcher_config;

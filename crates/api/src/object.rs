@@ -1,4 +1,4 @@
-//! The kinds together: the registry, and one type for an object of any of them.
+//! All kinds together: the registry, and one type for an object of any of them.
 
 use serde_json::Value;
 
@@ -21,7 +21,10 @@ macro_rules! object {
         $( $detail:ident: $value:expr, )*
     ) => {
         $(#[$doc])*
-        #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+        #[derive(
+            Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize,
+            schemars::JsonSchema,
+        )]
         #[serde(rename_all = "camelCase")]
         pub struct $name {
             /// The group and version of this object's schema: how servers and clients read it.
@@ -85,7 +88,7 @@ pub(crate) mod scope {
     pub(crate) use k8s_openapi::NamespaceResourceScope as Namespaced;
 }
 
-/// A kind without peculiarities, for the parts a declaration leaves out.
+/// A kind with default settings, for the parts a declaration leaves out.
 pub(crate) const PLAIN: Kind = Kind {
     group: "",
     version: "",
@@ -108,10 +111,11 @@ fn unreachable_decode() -> Result<Object, serde_json::Error> {
     Err(<serde_json::Error as serde::de::Error>::custom("this kind has no decoder"))
 }
 
-/// The canonical schema of a root type. Servers take apiVersion, kind and metadata for granted.
+/// Returns the canonical schema of a root type. Servers add apiVersion, kind and metadata
+/// themselves.
 pub(crate) fn root_schema<T: schemars::JsonSchema>() -> Value {
     let mut schema = crate::schema::of::<T>();
-    // A server refuses a schema that says anything about metadata, be it a description.
+    // A server rejects a schema with anything about metadata, even a description.
     schema["properties"]["metadata"] = serde_json::json!({"type": "object"});
     if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
         required.retain(|name| !matches!(name.as_str(), Some("apiVersion" | "kind" | "metadata")));
@@ -140,7 +144,7 @@ macro_rules! kinds {
         }
 
         impl Object {
-            /// What the object's kind is.
+            /// Returns the object's kind.
             #[must_use]
             pub fn kind(&self) -> &'static Kind {
                 match self { $( Self::$name(_) => const { &<$type>::KIND }, )* }
@@ -215,7 +219,8 @@ mod tests {
         }
     }
 
-    /// The rules a server applies before it calls a schema structural (apiserver specification, 4.2).
+    /// The rules a server applies before it calls a schema structural (apiserver specification,
+    /// 4.2).
     #[test]
     fn every_schema_is_structural() {
         fn visit(schema: &Value, at: &str, inside_any_of: bool) {

@@ -6,6 +6,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
+pub use gantry_quantity::Format;
+use gantry_quantity::{NANOS_PER_UNIT, QuantityText, Scale};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -35,35 +37,23 @@ mod tests;
 ///
 /// # Differences from Kubernetes
 /// Kubernetes clamps a binary amount that is too large, lets a decimal one grow and reads a lone
-/// sign or suffix as zero; here each is an error, because no one means any of them.
+/// sign or suffix as zero; here each is an error, because each is a mistake.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantity {
     nanos: i128,
     format: Format,
 }
 
-/// The family of suffixes a quantity is written in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Format {
-    /// Powers of 1000 with a letter: `500m`, `12M`.
-    DecimalSi,
-    /// Powers of 1024 with two letters: `12Mi`. An amount that is not whole, or is closer to zero
-    /// than 1024, is displayed in [`Format::DecimalSi`].
-    BinarySi,
-    /// Powers of 1000 with an exponent: `12e6`.
-    DecimalExponent,
-}
-
 /// Why a text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// No digits where the number belongs.
+    /// There are no digits where the number belongs.
     #[error("cannot read {text:?} as a quantity: start with a number, as in 2, 500m or 1.5Gi")]
     NoNumber {
         /// The whole text.
         text: String,
     },
-    /// The number is followed by something that is not a suffix.
+    /// The number is followed by an unknown suffix.
     #[error(
         "cannot read {text:?} as a quantity: {suffix:?} is not a suffix; use one of n, u, m, k, \
          M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei or a whole exponent such as e3"
@@ -101,53 +91,39 @@ pub enum ArithmeticError {
     },
 }
 
-/// Nano-units in one unit.
-const UNIT: i128 = 1_000_000_000;
-
 /// The magnitude every quantity stays below, in nano-units: 2^63 units.
-const LIMIT: i128 = (1 << 63) * UNIT;
+const LIMIT: i128 = (1 << 63) * NANOS_PER_UNIT;
 
-/// Suffixes of powers of 1000, from 10^-9 up.
-const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
-
-/// Suffixes of powers of 1024, from 2^10 up.
-const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-
-/// Kubernetes' published pattern. It is wider than any parser, Kubernetes' own included: it lets an
-/// exponent have a fraction.
+/// Kubernetes' published pattern. It is wider than any parser, Kubernetes' own included: it allows
+/// a fraction in an exponent.
 const PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
 impl Quantity {
-    /// Nothing, in the decimal family.
+    /// Zero, in the decimal family.
     pub const ZERO: Self = Self { nanos: 0, format: Format::DecimalSi };
 
-    /// Reads a quantity. What is finer than 10^-9 is rounded away from zero.
+    /// Parses a quantity. Digits finer than 10^-9 are rounded away from zero.
     ///
     /// # Errors
     /// If the text is not a number with at most one suffix, or is 2^63 or more in magnitude.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
-        let (negative, unsigned) = match text.strip_prefix('-') {
-            Some(unsigned) => (true, unsigned),
-            None => (false, text.strip_prefix('+').unwrap_or(text)),
-        };
-        let (whole, rest) = split_digits(unsigned);
-        let (fraction, suffix) = rest.strip_prefix('.').map_or(("", rest), split_digits);
-        if whole.is_empty() && fraction.is_empty() {
+        let read = QuantityText::split(text);
+        if !read.has_digits() {
             return Err(ParseError::NoNumber { text: text.to_owned() });
         }
-        let Some(scale) = Scale::read(suffix) else {
-            let (text, suffix) = (text.to_owned(), suffix.to_owned());
+        let Some(scale) = Scale::parse(read.suffix) else {
+            let (text, suffix) = (text.to_owned(), read.suffix.to_owned());
             return Err(ParseError::UnknownSuffix { text, suffix });
         };
-        let Some(magnitude) = scale.magnitude(whole, fraction) else {
+        let Some(magnitude) = read.magnitude(scale).filter(|it| *it < LIMIT) else {
             return Err(ParseError::OutOfRange { text: text.to_owned() });
         };
         // As Kubernetes does: less than one unit has no binary form, so it changes family for good.
         let format = match scale.format {
-            Format::BinarySi if 0 < magnitude && magnitude < UNIT => Format::DecimalSi,
+            Format::BinarySi if 0 < magnitude && magnitude < NANOS_PER_UNIT => Format::DecimalSi,
             format => format,
         };
-        Ok(Self { nanos: if negative { -magnitude } else { magnitude }, format })
+        Ok(Self { nanos: if read.negative { -magnitude } else { magnitude }, format })
     }
 
     /// A whole number of units.
@@ -155,7 +131,7 @@ impl Quantity {
     /// # Errors
     /// For `i64::MIN` alone, whose magnitude is 2^63.
     pub fn from_int(units: i64, format: Format) -> Result<Self, ArithmeticError> {
-        Self::within_range(i128::from(units) * UNIT, format, || format!("hold {units}"))
+        Self::within_range(i128::from(units) * NANOS_PER_UNIT, format, || format!("hold {units}"))
     }
 
     /// The exact amount, in 10^-9 units.
@@ -176,7 +152,7 @@ impl Quantity {
         Self { nanos: self.nanos, format }
     }
 
-    /// Whether it is nothing at all.
+    /// Returns whether it is zero.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.nanos == 0
@@ -197,7 +173,11 @@ impl Quantity {
     /// The amount as an integer, if it is a whole number of units.
     #[must_use]
     pub fn to_int(self) -> Option<i64> {
-        if self.nanos % UNIT == 0 { i64::try_from(self.nanos / UNIT).ok() } else { None }
+        if self.nanos % NANOS_PER_UNIT == 0 {
+            i64::try_from(self.nanos / NANOS_PER_UNIT).ok()
+        } else {
+            None
+        }
     }
 
     /// Whole units, rounded away from zero; Kubernetes' `Value()`.
@@ -205,7 +185,7 @@ impl Quantity {
     /// An amount between 2^63 - 1 and 2^63, which has no integer above it, gives `i64::MAX`.
     #[must_use]
     pub fn value_rounded_up(self) -> i64 {
-        i64::try_from(divide_away_from_zero(self.nanos, UNIT)).unwrap_or(i64::MAX)
+        i64::try_from(divide_away_from_zero(self.nanos, NANOS_PER_UNIT)).unwrap_or(i64::MAX)
     }
 
     /// Thousandths of a unit, rounded away from zero; Kubernetes' `MilliValue()`.
@@ -213,7 +193,7 @@ impl Quantity {
     /// Kubernetes answers in 64 bits and silently overflows from 2^63 / 1000 units on.
     #[must_use]
     pub const fn milli_rounded_up(self) -> i128 {
-        divide_away_from_zero(self.nanos, UNIT / 1000)
+        divide_away_from_zero(self.nanos, NANOS_PER_UNIT / 1000)
     }
 
     /// The sum, in this quantity's family; in the other's if this one is zero, as in Kubernetes.
@@ -275,97 +255,6 @@ impl Quantity {
             Err(ArithmeticError::OutOfRange { attempted: attempted() })
         }
     }
-
-    /// A whole number and the largest power of ten, in steps of three, that goes with it.
-    fn decimal(self) -> (i128, i32) {
-        if self.is_zero() {
-            return (0, 0);
-        }
-        let (mut number, mut exponent) = (self.nanos, -9);
-        while number % 1000 == 0 {
-            number /= 1000;
-            exponent += 3;
-        }
-        (number, exponent)
-    }
-
-    /// A whole number and the largest power of 1024 that goes with it, if the binary family can
-    /// say it.
-    fn binary(self) -> Option<(i128, &'static str)> {
-        let (mut number, mut suffix) = (self.nanos / UNIT, "");
-        if self.nanos % UNIT != 0 || number.abs() < 1024 {
-            return None;
-        }
-        for larger in BINARY {
-            if number % 1024 != 0 {
-                break;
-            }
-            number /= 1024;
-            suffix = larger;
-        }
-        Some((number, suffix))
-    }
-}
-
-/// What a suffix stands for: a factor of 2^`bits` × 10^`exponent`.
-struct Scale {
-    bits: u32,
-    exponent: i64,
-    format: Format,
-}
-
-impl Scale {
-    fn read(suffix: &str) -> Option<Self> {
-        // Letters first: `E` alone is exa, and only `E` with digits is an exponent.
-        let decimal = DECIMAL.iter().zip((-9..).step_by(3)).find(|(name, _)| **name == suffix);
-        if let Some((_, exponent)) = decimal {
-            return Some(Self { bits: 0, exponent, format: Format::DecimalSi });
-        }
-        let binary = BINARY.iter().zip((10..).step_by(10)).find(|(name, _)| **name == suffix);
-        if let Some((_, bits)) = binary {
-            return Some(Self { bits, exponent: 0, format: Format::BinarySi });
-        }
-        let exponent = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-        Some(Self { bits: 0, exponent, format: Format::DecimalExponent })
-    }
-
-    /// The number `whole`.`fraction` at this scale, in nano-units and rounded up; none if it is
-    /// out of range.
-    ///
-    /// The digits may be many more than any integer holds, so those below one nano-unit are
-    /// multiplied one by one from the right, as on paper: what is left over in the end is what
-    /// they carry into the digits above. An exponent can drop more places than there are digits,
-    /// but has a factor of one, and then nothing carries.
-    fn magnitude(&self, whole: &str, fraction: &str) -> Option<i128> {
-        let digits = whole.bytes().chain(fraction.bytes()).map(|digit| i128::from(digit - b'0'));
-        let count = whole.len() + fraction.len();
-        let places = i64::try_from(fraction.len()).ok()?;
-        let shift = self.exponent.saturating_add(9).saturating_sub(places);
-        let factor = 1_i128 << self.bits;
-
-        let dropped = usize::try_from(shift.min(0).unsigned_abs()).unwrap_or(usize::MAX);
-        let (mut carry, mut exact) = (0, true);
-        for digit in digits.clone().rev().take(dropped) {
-            carry += digit * factor;
-            exact &= carry % 10 == 0;
-            carry /= 10;
-        }
-
-        let mut kept: i128 = 0;
-        for digit in digits.take(count.saturating_sub(dropped)) {
-            kept = kept.checked_mul(10)?.checked_add(digit)?;
-        }
-        if kept != 0 && shift > 0 {
-            kept = kept.checked_mul(10_i128.checked_pow(u32::try_from(shift).ok()?)?)?;
-        }
-        let magnitude = kept.checked_mul(factor)?.checked_add(carry + i128::from(!exact))?;
-        (magnitude < LIMIT).then_some(magnitude)
-    }
-}
-
-/// The ASCII digits a text starts with, and the rest of it.
-fn split_digits(text: &str) -> (&str, &str) {
-    text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
 
 const fn divide_away_from_zero(nanos: i128, divisor: i128) -> i128 {
@@ -383,26 +272,13 @@ impl FromStr for Quantity {
 impl From<u32> for Quantity {
     /// A count of units, in the decimal family.
     fn from(units: u32) -> Self {
-        Self { nanos: i128::from(units) * UNIT, format: Format::DecimalSi }
+        Self { nanos: i128::from(units) * NANOS_PER_UNIT, format: Format::DecimalSi }
     }
 }
 
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let binary = match self.format {
-            Format::BinarySi => self.binary(),
-            Format::DecimalSi | Format::DecimalExponent => None,
-        };
-        let text = match (binary, self.decimal(), self.format) {
-            (Some((number, suffix)), ..) => format!("{number}{suffix}"),
-            (None, (number, 0), _) => number.to_string(),
-            (None, (number, exponent), Format::DecimalExponent) => format!("{number}e{exponent}"),
-            (None, (number, exponent), Format::DecimalSi | Format::BinarySi) => {
-                let named = DECIMAL.iter().zip((-9..).step_by(3)).find(|(_, e)| *e == exponent);
-                format!("{number}{}", named.map_or("", |(suffix, _)| suffix))
-            }
-        };
-        f.pad(&text)
+        gantry_quantity::Quantity::from_nanos(self.nanos, self.format).fmt(f)
     }
 }
 

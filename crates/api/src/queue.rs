@@ -1,5 +1,5 @@
-//! Groups `workload.codeflare.dev` and `quota.codeflare.dev`: jobs that wait as a whole, and the
-//! quota trees they are charged to.
+//! Groups `workload.codeflare.dev` and `quota.codeflare.dev`: jobs that are queued as a whole, and
+//! the quota trees they are charged to.
 
 mod app_wrapper;
 mod app_wrapper_status;

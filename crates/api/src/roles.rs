@@ -1,7 +1,8 @@
 //! ClusterRoles for the people who use Gantry's kinds, derived from the registry.
 //!
-//! Reading joins the cluster's own `view`, writing of what is safe for a tenant joins its `edit` and
-//! `admin`. What gives power beyond a namespace is in roles of its own that somebody has to bind.
+//! Reading joins the cluster's own `view`, writing of what is safe for a tenant joins its `edit`
+//! and `admin`. Permissions beyond a namespace are in roles of their own that an administrator has
+//! to bind.
 
 use serde_json::{Value, json};
 
@@ -10,7 +11,7 @@ use crate::object::KINDS;
 
 const READ: [&str; 3] = ["get", "list", "watch"];
 const WRITE: [&str; 5] = ["create", "delete", "deletecollection", "patch", "update"];
-/// A role that is bound by itself must let its holder see what is written: `kubectl apply` reads first.
+/// A role that is bound by itself must allow reading what it writes: `kubectl apply` reads first.
 const ALL: [&str; 8] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
@@ -19,12 +20,14 @@ const ADMINISTRATION: [(&str, &[&str], &str); 3] = [
     (
         "gantry-modules-editor",
         &["ooto.sigs.k8s.io", "hub.ooto.sigs.k8s.io"],
-        "Whoever may create Modules runs code in the kernel of the nodes they select: this role is root on those nodes. It joins neither edit nor admin on purpose.",
+        "A user that may create Modules runs code in the kernel of the nodes they select: this \
+         role is root on those nodes. It joins neither edit nor admin on purpose.",
     ),
     (
         "gantry-devices-administrator",
         &["devmgmtproto.k8s.io"],
-        "Publishes devices and classes for the whole cluster, and may claim devices that others use.",
+        "Publishes devices and classes for the whole cluster, and may claim devices that others \
+         use.",
     ),
     (
         "gantry-quota-administrator",
@@ -117,7 +120,7 @@ mod tests {
             .any(|key| key.contains("aggregate-to"))
     }
 
-    /// A kind that somebody must be trusted with never reaches tenants through a stock role.
+    /// A kind that needs an administrator's trust never reaches tenants through a default role.
     #[test]
     fn every_kind_is_written_by_one_role_of_its_trust() {
         for kind in KINDS {

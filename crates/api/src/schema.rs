@@ -1,7 +1,8 @@
-//! Structural schemas: what a CustomResourceDefinition carries, and what an object is checked with.
+//! Structural schemas: the content of a CustomResourceDefinition, and validation of objects with
+//! it.
 //!
-//! One schema serves three readers: the API server that enforces it, `kubectl explain` that prints
-//! it, and `gantry check` that applies it without a server, in the words a server would use.
+//! One schema has three readers: the API server that enforces it, `kubectl explain` that prints it,
+//! and `gantry check` that applies it without a server, with the messages a server would use.
 
 mod check;
 mod structural;
@@ -38,7 +39,7 @@ pub struct Schema {
     max_properties: Option<u64>,
 }
 
-/// The type of value a schema asks for.
+/// The type of value a schema requires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Kind {
     #[default]
@@ -85,7 +86,7 @@ pub enum SchemaError {
     Pattern {
         /// Where in the schema.
         at: String,
-        /// What the engine says.
+        /// The message of the engine.
         source: regex::Error,
     },
 }
@@ -128,7 +129,7 @@ impl Schema {
         self.kind == Kind::IntOrString && self.pattern.is_some()
     }
 
-    /// Whether `null` is a value here and not a way to leave the field out.
+    /// Returns whether `null` is a value here and not a way to leave the field out.
     #[must_use]
     pub fn is_nullable(&self) -> bool {
         self.nullable

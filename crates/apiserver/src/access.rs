@@ -1,54 +1,64 @@
-//! Who asks, and whether they may.
+//! Callers, and the authorization of their requests.
 //!
-//! Every request is put as a question (`Attributes`) and answered by what roles and bindings say at
-//! that moment; see `authority` for how they are kept ready.
+//! Every request is turned into `Attributes` and authorized by the roles and bindings stored at
+//! that moment; see `authorizer` for how they are indexed.
 
 use std::collections::BTreeMap;
 
-pub use gantry_rbac::{Attributes, Decision, What};
+pub use gantry_rbac::{Attributes, AttributesTarget, Decision};
 
 use gantry_rbac::User;
 use http::Method;
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::query::Query;
-use crate::route::{Target, Verb};
-use crate::selector::FieldSelector;
-use crate::status::Refusal;
+use crate::request::query::Query;
+use crate::request::route::{RequestInfo, Verb};
+use crate::request::selector::FieldSelector;
+use crate::response::status::StatusError;
 
-/// Who asks.
+pub(crate) mod authentication;
+pub(crate) mod authorizer;
+pub(crate) mod impersonation;
+pub(crate) mod privilege_escalation;
+pub(crate) mod roles;
+
+/// The authenticated user of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     /// The name.
     pub name: String,
-    /// The identity over recreations of the name; empty when there is none.
+    /// The UID; empty when there is none.
     pub uid: String,
     /// The groups.
     pub groups: Vec<String>,
-    /// What else is known about them, by key.
+    /// Extra attributes, by key.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// The key in [`Caller::extra`] of what a caller showed.
+/// The key in [`Caller::extra`] that identifies the credential a caller used.
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// The name of those who showed nothing, and their group.
+/// The name of anonymous callers, and their group.
 const ANONYMOUS: &str = "system:anonymous";
-const UNKNOWN: &str = "system:unauthenticated";
-/// The group of everybody else.
-const KNOWN: &str = "system:authenticated";
+const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
+/// The group of all authenticated callers.
+const AUTHENTICATED_GROUP: &str = "system:authenticated";
 /// The group that may do everything, whatever roles say.
-const ADMINISTRATORS: &str = "system:masters";
+const MASTERS_GROUP: &str = "system:masters";
 
 impl Caller {
-    /// Someone who showed nothing.
+    /// Makes an anonymous caller.
     #[must_use]
     pub fn anonymous() -> Self {
-        Self { name: ANONYMOUS.to_owned(), groups: vec![UNKNOWN.to_owned()], ..Self::default() }
+        Self {
+            name: ANONYMOUS.to_owned(),
+            groups: vec![UNAUTHENTICATED_GROUP.to_owned()],
+            ..Self::default()
+        }
     }
 
-    /// Someone whose certificate was verified; `sha256` is its digest in hexadecimal.
+    /// Makes a caller from a verified certificate; `sha256` is its digest in hexadecimal.
     #[must_use]
     pub fn certified(name: &str, groups: &[String], sha256: &str) -> Self {
         let credential = vec![format!("X509SHA256={sha256}")];
@@ -58,25 +68,27 @@ impl Caller {
         }
     }
 
-    /// Someone who is known.
+    /// Makes an authenticated caller.
     #[must_use]
     pub fn authenticated(name: &str, groups: &[String]) -> Self {
         let mut groups = groups.to_vec();
-        // Whoever says to be unknown is left alone, as on the real server.
-        let settled = |group: &String| matches!(group.as_str(), KNOWN | UNKNOWN);
+        // A caller in the unauthenticated group does not get the authenticated one, as upstream.
+        let settled =
+            |group: &String| matches!(group.as_str(), AUTHENTICATED_GROUP | UNAUTHENTICATED_GROUP);
         if name != ANONYMOUS && !groups.iter().any(settled) {
-            groups.push(KNOWN.to_owned());
+            groups.push(AUTHENTICATED_GROUP.to_owned());
         }
         Self { name: name.to_owned(), groups, ..Self::default() }
     }
 
-    /// The server itself.
+    /// Makes the caller that stands for the server itself.
     #[must_use]
     pub fn server() -> Self {
-        Self::authenticated("system:apiserver", &[ADMINISTRATORS.to_owned()])
+        Self::authenticated("system:apiserver", &[MASTERS_GROUP.to_owned()])
     }
 
-    /// One of the server's own controllers, under the name it has in a cluster.
+    /// Makes the caller for one of the server's own controllers, under the name it has in a
+    /// cluster.
     #[must_use]
     pub fn controller(name: &str) -> Self {
         let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system"];
@@ -84,7 +96,7 @@ impl Caller {
         Self::authenticated(&format!("system:serviceaccount:kube-system:{name}"), &groups)
     }
 
-    /// The caller in the words of reviews: a `UserInfo`.
+    /// Returns the caller as a `UserInfo`.
     #[must_use]
     pub fn user_info(&self) -> Value {
         let Self { name, uid, groups, extra } = self;
@@ -101,7 +113,7 @@ impl Caller {
         info
     }
 
-    /// The caller as roles know them.
+    /// Returns the caller as an RBAC user.
     #[must_use]
     pub fn user(&self) -> User<'_> {
         User { name: &self.name, groups: &self.groups }
@@ -109,47 +121,56 @@ impl Caller {
 }
 
 impl Api {
-    /// Whether a caller may do something, and why.
+    /// Decides whether a caller may do something, and why.
     ///
-    /// The answer is as of now: whoever has just written a role or a binding sees what it does.
+    /// The decision uses the current state: a role or binding is in effect as soon as its write
+    /// returns.
     #[must_use]
     pub fn authorize(&self, caller: &Caller, asked: &Attributes) -> Decision {
-        self.0.authority.decide(&self.0.store, caller.user(), asked)
+        self.0.authorizer.decide(&self.0.store, caller.user(), asked)
     }
 
-    /// Lets a caller do something or refuses it.
-    pub(crate) fn permit(&self, caller: &Caller, asked: &Attributes) -> Result<(), Refusal> {
+    /// Returns `Ok` if a caller may do something, otherwise the refusal.
+    pub(crate) fn check_authorized(
+        &self,
+        caller: &Caller,
+        asked: &Attributes,
+    ) -> Result<(), StatusError> {
         let decision = self.authorize(caller, asked);
         if decision.allowed {
             return Ok(());
         }
-        let words = asked.refusal(&caller.name);
+        let words = asked.forbidden_message(&caller.name);
         let why = match decision.reason.as_str() {
             "" => words,
             reason => format!("{words}: {reason}"),
         };
-        Err(match &asked.what {
-            What::Path(_) => Refusal::forbidden("", "", "", &why),
-            What::Resource { group, resource, name, .. } => {
-                Refusal::forbidden(group, resource, name, &why)
+        Err(match &asked.target {
+            AttributesTarget::NonResourcePath(_) => StatusError::forbidden("", "", "", &why),
+            AttributesTarget::Resource { group, resource, name, .. } => {
+                StatusError::forbidden(group, resource, name, &why)
             }
         })
     }
 }
 
-/// What a request asks of a path that is no resource.
-pub(crate) fn of_path(method: &Method, path: &str) -> Attributes {
+/// Returns the attributes of a request for a non-resource path.
+pub(crate) fn path_attributes(method: &Method, path: &str) -> Attributes {
     Attributes::path(&method.as_str().to_ascii_lowercase(), path)
 }
 
-/// What a request asks of a resource.
+/// Returns the attributes of a request for a resource.
 ///
-/// It is made from the very target that is served, so that nothing else can be served than what was
-/// asked about.
-pub(crate) fn of_target(method: &Method, target: &Target, query: &Query) -> Attributes {
+/// They are made from the very target that is served, so that nothing else can be served than what
+/// was authorized.
+pub(crate) fn resource_attributes(
+    method: &Method,
+    target: &RequestInfo,
+    query: &Query,
+) -> Attributes {
     let watch = query.flag("watch").unwrap_or(false);
     let verb = Verb::of(method, target, watch);
-    // A namespace is in itself.
+    // The namespace of a Namespace object is the object itself.
     let namespace = match (target.resource.as_str(), target.namespace.as_str()) {
         ("namespaces", "") => &target.name,
         _ => &target.namespace,
@@ -158,21 +179,21 @@ pub(crate) fn of_target(method: &Method, target: &Target, query: &Query) -> Attr
         Some(Verb::List | Verb::Watch) if target.name.is_empty() => selected_name(query),
         _ => target.name.clone(),
     };
-    // What follows the name of a part is the part's own business.
+    // The path after the name of a subresource is left to the subresource.
     let part = target.subresource.split('/').next().unwrap_or_default();
     let verb = match verb {
-        Some(verb) => verb.word(),
+        Some(verb) => verb.as_str(),
         None if target.watch_prefix => "watch",
         None if *method == Method::HEAD => "get",
         None => "",
     };
     Attributes::resource(verb, &target.group, &target.resource)
-        .part(part)
-        .inside(namespace)
-        .named(&name)
+        .with_subresource(part)
+        .in_namespace(namespace)
+        .with_name(&name)
 }
 
-/// The one object a list is about, if its field selector says so.
+/// Returns the name of the one object a list is about, if its field selector says so.
 fn selected_name(query: &Query) -> String {
     let selector = FieldSelector::read(query.text("fieldSelector")).unwrap_or_default();
     let name = selector.only_name().unwrap_or_default();
@@ -199,12 +220,12 @@ mod tests {
     }
 
     #[test]
-    fn everybody_known_is_in_one_more_group() {
+    fn authenticated_callers_are_in_system_authenticated() {
         let table: [(&str, &[&str], &[&str]); 5] = [
-            ("bob", &[], &[KNOWN]),
-            ("bob", &["devs"], &["devs", KNOWN]),
-            ("bob", &[KNOWN, "devs"], &[KNOWN, "devs"]),
-            ("bob", &[UNKNOWN], &[UNKNOWN]),
+            ("bob", &[], &[AUTHENTICATED_GROUP]),
+            ("bob", &["devs"], &["devs", AUTHENTICATED_GROUP]),
+            ("bob", &[AUTHENTICATED_GROUP, "devs"], &[AUTHENTICATED_GROUP, "devs"]),
+            ("bob", &[UNAUTHENTICATED_GROUP], &[UNAUTHENTICATED_GROUP]),
             (ANONYMOUS, &["devs"], &["devs"]),
         ];
         for (name, groups, expected) in table {
@@ -214,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_asks_what_it_names() {
+    fn attributes_name_what_the_request_names() {
         let on = Attributes::resource;
         let table = [
             ("GET", "/api/v1/pods", on("list", "", "pods")),
@@ -224,54 +245,65 @@ mod tests {
             (
                 "GET",
                 "/api/v1/watch/namespaces/x/pods/p",
-                on("watch", "", "pods").inside("x").named("p"),
+                on("watch", "", "pods").in_namespace("x").with_name("p"),
             ),
             (
                 "GET",
                 "/api/v1/namespaces/x/pods?fieldSelector=metadata.name%3Dp,spec.a!%3Db",
-                on("list", "", "pods").inside("x").named("p"),
+                on("list", "", "pods").in_namespace("x").with_name("p"),
             ),
             (
                 "GET",
                 "/api/v1/namespaces/x/pods?fieldSelector=metadata.name%3Da/b",
-                on("list", "", "pods").inside("x"),
+                on("list", "", "pods").in_namespace("x"),
             ),
             (
                 "DELETE",
                 "/api/v1/namespaces/x/pods?fieldSelector=metadata.name%3Dp",
-                on("deletecollection", "", "pods").inside("x"),
+                on("deletecollection", "", "pods").in_namespace("x"),
             ),
             (
                 "GET",
                 "/api/v1/namespaces/x/pods/p?watch=1",
-                on("get", "", "pods").inside("x").named("p"),
+                on("get", "", "pods").in_namespace("x").with_name("p"),
             ),
             (
                 "PUT",
                 "/apis/apps/v1/namespaces/x/deployments/d/scale",
-                on("update", "apps", "deployments").inside("x").named("d").part("scale"),
+                on("update", "apps", "deployments")
+                    .in_namespace("x")
+                    .with_name("d")
+                    .with_subresource("scale"),
             ),
             (
                 "POST",
                 "/api/v1/namespaces/x/pods/p/proxy/a/b",
-                on("create", "", "pods").inside("x").named("p").part("proxy"),
+                on("create", "", "pods").in_namespace("x").with_name("p").with_subresource("proxy"),
             ),
-            ("PATCH", "/api/v1/namespaces/x", on("patch", "", "namespaces").inside("x").named("x")),
+            (
+                "PATCH",
+                "/api/v1/namespaces/x",
+                on("patch", "", "namespaces").in_namespace("x").with_name("x"),
+            ),
             (
                 "PUT",
                 "/api/v1/namespaces/x/finalize",
-                on("update", "", "namespaces").inside("x").named("x").part("finalize"),
+                on("update", "", "namespaces")
+                    .in_namespace("x")
+                    .with_name("x")
+                    .with_subresource("finalize"),
             ),
-            ("HEAD", "/api/v1/nodes/n", on("get", "", "nodes").named("n")),
-            ("OPTIONS", "/api/v1/nodes/n", on("", "", "nodes").named("n")),
+            ("HEAD", "/api/v1/nodes/n", on("get", "", "nodes").with_name("n")),
+            ("OPTIONS", "/api/v1/nodes/n", on("", "", "nodes").with_name("n")),
         ];
         for (method, uri, expected) in table {
             let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
-            let crate::route::Route::Resource(target) = crate::route::route(path) else {
+            let crate::request::route::Route::Resource(target) = crate::request::route::route(path)
+            else {
                 panic!("{uri} names no resource")
             };
             let method = Method::from_bytes(method.as_bytes()).unwrap();
-            let asked = of_target(&method, &target, &Query::read(Some(query)));
+            let asked = resource_attributes(&method, &target, &Query::read(Some(query)));
             assert_eq!(asked, expected, "{method} {uri}");
         }
     }

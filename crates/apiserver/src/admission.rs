@@ -1,17 +1,25 @@
-//! Admission: who may object to a write, or change it, after it was allowed and before it is stored.
+//! Admission: plug-ins, webhooks and policies that can change or refuse an authorized write before
+//! it is stored.
 //!
-//! Every write passes two steps, in the places where Kubernetes has them. [`Api::mutate`] comes when
-//! an object is decoded, defaulted and owned, before its name is generated and before it is prepared
-//! and validated; [`Api::validate`] comes when nothing about it will change any more. A deletion
-//! passes both with the object that goes, an eviction or a binding with what was sent, a connection
-//! with its options.
+//! Every write goes through two steps, in the places where Kubernetes has them. [`Api::mutate`]
+//! runs when an object is decoded, defaulted and has its field owners, before its name is generated
+//! and before it is prepared and validated; [`Api::validate`] runs when the object will not change
+//! any more. A deletion goes through both with the object that is deleted, an eviction or a binding
+//! with the submitted object, a connection with its options.
 //!
-//! The server's own collectors ask like anyone else, under the names their counterparts have in a
-//! cluster. Three writes are reviewed by nobody, as upstream: the pod that a reviewed binding or
-//! eviction changes, the instances that go with their definition, and the names and conditions of
-//! definitions.
+//! The server's own controllers go through admission like any client, under the names their
+//! counterparts have in a cluster. Three kinds of writes skip admission, as upstream: the pod that
+//! an admitted binding or eviction changes, the instances that are deleted with their definition,
+//! and the names and conditions of definitions.
 
+pub(crate) mod admission_plugins;
 pub(crate) mod certificates;
+pub(crate) mod disruption_budgets;
+pub(crate) mod lifecycle_hooks;
+pub(crate) mod policies;
+pub(crate) mod quotas;
+pub(crate) mod webhook_response;
+pub(crate) mod webhooks;
 
 use std::sync::Arc;
 
@@ -19,42 +27,43 @@ pub(crate) use gantry_admission::Operation;
 use serde_json::{Value, json};
 
 use crate::access::Caller;
-use crate::api::{Api, Ask};
-use crate::plugins::Plugin;
-use crate::quotas::Reservation;
+use crate::admission::admission_plugins::AdmissionPlugin;
+use crate::admission::quotas::Reservation;
+use crate::api::{Api, ResourceRequest};
 use crate::resource::Resource;
-use crate::rules::Part;
-use crate::status::Refusal;
-use crate::write::{Write, meta};
+use crate::resource::rules::WrittenSubresource;
+use crate::response::status::StatusError;
+use crate::verbs::write::{Write, meta};
 
-/// A write as admission sees it. The object itself goes beside it, because one step may change it.
+/// The attributes of a write for admission. The object is passed separately, because the first step
+/// may change it.
 #[derive(Debug)]
 pub(crate) struct Review<'a> {
     pub(crate) operation: Operation,
     pub(crate) resource: &'a Arc<Resource>,
-    /// The part of the object that is written; empty for all of it.
+    /// The subresource that is written; empty for the object itself.
     pub(crate) subresource: &'a str,
     /// The name, if it is known yet.
     pub(crate) name: &'a str,
-    /// The namespace. A namespace is in itself.
+    /// The namespace; for a Namespace object its own name.
     pub(crate) namespace: &'a str,
     pub(crate) caller: &'a Caller,
     pub(crate) dry_run: bool,
     /// The options of the request as an object; null for a connection.
     pub(crate) options: &'a Value,
-    /// What is stored; nothing for what is made.
+    /// The stored object; `None` for a creation.
     pub(crate) old: Option<&'a Value>,
-    /// What the caller is told besides the answer.
+    /// Warnings for the caller.
     pub(crate) warnings: Vec<String>,
-    /// What was taken from quotas.
-    pub(crate) reserved: Option<Reservation>,
+    /// The quota that was reserved.
+    pub(crate) reservation: Option<Reservation>,
 }
 
 impl Review<'_> {
-    /// A refusal by a plug-in, which names the object as far as it has a name yet.
-    pub(crate) fn forbidden(&self, object: Option<&Value>, why: &str) -> Refusal {
+    /// Returns the refusal of a plug-in, which names the object as far as it has a name yet.
+    pub(crate) fn forbidden(&self, object: Option<&Value>, why: &str) -> StatusError {
         let Resource { group, plural, .. } = &**self.resource;
-        Refusal::forbidden(group, plural, self.shown_name(object), why)
+        StatusError::forbidden(group, plural, self.shown_name(object), why)
     }
 
     fn shown_name<'b>(&'b self, object: Option<&'b Value>) -> &'b str {
@@ -65,32 +74,39 @@ impl Review<'_> {
 }
 
 impl Api {
-    /// Asks all who may change a write, then those among them who object. When a webhook has changed
-    /// it, those who came before get to see it once more.
+    /// Runs mutating admission: plug-ins and webhooks that may change a write, including their
+    /// refusals. When a webhook has changed the object, earlier ones that ask for it see it once
+    /// more.
     pub(crate) async fn mutate(
         &self,
         review: &mut Review<'_>,
         mut object: Option<&mut Value>,
-    ) -> Result<(), Refusal> {
-        self.admit(review, object.as_deref_mut())?;
-        if !self.0.settings.plugins.has(Plugin::MutatingAdmissionWebhook) {
+    ) -> Result<(), StatusError> {
+        self.run_builtin_plugins(review, object.as_deref_mut())?;
+        if !self.0.settings.plugins.is_enabled(AdmissionPlugin::MutatingAdmissionWebhook) {
             return Ok(());
         }
         let Some(mut rounds) = self.mutating_webhooks(review, object.as_deref()) else {
             return Ok(());
         };
-        if Box::pin(self.ask_mutating(&mut rounds, review, object.as_deref_mut())).await? {
-            self.admit(review, object.as_deref_mut())?;
-            Box::pin(self.ask_mutating(&mut rounds, review, object.as_deref_mut())).await?;
+        if Box::pin(self.call_mutating_webhooks(&mut rounds, review, object.as_deref_mut())).await?
+        {
+            self.run_builtin_plugins(review, object.as_deref_mut())?;
+            Box::pin(self.call_mutating_webhooks(&mut rounds, review, object.as_deref_mut()))
+                .await?;
         }
         if let Some(object) = object {
-            rounds.keep_ownership(review, object);
+            rounds.restore_invalid_ownership(review, object);
         }
         Ok(())
     }
 
-    /// Asks those who are part of the server.
-    fn admit(&self, review: &Review<'_>, object: Option<&mut Value>) -> Result<(), Refusal> {
+    /// Runs the mutating plug-ins that are built into the server.
+    fn run_builtin_plugins(
+        &self,
+        review: &Review<'_>,
+        object: Option<&mut Value>,
+    ) -> Result<(), StatusError> {
         match (review.operation, object) {
             (Operation::Create, Some(object)) => self.admit_create(review, object),
             (Operation::Update, Some(object)) => {
@@ -99,7 +115,7 @@ impl Api {
             }
             (Operation::Delete, _) => match review.old {
                 Some(old) if review.subresource.is_empty() => {
-                    crate::hooks::admit_delete(review.resource, old)
+                    lifecycle_hooks::admit_delete(review.resource, old)
                 }
                 Some(_) | None => Ok(()),
             },
@@ -107,43 +123,45 @@ impl Api {
         }
     }
 
-    /// Asks all who may object to a write as it will be stored.
+    /// Runs validating admission on the object as it will be stored.
     pub(crate) async fn validate(
         &self,
         review: &mut Review<'_>,
         object: Option<&Value>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), StatusError> {
         let plugins = &self.0.settings.plugins;
-        if plugins.has(Plugin::LimitRanger) {
+        if plugins.is_enabled(AdmissionPlugin::LimitRanger) {
             self.check_limits(review, object)?;
         }
-        if plugins.has(Plugin::Priority) {
+        if plugins.is_enabled(AdmissionPlugin::Priority) {
             self.check_default_class(review, object)?;
         }
         self.check_certificates(review, object)?;
-        if plugins.has(Plugin::ValidatingAdmissionPolicy) {
-            self.ask_policies(review, object)?;
+        if plugins.is_enabled(AdmissionPlugin::ValidatingAdmissionPolicy) {
+            self.check_policies(review, object)?;
         }
-        if plugins.has(Plugin::ValidatingAdmissionWebhook) && self.has_validating_webhooks(review) {
-            Box::pin(self.ask_validating(review, object)).await?;
+        if plugins.is_enabled(AdmissionPlugin::ValidatingAdmissionWebhook)
+            && self.has_validating_webhooks(review)
+        {
+            Box::pin(self.call_validating_webhooks(review, object)).await?;
         }
-        // The last: what everyone else agrees to is what counts.
-        if plugins.has(Plugin::ResourceQuota) {
-            review.reserved = self.ask_quotas(review, object).await?;
+        // Quota comes last: only writes that all others admit are counted.
+        if plugins.is_enabled(AdmissionPlugin::ResourceQuota) {
+            review.reservation = self.charge_quotas(review, object).await?;
         }
         Ok(())
     }
 
-    /// The first step for a new or changed object.
+    /// Runs mutating admission for a new or changed object.
     pub(crate) async fn mutate_write(
         &self,
         write: &mut Write,
         old: Option<&Value>,
         object: &mut Value,
-    ) -> Result<(), Refusal> {
-        let Some(operation) = reviewed(write, old) else { return Ok(()) };
+    ) -> Result<(), StatusError> {
+        let Some(operation) = operation_of(write, old) else { return Ok(()) };
         let options = options_of(write, operation);
-        let (outcome, warnings) = if write.part == Part::Scale {
+        let (outcome, warnings) = if write.subresource == WrittenSubresource::Scale {
             let old = old.map(|old| write.resource.scale_of(old)).transpose()?;
             let mut scale = write.resource.scale_of(object)?;
             let before = scale["spec"]["replicas"].clone();
@@ -163,41 +181,41 @@ impl Api {
         outcome
     }
 
-    /// The second step for a new or changed object.
+    /// Runs validating admission for a new or changed object.
     pub(crate) async fn validate_write(
         &self,
         write: &mut Write,
         old: Option<&Value>,
         object: &Value,
-    ) -> Result<(), Refusal> {
-        let Some(operation) = reviewed(write, old) else { return Ok(()) };
+    ) -> Result<(), StatusError> {
+        let Some(operation) = operation_of(write, old) else { return Ok(()) };
         let options = options_of(write, operation);
-        let (outcome, warnings, reserved) = if write.part == Part::Scale {
+        let (outcome, warnings, reserved) = if write.subresource == WrittenSubresource::Scale {
             let old = old.map(|old| write.resource.scale_of(old)).transpose()?;
             let scale = write.resource.scale_of(object)?;
             let mut review = review_of(write, operation, &options, old.as_ref());
             let outcome = self.validate(&mut review, Some(&scale)).await;
-            (outcome, review.warnings, review.reserved)
+            (outcome, review.warnings, review.reservation)
         } else {
             let mut review = review_of(write, operation, &options, old);
             let outcome = self.validate(&mut review, Some(object)).await;
-            (outcome, review.warnings, review.reserved)
+            (outcome, review.warnings, review.reservation)
         };
         write.warnings.extend(warnings);
-        write.reserved = reserved;
+        write.reservation = reserved;
         outcome
     }
 
-    /// Both steps for what is sent to a part of an object and not stored itself: a binding, an
-    /// eviction, a request for a token. Returns what the caller is told besides the answer.
-    pub(crate) async fn review_part(
+    /// Runs both steps for an object that is sent to a subresource and not stored itself: a
+    /// binding, an eviction, a token request. Returns warnings for the caller.
+    pub(crate) async fn review_subresource(
         &self,
-        ask: &Ask,
+        ask: &ResourceRequest,
         subresource: &str,
         options: &Value,
         dry_run: bool,
         object: &mut Value,
-    ) -> Result<Vec<String>, Refusal> {
+    ) -> Result<Vec<String>, StatusError> {
         let mut review = Review {
             operation: Operation::Create,
             resource: &ask.resource,
@@ -209,13 +227,13 @@ impl Api {
             options,
             old: None,
             warnings: Vec::new(),
-            reserved: None,
+            reservation: None,
         };
-        self.both(&mut review, object).await
+        self.mutate_and_validate(&mut review, object).await
     }
 
-    /// Both steps for a stream.
-    pub(crate) async fn review_connection(&self, ask: &Ask) -> Result<(), Refusal> {
+    /// Runs both steps for a connection (exec, attach, port-forward, proxy).
+    pub(crate) async fn review_connection(&self, ask: &ResourceRequest) -> Result<(), StatusError> {
         let path = ask.target.subresource.as_str();
         let (subresource, rest) = path.split_once('/').unwrap_or((path, ""));
         let mut review = Review {
@@ -229,16 +247,18 @@ impl Api {
             options: &Value::Null,
             old: None,
             warnings: Vec::new(),
-            reserved: None,
+            reservation: None,
         };
-        self.both(&mut review, &mut stream_options(ask, subresource, rest)).await.map(drop)
+        self.mutate_and_validate(&mut review, &mut stream_options(ask, subresource, rest))
+            .await
+            .map(drop)
     }
 
-    async fn both(
+    async fn mutate_and_validate(
         &self,
         review: &mut Review<'_>,
         object: &mut Value,
-    ) -> Result<Vec<String>, Refusal> {
+    ) -> Result<Vec<String>, StatusError> {
         let outcome = match self.mutate(review, Some(object)).await {
             Ok(()) => self.validate(review, Some(object)).await,
             refused => refused,
@@ -253,18 +273,18 @@ impl Api {
         }
     }
 
-    /// Both steps for an object that is asked to go.
-    pub(crate) async fn review_deletion(&self, review: &mut Review<'_>) -> Result<(), Refusal> {
+    /// Runs both steps for an object that is to be deleted.
+    pub(crate) async fn review_deletion(&self, review: &mut Review<'_>) -> Result<(), StatusError> {
         self.mutate(review, None).await?;
         self.validate(review, None).await
     }
 }
 
-/// What a write does, if anyone is asked about it.
-fn reviewed(write: &Write, old: Option<&Value>) -> Option<Operation> {
-    match (write.part, old) {
+/// Returns the operation of a write, if it is subject to admission.
+fn operation_of(write: &Write, old: Option<&Value>) -> Option<Operation> {
+    match (write.subresource, old) {
         // The binding was reviewed, not the pod.
-        (Part::Binding, _) => None,
+        (WrittenSubresource::Binding, _) => None,
         (_, None) => Some(Operation::Create),
         (_, Some(_)) => Some(Operation::Update),
     }
@@ -276,23 +296,24 @@ fn review_of<'a>(
     options: &'a Value,
     old: Option<&'a Value>,
 ) -> Review<'a> {
-    let is_namespace = write.resource.space == "namespaces";
+    let review_namespace = write.resource.strategy.review_namespace;
     Review {
         operation,
         resource: &write.resource,
-        subresource: write.part.name(),
+        subresource: write.subresource.name(),
         name: &write.name,
-        namespace: if is_namespace { &write.name } else { &write.namespace },
+        namespace: review_namespace.of(&write.namespace, &write.name),
         caller: &write.caller,
         dry_run: write.dry_run,
         options,
         old,
         warnings: Vec::new(),
-        reserved: None,
+        reservation: None,
     }
 }
 
-/// The options of a write as an object. A patch has those of what it turns out to do.
+/// Returns the options of a write as an object. A patch has those of the operation it turns out to
+/// be.
 fn options_of(write: &Write, operation: Operation) -> Value {
     let kind = match operation {
         Operation::Create => "CreateOptions",
@@ -305,8 +326,8 @@ fn options_of(write: &Write, operation: Operation) -> Value {
     options
 }
 
-/// The options of a stream as an object: its parameters.
-fn stream_options(ask: &Ask, subresource: &str, rest: &str) -> Value {
+/// Returns the options of a connection as an object: its parameters.
+fn stream_options(ask: &ResourceRequest, subresource: &str, rest: &str) -> Value {
     let kind = match (ask.resource.plural.as_str(), subresource) {
         (_, "exec") => "PodExecOptions",
         (_, "attach") => "PodAttachOptions",

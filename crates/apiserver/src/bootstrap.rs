@@ -1,4 +1,4 @@
-//! The start of a server: what it serves, and the objects that are always there.
+//! Starts a server: its resources, and the objects that always exist.
 
 use std::sync::Arc;
 
@@ -7,106 +7,109 @@ use gantry_process::tasks::{OnLoss, Tasks};
 use serde_json::{Value, json};
 
 use crate::access::Caller;
-use crate::addresses::Allocator;
-use crate::api::{Api, Inner, Settings, Shelf};
-use crate::authority::Authority;
-use crate::collect::Collector;
-use crate::definitions::Definitions;
-use crate::hooks::PERMANENT;
-use crate::janitor::Janitor;
-use crate::parts::resource;
-use crate::resource::{Builtin, Nature, Resource, Subresource};
-use crate::rules::Part;
-use crate::status::Refusal;
-use crate::write::{Ownership, Write};
+use crate::access::authorizer::Authorizer;
+use crate::admission::lifecycle_hooks::SYSTEM_NAMESPACES;
+use crate::api::{Api, Inner, ObjectStore, Settings};
+use crate::controllers::garbage_collector::GarbageCollector;
+use crate::controllers::termination_controller::TerminationController;
+use crate::resource::definitions::Definitions;
+use crate::resource::rules::WrittenSubresource;
+use crate::resource::strategy::strategy;
+use crate::resource::{Builtin, KindSource, Resource, Subresource};
+use crate::response::status::StatusError;
+use crate::services::service_allocator::ServiceAllocator;
+use crate::verbs::subresources::resource;
+use crate::verbs::write::{Ownership, Write};
 
 /// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
 #[error("could not create {what}: {}", refusal.message)]
 pub struct StartError {
     pub(crate) what: String,
-    pub(crate) refusal: Refusal,
+    pub(crate) refusal: StatusError,
 }
 
 impl Api {
-    /// Starts a server on a store. Its own tasks belong to `tasks`.
+    /// Starts a server on a store. Its background tasks belong to `tasks`.
     ///
     /// # Errors
-    /// If an object that must always be there cannot be stored.
+    /// An object that must always exist cannot be stored.
     pub async fn start(
-        store: Shelf,
+        store: ObjectStore,
         settings: Settings,
         tasks: &mut Tasks,
     ) -> Result<Self, StartError> {
-        let definitions = Definitions::new(builtin());
-        let registry = ArcSwap::from_pointee(definitions.base());
-        let services = Arc::new(crate::services::Services::of(&store));
+        let definitions = Definitions::new(builtin_resources());
+        let registry = ArcSwap::from_pointee(definitions.builtin_registry());
+        let services = Arc::new(crate::services::StoreServiceResolver::of(&store));
         let clock = tasks.clock().clone();
         let agent = "kube-apiserver-admission";
         let (network, bits) = settings.service_network;
         let api = Self(Arc::new(Inner {
-            admission_webhooks: crate::webhooks::Webhooks::default(),
+            admission_webhooks: crate::admission::webhooks::Webhooks::default(),
             webhooks: gantry_webhook::Client::new(clock, services, agent),
-            allocator: Allocator::new(network, bits, store.clone()),
+            allocator: ServiceAllocator::new(network, bits, store.clone()),
             store,
             registry,
             definitions,
-            collector: Collector::default(),
-            janitor: Janitor::default(),
+            garbage_collector: GarbageCollector::default(),
+            termination_controller: TerminationController::default(),
             clock: tasks.clock().clone(),
             stop: tasks.token().clone(),
-            authority: Authority::new(settings.authorization.clone()),
+            authorizer: Authorizer::new(settings.authorization.clone()),
             settings,
-            policies: crate::policies::Policies::default(),
+            policies: crate::admission::policies::Policies::default(),
             quotas: Arc::default(),
             token_secrets: crate::tokens::secrets::TokenSecrets::default(),
             openapi: gantry_openapi::Documents::new(),
-            sessions: Arc::new(tokio::sync::Semaphore::new(crate::streams::SESSIONS)),
-            forwarded: Arc::new(tokio::sync::Semaphore::new(crate::streams::CONNECTIONS)),
-            pages: crate::pages::Pages::default(),
-            aggregations: crate::discovery::aggregation::Aggregations::default(),
-            listens: std::sync::OnceLock::new(),
+            session_permits: Arc::new(tokio::sync::Semaphore::new(crate::streams::MAX_SESSIONS)),
+            forward_permits: Arc::new(tokio::sync::Semaphore::new(crate::streams::MAX_CONNECTIONS)),
+            non_resource_pages: crate::discovery::non_resource_pages::NonResourcePages::default(),
+            aggregated_apis: crate::discovery::aggregation::AggregatedApis::default(),
+            listen_address: std::sync::OnceLock::new(),
         }));
-        api.warn_of_refused_strangers();
+        api.warn_if_anonymous_denied();
         api.0.definitions.refresh(&api);
         api.0.policies.refresh(&api);
         api.0.admission_webhooks.refresh(&api);
-        api.make_permanent_objects().await?;
-        api.make_policy().await?;
+        api.create_system_objects().await?;
+        api.reconcile_bootstrap_policy().await?;
         let collector = api.clone();
         tasks.spawn("garbage collector", OnLoss::EndOwner, |stop| async move {
-            collector.collect(stop).await;
+            collector.run_garbage_collector(stop).await;
             Ok(())
         });
         let keeper = api.clone();
         tasks.spawn("quota keeper", OnLoss::EndOwner, |stop| async move {
-            keeper.keep_quotas(stop).await;
+            keeper.run_quota_controller(stop).await;
             Ok(())
         });
         if api.0.settings.token_secrets {
             let keeper = api.clone();
             tasks.spawn("token controller", OnLoss::EndOwner, |stop| async move {
-                keeper.keep_token_secrets(stop).await;
+                keeper.run_token_controller(stop).await;
                 Ok(())
             });
         }
         let janitor = api.clone();
         tasks.spawn("janitor", OnLoss::EndOwner, |stop| async move {
-            janitor.tidy(stop).await;
+            janitor.run_termination_controller(stop).await;
             Ok(())
         });
         Ok(api)
     }
 
-    async fn make_permanent_objects(&self) -> Result<(), StartError> {
-        for name in PERMANENT {
-            self.make("", "namespaces", "", json!({ "metadata": { "name": name } })).await?;
+    async fn create_system_objects(&self) -> Result<(), StartError> {
+        for name in SYSTEM_NAMESPACES {
+            self.create_if_absent("", "namespaces", "", json!({ "metadata": { "name": name } }))
+                .await?;
         }
         let classes = [
             (
                 "system-cluster-critical",
                 2_000_000_000,
-                "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+                "Used for system critical pods that must run in the cluster, but can be moved to \
+                 another node if necessary.",
             ),
             (
                 "system-node-critical",
@@ -118,9 +121,9 @@ impl Api {
             let class = json!({
                 "metadata": { "name": name }, "value": value, "description": description,
             });
-            self.make("scheduling.k8s.io", "priorityclasses", "", class).await?;
+            self.create_if_absent("scheduling.k8s.io", "priorityclasses", "", class).await?;
         }
-        let server = self.0.allocator.server();
+        let server = self.0.allocator.server_address();
         let port = self.0.settings.address.rsplit(':').next().and_then(|it| it.parse::<u16>().ok());
         let service = json!({
             "metadata": {
@@ -135,16 +138,16 @@ impl Api {
                 }],
             },
         });
-        self.make("", "services", "default", service).await?;
+        self.create_if_absent("", "services", "default", service).await?;
         let authentication = json!({
             "metadata": { "name": "extension-apiserver-authentication" },
-            "data": { "client-ca-file": self.0.settings.client_authority },
+            "data": { "client-ca-file": self.0.settings.client_ca },
         });
-        self.make("", "configmaps", "kube-system", authentication).await
+        self.create_if_absent("", "configmaps", "kube-system", authentication).await
     }
 
-    /// Makes an object unless it is there.
-    async fn make(
+    /// Creates an object unless it exists.
+    async fn create_if_absent(
         &self,
         group: &str,
         plural: &str,
@@ -153,33 +156,33 @@ impl Api {
     ) -> Result<(), StartError> {
         let Some(resource) = resource(self, group, "v1", plural) else { return Ok(()) };
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        if self.stored(&resource, namespace, &name).is_some() {
+        if self.stored_entry(&resource, namespace, &name).is_some() {
             return Ok(());
         }
         let mut write = Write {
             resource: Arc::clone(&resource),
             namespace: namespace.to_owned(),
             name: name.clone(),
-            part: Part::Whole,
+            subresource: WrittenSubresource::Main,
             manager: "kube-apiserver".to_owned(),
             ownership: Ownership::ByChange,
             caller: Caller::server(),
             dry_run: false,
-            changes: false,
+            is_update: false,
             by_server: true,
-            views: crate::convert::Views::default(),
+            versions: crate::resource::convert::ConvertedVersions::default(),
             options: serde_json::Map::new(),
-            reserved: None,
+            reservation: None,
             claims: None,
             now: self.now(),
             warnings: Vec::new(),
         };
         let made = async {
-            let decoded = crate::decode::object(
+            let decoded = crate::request::decode::object(
                 &resource,
                 object,
-                &crate::decode::Duplicates::default(),
-                crate::query::FieldValidation::Ignore,
+                &crate::request::decode::Duplicates::default(),
+                crate::request::query::FieldValidation::Ignore,
             )?;
             self.insert(&mut write, decoded.object).await
         };
@@ -191,14 +194,14 @@ impl Api {
     }
 }
 
-/// The resources of Kubernetes itself.
-fn builtin() -> Vec<Arc<Resource>> {
+/// Returns the built-in resources of Kubernetes.
+pub(crate) fn builtin_resources() -> Vec<Arc<Resource>> {
     let groups = gantry_builtin::groups().iter();
     let resources = groups.flat_map(|group| &group.versions).flat_map(|it| &it.resources);
-    resources.map(|known| Arc::new(described(known))).collect()
+    resources.map(|known| Arc::new(describe_builtin(known))).collect()
 }
 
-fn described(known: &gantry_builtin::Resource) -> Resource {
+fn describe_builtin(known: &gantry_builtin::Resource) -> Resource {
     let (stored_group, stored_version) = known.stored_as;
     let own = (known.group, known.version) == known.stored_as;
     let api_version = crate::resource::group_version(known.group, known.version);
@@ -227,8 +230,9 @@ fn described(known: &gantry_builtin::Resource) -> Resource {
             })
             .collect(),
         storage_version_hash: known.storage_version_hash.clone().unwrap_or_default(),
-        space: crate::status::qualified(stored_group, &known.plural),
-        nature: Nature::Builtin(Builtin {
+        space: crate::response::status::qualified(stored_group, &known.plural),
+        strategy: strategy(known.group, &known.plural),
+        source: KindSource::Builtin(Builtin {
             type_id: known.type_id,
             behaviour: gantry_kinds::behaviour(known.group, &known.plural),
             empty: empty.unwrap_or_default(),

@@ -1,6 +1,9 @@
-//! What is served, told to clients: one document per group, or all groups in one.
+//! Discovery: which resources are served, in one document per group or all groups in one.
 
 pub mod aggregation;
+pub(crate) mod non_resource;
+pub(crate) mod non_resource_pages;
+pub(crate) mod openapi;
 
 use aws_lc_rs::digest;
 use base64::Engine as _;
@@ -64,7 +67,7 @@ pub fn resources(group: &str, version: &Version) -> Value {
             entries.push(subresource_entry(resource, part));
         }
     }
-    // Built-in groups list by name; resources of custom kinds come each with its parts.
+    // Built-in groups list by name; custom resources are each followed by their subresources.
     let custom = version.resources.iter().any(|resource| resource.custom().is_some());
     if !custom {
         entries.sort_by(|left, right| left["name"].as_str().cmp(&right["name"].as_str()));
@@ -114,7 +117,8 @@ fn subresource_entry(resource: &Resource, part: &Subresource) -> Value {
     Value::Object(entry)
 }
 
-/// All groups in one document, and its entity tag. `core` chooses between `/api` and `/apis`.
+/// Returns all groups in one document, and its entity tag. `core` chooses between `/api` and
+/// `/apis`.
 pub fn aggregated(registry: &Registry, core: bool, format: &str) -> (Bytes, String) {
     let documents = registry.documents();
     let cell = if core { &documents.core } else { &documents.groups };
@@ -124,7 +128,8 @@ pub fn aggregated(registry: &Registry, core: bool, format: &str) -> (Bytes, Stri
     tagged(&aggregate(registry, core, format))
 }
 
-/// All groups but the core group, and some more entries, in one document, and its entity tag.
+/// Returns all groups but the core group, and additional entries, in one document, and its entity
+/// tag.
 pub(crate) fn aggregated_with(
     registry: &Registry,
     more: Vec<Value>,
@@ -170,12 +175,16 @@ fn aggregated_version(version: &Version) -> Value {
 
 fn aggregated_entry(resource: &Resource) -> Value {
     let mut entry = Map::new();
-    // Custom kinds say their group and version in full, built-in ones leave it to the place.
+    // Custom kinds have their group and version in full, built-in ones leave it to the position.
     let (group, version) = match resource.custom() {
         Some(_) => (resource.group.as_str(), resource.version.as_str()),
         None => ("", ""),
     };
-    let kind = |group: &str, version: &str, kind: &str| json!({ "group": group, "version": version, "kind": kind });
+    let kind = |group: &str, version: &str, kind: &str| {
+        json!({
+            "group": group, "version": version, "kind": kind,
+        })
+    };
     entry.insert("resource".to_owned(), json!(resource.plural));
     entry.insert("responseKind".to_owned(), kind(group, version, &resource.kind));
     let scope = if resource.namespaced { "Namespaced" } else { "Cluster" };
@@ -209,7 +218,7 @@ fn aggregated_entry(resource: &Resource) -> Value {
     Value::Object(entry)
 }
 
-/// Which form is stored, as discovery says it.
+/// Returns the storage version hash for discovery.
 #[must_use]
 pub fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {
     let text = format!("{group}/{version}/{kind}");
@@ -217,7 +226,7 @@ pub fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {
     STANDARD.encode(&digest.as_ref()[..8])
 }
 
-/// Bytes in capital hexadecimal digits.
+/// Formats bytes in upper-case hexadecimal digits.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! What is served: resources of built-in and custom kinds, described alike.
+//! Served resources: built-in and custom kinds in one description.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
@@ -6,8 +6,18 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use crate::custom::Custom;
-use crate::status::qualified;
+use crate::resource::custom::CustomResource;
+use crate::resource::strategy::Strategy;
+use crate::response::status::qualified;
+
+pub(crate) mod conversion_errors;
+pub mod convert;
+pub mod custom;
+pub(crate) mod definitions;
+pub(crate) mod names;
+pub(crate) mod rules;
+pub mod stored;
+pub(crate) mod strategy;
 
 /// One version of one resource.
 #[derive(Debug)]
@@ -18,65 +28,67 @@ pub struct Resource {
     pub version: String,
     /// The name in paths.
     pub plural: String,
-    /// The name of one.
+    /// The singular name.
     pub singular: String,
     /// The kind of its objects.
     pub kind: String,
     /// The kind of its lists.
     pub list_kind: String,
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are namespaced.
     pub namespaced: bool,
-    /// Names for people in a hurry.
+    /// Short names.
     pub short_names: Vec<String>,
-    /// Names of sets of resources it belongs to.
+    /// Categories it belongs to.
     pub categories: Vec<String>,
-    /// What may be asked of it, in the order discovery has.
+    /// The supported verbs, in the order of discovery.
     pub verbs: Vec<String>,
-    /// Parts of its objects.
+    /// Its subresources.
     pub subresources: Vec<Subresource>,
-    /// Which form is stored, as discovery says it; empty for what is not stored.
+    /// The storage version hash of discovery; empty for what is not stored.
     pub storage_version_hash: String,
-    /// Where its objects are stored. Two views of the same objects share it.
+    /// The space in which its objects are stored. Two versions of the same objects share it.
     pub space: String,
+    /// What the server does differently for it.
+    pub(crate) strategy: &'static Strategy,
     /// Where its rules come from.
-    pub nature: Nature,
+    pub source: KindSource,
 }
 
-/// A part of an object that has a path of its own.
+/// A subresource.
 #[derive(Clone, Debug)]
 pub struct Subresource {
     /// Its name in paths.
     pub name: String,
-    /// The group of what it answers with, if that is not the resource's.
+    /// The group of its kind, if it differs from the resource's.
     pub group: String,
-    /// The version of what it answers with, if that is not the resource's.
+    /// The version of its kind, if it differs from the resource's.
     pub version: String,
-    /// The kind of what it answers with.
+    /// Its kind.
     pub kind: String,
-    /// What may be asked of it.
+    /// The supported verbs.
     pub verbs: Vec<String>,
 }
 
-/// A kind of Kubernetes itself.
+/// A built-in kind of Kubernetes.
 #[derive(Debug)]
 pub struct Builtin {
     /// Its type.
     pub type_id: gantry_builtin::TypeId,
-    /// What sets it apart from others.
+    /// Its special behaviour.
     pub behaviour: &'static gantry_kinds::Behaviour,
     /// An object of the kind in which nothing is set.
     pub empty: serde_json::Value,
-    /// The version its objects are stored in, if it is another.
+    /// The version its objects are stored in, if it differs.
     pub stored_as: Option<(&'static str, &'static str)>,
 }
 
 /// Where the rules of a kind come from.
 #[derive(Debug)]
-pub enum Nature {
-    /// From Kubernetes itself.
+pub enum KindSource {
+    /// A built-in kind.
     Builtin(Builtin),
-    /// From a definition in the store.
-    Custom(Arc<Custom>),
+    /// A stored definition.
+    Custom(Arc<CustomResource>),
 }
 
 impl Resource {
@@ -92,22 +104,22 @@ impl Resource {
         qualified(&self.group, &self.plural)
     }
 
-    /// The name of its objects' kind in refusals: custom kinds are called by their resource.
+    /// Returns the name of its kind in error messages: custom kinds are called by their resource.
     #[must_use]
-    pub fn kind_in_refusals(&self) -> &str {
+    pub fn kind_in_errors(&self) -> &str {
         &self.kind
     }
 
-    /// The custom kind's rules, if it is one.
+    /// Returns the custom kind's definition, if it is one.
     #[must_use]
-    pub fn custom(&self) -> Option<&Arc<Custom>> {
-        match &self.nature {
-            Nature::Builtin(_) => None,
-            Nature::Custom(custom) => Some(custom),
+    pub fn custom(&self) -> Option<&Arc<CustomResource>> {
+        match &self.source {
+            KindSource::Builtin(_) => None,
+            KindSource::Custom(custom) => Some(custom),
         }
     }
 
-    /// What everyone is told who still uses it.
+    /// Returns the deprecation warning of the resource, if it has one.
     pub(crate) fn deprecation(&self) -> Option<String> {
         if let Some(custom) = self.custom() {
             return custom.deprecation.clone();
@@ -120,25 +132,25 @@ impl Resource {
         Some(format!("{} {} is deprecated in {since}", self.version, self.kind))
     }
 
-    /// The part of its objects called `name`.
+    /// Returns the subresource called `name`.
     #[must_use]
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|part| part.name == name)
     }
 
-    /// Whether its objects can be written as a table. What is only ever created, as reviews are, has
-    /// none.
+    /// Whether its objects can be rendered as a table. Resources that can only be created, such as
+    /// reviews, cannot.
     pub(crate) fn has_table(&self) -> bool {
         self.has_verb("get") || self.has_verb("list")
     }
 
-    /// Whether `verb` may be asked of it.
+    /// Whether it supports `verb`.
     #[must_use]
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.iter().any(|known| known == verb)
     }
 
-    /// The key of an object in its space.
+    /// Returns the key of an object in its space.
     #[must_use]
     pub fn key(&self, namespace: &str, name: &str) -> String {
         if self.namespaced { format!("{namespace}/{name}") } else { name.to_owned() }
@@ -151,14 +163,14 @@ pub fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// Everything that is served at one moment.
+/// Everything that is served at one time.
 #[derive(Debug)]
 pub struct Registry {
     /// Groups in the order of discovery; the core group is the first.
     pub groups: Vec<Group>,
     index: HashMap<(String, String, String), Arc<Resource>>,
-    /// How the server itself sees custom kinds whose versions need a converter, by space.
-    keepers: BTreeMap<String, Arc<Resource>>,
+    /// The server's own views of custom kinds whose versions need a converter, by space.
+    storage_views: BTreeMap<String, Arc<Resource>>,
     documents: Documents,
 }
 
@@ -187,28 +199,29 @@ pub struct Version {
     pub resources: Vec<Arc<Resource>>,
 }
 
-/// What a path's group, version and resource turn out to be.
+/// The result of looking up a path's group, version and resource.
 #[derive(Debug)]
 pub enum Lookup<'a> {
     /// A resource that is served.
     Found(&'a Arc<Resource>),
-    /// The group is served, this is not.
+    /// The group is served, the version or resource is not.
     NotInGroup,
     /// No such group.
     NoGroup,
 }
 
 impl Registry {
-    /// Built-in resources in their order, then custom ones by group and version.
+    /// Makes a registry of built-in resources in their order, then custom ones by group and
+    /// version.
     #[must_use]
     pub fn new(builtin: &[Arc<Resource>], custom: &[Arc<Resource>]) -> Self {
         let mut groups: Vec<Group> = Vec::new();
         for resource in builtin {
-            place(&mut groups, resource);
+            insert_resource(&mut groups, resource);
         }
         let fixed = groups.len();
         for resource in custom {
-            place(&mut groups, resource);
+            insert_resource(&mut groups, resource);
         }
         groups[fixed..].sort_by(|left, right| left.name.cmp(&right.name));
         for group in &mut groups[fixed..] {
@@ -223,17 +236,17 @@ impl Registry {
             (key, Arc::clone(resource))
         });
         let index = index.collect();
-        Self { groups, index, keepers: BTreeMap::new(), documents: Documents::default() }
+        Self { groups, index, storage_views: BTreeMap::new(), documents: Documents::default() }
     }
 
-    /// The same registry with views for the server's own collectors.
+    /// Adds the views for the server's own controllers.
     #[must_use]
-    pub fn with_keepers(mut self, keepers: impl Iterator<Item = Arc<Resource>>) -> Self {
-        self.keepers = keepers.map(|keeper| (keeper.space.clone(), keeper)).collect();
+    pub fn with_storage_views(mut self, keepers: impl Iterator<Item = Arc<Resource>>) -> Self {
+        self.storage_views = keepers.map(|keeper| (keeper.space.clone(), keeper)).collect();
         self
     }
 
-    /// The resource at a place.
+    /// Looks up a resource by group, version and name.
     #[must_use]
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Lookup<'_> {
         let key = (group.to_owned(), version.to_owned(), plural.to_owned());
@@ -244,30 +257,31 @@ impl Registry {
         }
     }
 
-    /// The group of that name.
+    /// Returns the group of that name.
     #[must_use]
     pub fn group(&self, name: &str) -> Option<&Group> {
         self.groups.iter().find(|group| group.name == name)
     }
 
-    /// The resource whose objects have this version and kind, as the server itself sees it.
+    /// Returns the resource whose objects have this version and kind, in the server's own view.
     #[must_use]
     pub fn by_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<Resource>> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let versions = &self.group(group)?.versions;
         let version = versions.iter().find(|known| known.name == version)?;
         let found = version.resources.iter().find(|resource| resource.kind == kind)?;
-        Some(self.keepers.get(&found.space).unwrap_or(found))
+        Some(self.storage_views.get(&found.space).unwrap_or(found))
     }
 
-    /// One resource per space of stored objects: the preferred view of each, or the server's own.
+    /// Returns one resource per space of stored objects: its preferred version, or the server's own
+    /// view.
     #[must_use]
-    pub fn spaces(&self) -> BTreeMap<&str, &Arc<Resource>> {
+    pub fn resources_by_space(&self) -> BTreeMap<&str, &Arc<Resource>> {
         let mut spaces = BTreeMap::new();
         for group in &self.groups {
             for version in &group.versions {
                 for resource in version.resources.iter().filter(|it| it.has_verb("list")) {
-                    let view = self.keepers.get(&resource.space).unwrap_or(resource);
+                    let view = self.storage_views.get(&resource.space).unwrap_or(resource);
                     spaces.entry(resource.space.as_str()).or_insert(view);
                 }
             }
@@ -280,7 +294,7 @@ impl Registry {
     }
 }
 
-fn place(groups: &mut Vec<Group>, resource: &Arc<Resource>) {
+fn insert_resource(groups: &mut Vec<Group>, resource: &Arc<Resource>) {
     let group = match groups.iter().position(|group| group.name == resource.group) {
         Some(place) => &mut groups[place],
         None => {
@@ -302,7 +316,7 @@ fn place(groups: &mut Vec<Group>, resource: &Arc<Resource>) {
 }
 
 /// Orders versions as discovery does: stable before beta before alpha, higher numbers first, and
-/// what is no version name last, by its letters.
+/// names that are not versions last, alphabetically.
 #[must_use]
 pub fn compare_versions(left: &str, right: &str) -> Ordering {
     match (version_rank(left), version_rank(right)) {
@@ -313,7 +327,7 @@ pub fn compare_versions(left: &str, right: &str) -> Ordering {
     }
 }
 
-/// Stability, major and minor number of a version name such as `v2beta1`.
+/// Parses stability, major and minor number of a version name such as `v2beta1`.
 fn version_rank(name: &str) -> Option<(u8, u64, u64)> {
     let rest = name.strip_prefix('v')?;
     let end = rest.find(|it: char| !it.is_ascii_digit()).unwrap_or(rest.len());

@@ -1,31 +1,33 @@
-//! Where the services of the cluster are, for calls that go out to them.
+//! Resolves services of the cluster, for calls from the server to them.
 
 use std::net::SocketAddr;
 
-use gantry_webhook::{Resolve, ResolveError};
+use gantry_webhook::{ResolveError, ResolveService};
 use serde_json::Value;
 
-use crate::api::Shelf;
+use crate::api::ObjectStore;
+
+pub(crate) mod service_allocator;
 
 const SLICES: &str = "endpointslices.discovery.k8s.io";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// Finds services by what is stored: there is nobody else who would know.
+/// Resolves services from stored objects; there is no cluster DNS.
 #[derive(Clone)]
-pub(crate) struct Services(Shelf);
+pub(crate) struct StoreServiceResolver(ObjectStore);
 
-impl std::fmt::Debug for Services {
+impl std::fmt::Debug for StoreServiceResolver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Services")
     }
 }
 
-impl Services {
-    pub(crate) fn of(store: &Shelf) -> Self {
+impl StoreServiceResolver {
+    pub(crate) fn of(store: &ObjectStore) -> Self {
         Self(store.clone())
     }
 
-    /// The pods that are ready behind a service: name, address and port.
+    /// Returns the ready pods behind a service: name, address and port.
     pub(crate) fn ready_pods(
         &self,
         namespace: &str,
@@ -36,7 +38,7 @@ impl Services {
         slices.iter().flat_map(|slice| ready_pods(slice, port_name)).collect()
     }
 
-    /// What is known of the endpoints of a service.
+    /// The endpoints of a service.
     fn slices(&self, namespace: &str, name: &str) -> Vec<Value> {
         let prefix = format!("{namespace}/");
         let slices = self.0.space(SLICES);
@@ -53,7 +55,7 @@ impl Services {
     }
 }
 
-impl Resolve for Services {
+impl ResolveService for StoreServiceResolver {
     fn resolve(&self, namespace: &str, name: &str, port: u16) -> Result<SocketAddr, ResolveError> {
         let key = format!("{namespace}/{name}");
         let services = self.0.space("services");
@@ -68,7 +70,7 @@ impl Resolve for Services {
     }
 }
 
-/// The name of a service's port.
+/// Returns the name of a service's port.
 fn port_name(service: &Value, name: &str, port: u16) -> Result<String, ResolveError> {
     let kind = service["spec"]["type"].as_str().unwrap_or("ClusterIP");
     if kind == "ExternalName" {
@@ -80,14 +82,14 @@ fn port_name(service: &Value, name: &str, port: u16) -> Result<String, ResolveEr
     Ok(found["name"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Where a slice says that a port is served.
+/// Returns the addresses at which a slice serves a port.
 fn ready_addresses(slice: &Value, port_name: &str) -> Vec<SocketAddr> {
     let Some((port, ready)) = ready_endpoints(slice, port_name) else { return Vec::new() };
     let addresses = ready.flat_map(|it| it["addresses"].as_array().into_iter().flatten());
     addresses.filter_map(|it| Some(SocketAddr::new(it.as_str()?.parse().ok()?, port))).collect()
 }
 
-/// The pods that a slice says to serve a port: name, address and port.
+/// Returns the pods that serve a port according to a slice: name, address and port.
 fn ready_pods(slice: &Value, port_name: &str) -> Vec<(String, String, u16)> {
     let Some((port, ready)) = ready_endpoints(slice, port_name) else { return Vec::new() };
     let pods = ready.filter(|it| it["targetRef"]["kind"] == "Pod");
@@ -96,7 +98,7 @@ fn ready_pods(slice: &Value, port_name: &str) -> Vec<(String, String, u16)> {
         .collect()
 }
 
-/// The port of that name, and the endpoints of a slice that are ready.
+/// Returns the port of that name, and the ready endpoints of a slice.
 fn ready_endpoints<'a>(
     slice: &'a Value,
     port_name: &str,
@@ -105,7 +107,7 @@ fn ready_endpoints<'a>(
     let named = |it: &&Value| it["name"].as_str().unwrap_or_default() == port_name;
     let port = ports.find(named).and_then(|it| u16::try_from(it["port"].as_u64()?).ok())?;
     let endpoints = slice["endpoints"].as_array().into_iter().flatten();
-    // Who does not say otherwise is ready.
+    // An endpoint without a `ready` condition counts as ready.
     Some((port, endpoints.filter(|it| it["conditions"]["ready"] != false)))
 }
 

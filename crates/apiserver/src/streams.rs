@@ -1,48 +1,56 @@
-//! Parts of objects that go on for as long as somebody listens: logs, conversations with
-//! containers, and connections to the ports of pods.
+//! Streaming subresources: logs, exec and attach sessions, and connections to the ports of pods.
 //!
-//! Everything that stored objects can tell is checked here, in the order and the words of a real
-//! server; then [`crate::nodes::Nodes`] is asked.
+//! Everything that follows from stored objects is checked here, in the order and the words of a
+//! real server; then [`crate::kubelet_client::KubeletClient`] is called.
 
 mod activity;
-mod conversation;
-mod forward;
+mod exec;
+mod exec_session;
+pub mod kubelet_client;
 mod logs;
+mod port_forward;
 mod protocol;
 mod proxy;
-mod sessions;
+pub mod spdy;
+pub(crate) mod websocket;
+pub mod websocket_frames;
 
 use std::sync::Arc;
 
 use http::Response;
 use serde_json::Value;
 
-use crate::api::{Api, Ask};
-use crate::body::Body;
-use crate::nodes::{Action, Nodes, Target};
-use crate::parts::resource;
-use crate::query::Query;
+use crate::api::{Api, ResourceRequest};
+use crate::request::body::Body;
+use crate::request::query::Query;
+use crate::request::route::Verb;
 use crate::resource::Resource;
-use crate::route::Verb;
-use crate::status::Refusal;
-use crate::write::meta;
+use crate::response::status::StatusError;
+use crate::streams::kubelet_client::{Action, KubeletClient, PodTarget};
+use crate::verbs::subresources::resource;
+use crate::verbs::write::meta;
 
-/// Conversations with containers at a time. Each keeps up to a megabyte of what was said and not
-/// yet heard, so this bounds them to about a gigabyte; far more than anybody types into.
-pub(crate) const SESSIONS: usize = 1_000;
-/// Connections to ports of pods at a time, of all sessions together. Each is a socket, and keeps up to
-/// 96 KiB that was read on one side and not yet taken on the other, so this bounds them to 400 MB.
-pub(crate) const CONNECTIONS: usize = 4_000;
+/// Concurrent exec and attach sessions. Each buffers up to a megabyte of data that is not yet read,
+/// so this bounds them to about a gigabyte; far more sessions than users open.
+pub(crate) const MAX_SESSIONS: usize = 1_000;
+/// Concurrent connections to ports of pods, of all sessions together. Each is a socket, and buffers
+/// up to 96 KiB that was read on one side and not yet written on the other, so this bounds them to
+/// 400 MB.
+pub(crate) const MAX_CONNECTIONS: usize = 4_000;
 
 impl Api {
-    /// Answers a request for a part that is a stream.
-    pub(crate) async fn stream(&self, verb: Verb, ask: Ask) -> Result<Response<Body>, Refusal> {
+    /// Serves a request for a streaming subresource.
+    pub(crate) async fn stream(
+        &self,
+        verb: Verb,
+        ask: ResourceRequest,
+    ) -> Result<Response<Body>, StatusError> {
         let (part, rest) = match ask.target.subresource.split_once('/') {
             Some((part, rest)) => (part, Some(rest)),
             None => (ask.target.subresource.as_str(), None),
         };
         if part != "proxy" && rest.is_some() {
-            return Err(Refusal::unknown_resource());
+            return Err(StatusError::unknown_resource());
         }
         let served = match part {
             "log" => verb == Verb::Get,
@@ -50,100 +58,104 @@ impl Api {
             _ => true,
         };
         if !served {
-            return Err(Refusal::method_not_allowed());
+            return Err(StatusError::method_not_allowed());
         }
         match part {
             "log" => self.log(&ask).await,
             "exec" => {
                 let command = ask.query.all("command").map(str::to_owned).collect();
-                self.converse(&ask, verb, Action::Exec(command)).await
+                self.start_exec_session(&ask, verb, Action::Exec(command)).await
             }
-            "attach" => self.converse(&ask, verb, Action::Attach).await,
+            "attach" => self.start_exec_session(&ask, verb, Action::Attach).await,
             "portforward" => self.forward_ports(&ask, verb).await,
             _ => self.proxy(ask).await,
         }
     }
 
-    /// Finds what a request is about: the container of that name, or the only one when `container`
+    /// Finds the target of a request: the container of that name, or the only one when `container`
     /// is empty. `None` stands for the pod as a whole.
-    fn locate(&self, ask: &Ask, container: Option<&str>) -> Result<Located, Refusal> {
+    fn locate(
+        &self,
+        ask: &ResourceRequest,
+        container: Option<&str>,
+    ) -> Result<PodLocation, StatusError> {
         self.locate_pod(&ask.resource, &ask.target.namespace, &ask.target.name, container)
     }
 
-    /// Finds a pod and the node it is on.
+    /// Finds a pod and its node.
     fn locate_pod(
         &self,
         pods: &Resource,
         namespace: &str,
         name: &str,
         container: Option<&str>,
-    ) -> Result<Located, Refusal> {
-        let found = self.stored(pods, namespace, name);
-        let entry = found.ok_or_else(|| Refusal::not_found(&pods.group, &pods.plural, name))?;
+    ) -> Result<PodLocation, StatusError> {
+        let found = self.stored_entry(pods, namespace, name);
+        let entry = found.ok_or_else(|| StatusError::not_found(&pods.group, &pods.plural, name))?;
         let pod = pods.tree(&entry);
         let container = match container {
-            Some(named) => choose(&pod, named).map_err(Refusal::bad_request)?,
+            Some(named) => choose_container(&pod, named).map_err(StatusError::bad_request)?,
             None => String::new(),
         };
         let node = pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
         if node.is_empty() {
-            return Ok(Located::Nowhere);
+            return Ok(PodLocation::Unscheduled);
         }
         let nodes = resource(self, "", "v1", "nodes");
         let host = nodes.and_then(|nodes| {
-            let entry = self.stored(&nodes, "", &node)?;
+            let entry = self.stored_entry(&nodes, "", &node)?;
             Some(nodes.tree(&entry))
         });
         let Some(host) = host else {
-            // A real server takes the node for one of what the path names.
-            return Err(Refusal::not_found(&pods.group, &pods.plural, &node));
+            // A real server reports a missing node under the resource of the path.
+            return Err(StatusError::not_found(&pods.group, &pods.plural, &node));
         };
-        Ok(Located::On(Target {
+        Ok(PodLocation::Scheduled(PodTarget {
             namespace: namespace.to_owned(),
             pod: name.to_owned(),
             uid: meta(&pod, "uid").to_owned(),
             node,
             container,
-            object: Arc::new(pod),
-            host: Arc::new(host),
+            pod_object: Arc::new(pod),
+            node_object: Arc::new(host),
         }))
     }
 
-    /// Whoever plays the nodes.
-    fn nodes(&self, part: &str) -> Result<Arc<dyn Nodes>, Refusal> {
-        self.0.settings.nodes.clone().ok_or_else(|| unreachable(part))
+    /// Returns the client for the nodes.
+    fn kubelet_client(&self, part: &str) -> Result<Arc<dyn KubeletClient>, StatusError> {
+        self.0.settings.kubelet_client.clone().ok_or_else(|| no_kubelet_client(part))
     }
 }
 
-/// Where a pod runs.
+/// The location of a pod.
 #[must_use = "a pod without a node cannot be reached"]
-enum Located {
-    /// Not yet on any node.
-    Nowhere,
-    /// There.
-    On(Target),
+enum PodLocation {
+    /// It has no node yet.
+    Unscheduled,
+    /// Its node.
+    Scheduled(PodTarget),
 }
 
-impl Located {
-    /// The place, or the refusal of a pod that has none.
-    fn on_node(self, ask: &Ask) -> Result<Target, Refusal> {
+impl PodLocation {
+    /// Returns the target, or the refusal for a pod without a node.
+    fn scheduled_target(self, ask: &ResourceRequest) -> Result<PodTarget, StatusError> {
         match self {
-            Self::On(target) => Ok(target),
-            Self::Nowhere => {
+            Self::Scheduled(target) => Ok(target),
+            Self::Unscheduled => {
                 let name = &ask.target.name;
-                Err(Refusal::bad_request(format!("pod {name} does not have a host assigned")))
+                Err(StatusError::bad_request(format!("pod {name} does not have a host assigned")))
             }
         }
     }
 }
 
-/// Nobody plays the nodes. Trying again would not help, so nobody is asked to.
-fn unreachable(part: &str) -> Refusal {
-    Refusal::failure(format!("this server has no node agents to ask for \"{part}\""))
+/// The refusal when there are no nodes to call. A retry would not help, so none is suggested.
+fn no_kubelet_client(part: &str) -> StatusError {
+    StatusError::failure(format!("this server has no node agents to ask for \"{part}\""))
 }
 
-/// The container that is meant by `named`, or the only one when nothing is.
-fn choose(pod: &Value, named: &str) -> Result<String, String> {
+/// Returns the container called `named`, or the only one when no name is given.
+fn choose_container(pod: &Value, named: &str) -> Result<String, String> {
     let name = meta(pod, "name");
     let names = |list: &str| {
         let list = pod["spec"][list].as_array().map_or(&[][..], Vec::as_slice);
@@ -170,15 +182,15 @@ fn choose(pod: &Value, named: &str) -> Result<String, String> {
     }
 }
 
-/// Whether the ports of a request can be read.
-fn check_ports(query: &Query) -> Result<(), Refusal> {
+/// Checks whether the ports of a request are valid.
+fn check_ports(query: &Query) -> Result<(), StatusError> {
     for port in query.all("ports").flat_map(|list| list.split(',')) {
         if port.starts_with('+') || port.parse::<u16>().is_err() {
             let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
             let why = if digits { "value out of range" } else { "invalid syntax" };
             let port = gantry_schema::quote(port);
             let words = "cannot convert to []int32: strconv.ParseUint: parsing";
-            return Err(Refusal::bad_request(format!("{words} {port}: {why}")));
+            return Err(StatusError::bad_request(format!("{words} {port}: {why}")));
         }
     }
     Ok(())
@@ -214,7 +226,7 @@ mod tests {
             ("none at all", &json!({ "metadata": { "name": "p" } }), "", Err(which.to_owned())),
         ];
         for (why, pod, named, expected) in table {
-            assert_eq!(choose(pod, named), expected.map(str::to_owned), "{why}");
+            assert_eq!(choose_container(pod, named), expected.map(str::to_owned), "{why}");
         }
     }
 

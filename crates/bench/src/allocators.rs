@@ -1,8 +1,8 @@
-//! Kubernetes' allocator of devices and ours on the same problems, side by side.
+//! Times Kubernetes' device allocator and Gantry's on the same problems, side by side.
 //!
-//! What is timed is what a scheduler does for one pod. Ours reads the claim, asks its constraints
-//! and looks at every node for the best; Kubernetes' own takes the first node that serves. What
-//! schedulers keep between pods is kept here as well: the inventory, and compiled expressions.
+//! The measured time is what a scheduler spends on one pod. Gantry reads the claim, evaluates its
+//! constraints and scores every node; Kubernetes' allocator takes the first node that fits. State
+//! that schedulers keep between pods is kept here as well: the inventory, and compiled expressions.
 
 mod lifetimes;
 mod selectors;
@@ -21,46 +21,47 @@ use serde_json::{Value, json};
 use gantry_api::devices::{ClaimSpec, DeviceAllocation, DeviceClass, DeviceDriver, DevicePool};
 use gantry_api::finding::Source;
 use gantry_devices::constraint::Constraints;
-use gantry_devices::lower::{Catalog, NodeLabels, Snapshot, Wanted};
+use gantry_devices::lower::{Catalog, ClaimSpecRef, NodeLabels, Snapshot};
 use gantry_devices::problem::Budget;
-use gantry_devices::{Offer, Packing, choose};
+use gantry_devices::{FeasibleNode, Packing, choose};
 use gantry_process::clock::Clock;
 
 const DRIVER: &str = "gpu.example.com";
 
-/// Measure Kubernetes' allocator of devices and ours on the same problems.
+/// Measure Kubernetes' device allocator and Gantry's on the same problems.
 #[derive(Debug, Parser)]
 #[command(after_help = "Families of problems, and what their sizes mean:
   empty/NODESxDEVICES   one device, all are free
-  full/NODESxDEVICES    one device, all are held but one on the last node
+  full/NODESxDEVICES    one device, all are allocated but one on the last node
   match/NODES           five of ten devices with the same root, of which there are two
-  backtrack/DEVICES     all devices but one, of which the first takes the share of two
+  backtrack/DEVICES     all devices but one, of which the first uses the share of two
   refuse/DEVICES        one device more than there are, in one request
   refuse-each/DEVICES   one device more than there are, each in a request of its own
-  drain/NODESxDEVICES   every device is given to a pod of its own and taken back; the time for each pod
-  restart/NODESxDEVICES all devices are held: pools and claims are read anew; the time for all of it
-  cel/compile           each of the expressions of Kubernetes' own benchmark is compiled; NAME for one of them:
+  drain/NODESxDEVICES   allocates every device to its own pod and releases it; time per pod
+  restart/NODESxDEVICES reads all pools and claims again with all devices allocated; total time
+  cel/compile           compiles each expression of Kubernetes' own benchmark; NAME selects one:
   cel/compile/NAME
-  cel/evaluate          each of them is evaluated for a device; NAME for one of them:
+  cel/evaluate          evaluates each of them for a device; NAME selects one:
   cel/evaluate/NAME
-drain and restart are measured of Gantry alone. What Kubernetes does not take, such as a claim of more than 32 devices,
-is \"not possible\" in its column, and its own words for it are below the table.
+drain and restart are measured for Gantry alone. What Kubernetes does not support, such as a claim
+for more than 32 devices, is \"not possible\" in its column, and its error message is below the \
+table.
 
 Examples:
   make bench-devices
   make bench-devices ARGS='full/500x10 refuse/8'")]
 struct Arguments {
-    /// The program that times Kubernetes' allocator; without it only ours is timed.
+    /// The program that times Kubernetes' allocator; without it only Gantry's is timed.
     #[arg(long, value_name = "FILE")]
     peer: Option<PathBuf>,
 
-    /// Seconds for each problem.
+    /// Seconds spent on each problem.
     #[arg(long, default_value_t = 2)]
     seconds: u64,
 
-    /// The problems.
-    // Expressions come first: to compile one was seen to take many times as long after the large
-    // problems, in what they leave of the heap.
+    /// The problems, in the order in which they are measured.
+    // Expressions come first: compiling one was observed to take many times as long after the large
+    // problems, because of the state in which they leave the heap.
     #[arg(default_values = [
         "cel/compile", "cel/evaluate",
         "empty/100x8", "empty/1000x8", "empty/5000x8", "full/100x8", "full/500x10", "full/1000x8",
@@ -72,11 +73,11 @@ struct Arguments {
     problems: Vec<Cases>,
 }
 
-/// Problems by one name.
+/// A group of problems with one name on the command line.
 #[derive(Clone, Debug)]
 struct Cases(Vec<Case>);
 
-/// A problem by its name.
+/// A single problem, by its name.
 #[derive(Clone, Debug)]
 struct Case {
     name: String,
@@ -113,7 +114,7 @@ enum Family {
         nodes: usize,
         devices: usize,
     },
-    /// An expression, which has the last part of the problem's name.
+    /// The CEL expression to time; its name is the last part of the problem's name.
     Selector(selectors::Work),
 }
 
@@ -145,14 +146,14 @@ impl FromStr for Cases {
         let work = match what {
             "compile" => selectors::Work::Compile,
             "evaluate" => selectors::Work::Evaluate,
-            _ => bail!("with expressions one can compile or evaluate"),
+            _ => bail!("unknown operation on an expression; use cel/compile or cel/evaluate"),
         };
         let names = selectors::names()?.into_iter();
         let names = names.filter(|name| only.is_none_or(|only| only == name));
         let family = Family::Selector(work);
         let cases: Vec<_> =
             names.map(|name| Case { name: format!("cel/{what}/{name}"), family }).collect();
-        ensure!(!cases.is_empty(), "no such expression");
+        ensure!(!cases.is_empty(), "no such expression in selectors.json");
         Ok(Self(cases))
     }
 }
@@ -161,11 +162,11 @@ impl FromStr for Case {
     type Err = anyhow::Error;
 
     fn from_str(name: &str) -> anyhow::Result<Self> {
-        let wrong = || anyhow!("no such problem; one is for instance full/500x10, see --help");
+        let wrong = || anyhow!("no such problem; use for instance full/500x10, see --help");
         let (family, size) = name.split_once('/').ok_or_else(wrong)?;
         let size: Vec<usize> =
             size.split('x').map(str::parse).collect::<Result<_, _>>().map_err(|_| wrong())?;
-        ensure!(size.iter().all(|it| (1..=100_000).contains(it)), "sizes are from 1 to 100000");
+        ensure!(size.iter().all(|it| (1..=100_000).contains(it)), "sizes must be from 1 to 100000");
         let family = match (family, size.as_slice()) {
             ("empty", &[nodes, devices]) => Family::Empty { nodes, devices },
             ("full", &[nodes, devices]) => Family::Full { nodes, devices },
@@ -181,10 +182,10 @@ impl FromStr for Case {
     }
 }
 
-/// What one program says about one problem.
+/// The result of one program for one problem.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Line {
+struct AllocatorResult {
     answer: String,
     /// Why there is no time, if there is none.
     #[serde(default)]
@@ -192,24 +193,24 @@ struct Line {
     seconds_per_turn: f64,
 }
 
-impl Line {
-    /// A problem that a program has no answer to.
+impl AllocatorResult {
+    /// A problem that a program does not support.
     fn failed(why: String) -> Self {
         Self { answer: NOT_POSSIBLE.to_owned(), why: Some(why), seconds_per_turn: f64::NAN }
     }
 }
 
-/// What Kubernetes' allocator is said to answer where it has no answer.
+/// The answer that the table shows for a problem that Kubernetes' allocator does not support.
 const NOT_POSSIBLE: &str = "not possible";
 
-/// A cluster, and what one pod asks of it.
+/// A cluster, and the devices that one pod requests from it.
 struct Problem {
     catalog: Catalog,
     constraints: Constraints,
     snapshot: Snapshot,
-    offers: Vec<Offer>,
+    offers: Vec<FeasibleNode>,
     claim: ClaimSpec,
-    /// Of each node.
+    /// Devices of each node.
     devices: usize,
 }
 
@@ -224,7 +225,7 @@ impl Problem {
             Family::Backtrack { devices }
             | Family::Refuse { devices }
             | Family::RefuseEach { devices } => (1, devices),
-            Family::Selector(_) => bail!("an expression is no cluster"),
+            Family::Selector(_) => bail!("an expression has no cluster"),
         };
         let catalog = catalog()?;
         let names: Vec<_> = (0..nodes).map(|n| format!("node-{n:04}")).collect();
@@ -242,23 +243,23 @@ impl Problem {
                     "devicePoolName": names[node], "deviceName": format!("gpu-{device:04}"),
                     "accessMode": "ReadWriteExclusive",
                 }))?;
-                snapshot.hold(&held);
+                snapshot.hold_allocation(&held);
             }
-            ensure!(snapshot.lost.is_empty(), "a hold is lost");
+            ensure!(snapshot.lost_holds.is_empty(), "an allocation is missing from the inventory");
         }
-        let offers = (0..nodes).map(|node| Offer { node, load: 0 }).collect();
+        let offers = (0..nodes).map(|node| FeasibleNode { node, load: 0 }).collect();
         let constraints = Constraints::default();
         let claim = claim(family, devices)?;
         Ok(Self { catalog, constraints, snapshot, offers, claim, devices })
     }
 
-    /// What a scheduler does for one pod.
-    fn turn(&mut self) -> anyhow::Result<&'static str> {
-        let claims = [("c", Wanted::Claim(&self.claim))];
+    /// Does what a scheduler does for one pod.
+    fn allocate_once(&mut self) -> anyhow::Result<&'static str> {
+        let claims = [("c", ClaimSpecRef::Claim(&self.claim))];
         let lowered = self.snapshot.request(&self.catalog, &self.constraints, &claims)?;
         let inventory = &self.snapshot.inventory;
         let budget = Budget::default();
-        let chosen = choose(inventory, &self.offers, &lowered.request, Packing::Tight, &budget);
+        let chosen = choose(inventory, &self.offers, &lowered.request, Packing::BinPack, &budget);
         Ok(match (chosen.placement, chosen.undecided.is_empty()) {
             (Some(_), _) => "allocated",
             (None, true) => "unsatisfiable",
@@ -361,10 +362,10 @@ fn claim(family: Family, devices: usize) -> anyhow::Result<ClaimSpec> {
     serde_json::from_value(spec).context("claim")
 }
 
-fn ours(case: &Case, time: Duration, clock: &Clock) -> anyhow::Result<Line> {
+fn measure_gantry(case: &Case, time: Duration, clock: &Clock) -> anyhow::Result<AllocatorResult> {
     if let Family::Selector(work) = case.family {
         let name = case.name.rsplit('/').next().unwrap_or_default();
-        // There are many of them, and they are short.
+        // There are many of them, and each is short.
         return selectors::measure(work, name, time / 8, clock);
     }
     if let Family::Restart { nodes, devices } = case.family {
@@ -374,12 +375,16 @@ fn ours(case: &Case, time: Duration, clock: &Clock) -> anyhow::Result<Line> {
     if let Family::Drain { .. } = case.family {
         return lifetimes::drain(problem, clock);
     }
-    // The first turn compiles the class's expression.
-    let answer = problem.turn()?;
+    // The first iteration compiles the class's expression.
+    let answer = problem.allocate_once()?;
     let start = clock.moment();
     let mut turns = 0_u32;
     let took = loop {
-        ensure!(problem.turn()? == answer, "{}: two answers to one question", case.name);
+        ensure!(
+            problem.allocate_once()? == answer,
+            "{}: the allocator gave two different answers to one problem",
+            case.name
+        );
         turns += 1;
         let took = clock.moment() - start;
         if took >= time {
@@ -387,25 +392,26 @@ fn ours(case: &Case, time: Duration, clock: &Clock) -> anyhow::Result<Line> {
         }
     };
     let seconds_per_turn = took.as_secs_f64() / f64::from(turns);
-    Ok(Line { answer: answer.to_owned(), why: None, seconds_per_turn })
+    Ok(AllocatorResult { answer: answer.to_owned(), why: None, seconds_per_turn })
 }
 
-/// Has the peer measure one problem. Each has a process of its own, so that one that breaks off takes no
-/// other with it.
-fn theirs(peer: &PathBuf, case: &Case) -> anyhow::Result<Line> {
+/// Runs the peer program on one problem. Each problem has a process of its own, so that a crash
+/// affects no other problem.
+fn measure_kubernetes(peer: &PathBuf, case: &Case) -> anyhow::Result<AllocatorResult> {
     let output = Command::new(peer).arg(&case.name).stderr(Stdio::piped()).output();
     let output = output.with_context(|| format!("could not run {}", peer.display()))?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
-        let first = text.lines().next().unwrap_or("without a word");
-        return Ok(Line::failed(format!("{}: {first}", output.status)));
+        let first = text.lines().next().unwrap_or("no output");
+        return Ok(AllocatorResult::failed(format!("{}: {first}", output.status)));
     }
-    Ok(serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| Line::failed(format!("cannot read its answer: {error}"))))
+    Ok(serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+        AllocatorResult::failed(format!("cannot parse its output: {error}"))
+    }))
 }
 
-/// The columns of Kubernetes: its time, and how many times ours that is.
-fn columns(ours: &Line, theirs: Option<&Line>) -> (String, String) {
+/// The columns of Kubernetes: its time, and its ratio to Gantry's time.
+fn columns(ours: &AllocatorResult, theirs: Option<&AllocatorResult>) -> (String, String) {
     let none = || "-".to_owned();
     let Some(theirs) = theirs else { return (none(), none()) };
     let ratio = theirs.seconds_per_turn / ours.seconds_per_turn;
@@ -427,14 +433,16 @@ fn main() -> anyhow::Result<()> {
     let (mut notes, mut differ) = (Vec::new(), Vec::new());
     for case in cases {
         let peer = arguments.peer.as_ref().filter(|_| case.family.has_peer());
-        let peer = peer.map(|peer| theirs(peer, case)).transpose()?;
-        let line = ours(case, Duration::from_secs(arguments.seconds), &clock)?;
+        let peer = peer.map(|peer| measure_kubernetes(peer, case)).transpose()?;
+        let line = measure_gantry(case, Duration::from_secs(arguments.seconds), &clock)?;
         let us = line.seconds_per_turn * 1e6;
         let (theirs, ratio) = columns(&line, peer.as_ref());
         let us = if us < 10.0 { format!("{us:.2}") } else { format!("{us:.1}") };
         writeln!(out, "{:<wide$} {:<14} {theirs:>14} {us:>10} {ratio:>8}", case.name, line.answer)?;
         match peer {
-            Some(Line { why: Some(why), .. }) => notes.push(format!("{}: {why}", case.name)),
+            Some(AllocatorResult { why: Some(why), .. }) => {
+                notes.push(format!("{}: {why}", case.name));
+            }
             Some(other) if other.answer != "gave up" && other.answer != line.answer => {
                 differ.push(format!("{}: {} here", case.name, line.answer));
             }

@@ -1,4 +1,5 @@
-//! One writer, many watchers: how many events arrive a second, and how late.
+//! Measures a watch fan-out with one writer and many watchers: events delivered per second, and
+//! their latency.
 
 use std::time::Duration;
 
@@ -13,20 +14,20 @@ use crate::sample::{Samples, Summary};
 use crate::workload::{config_map, create};
 
 /// How long the last events may take to arrive before they count as lost.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the object says before the first write and after the last.
-const BEFORE: &str = "before";
-const END: &str = "end";
+/// The values of the object before the first write and after the last.
+const FIRST_VALUE: &str = "before";
+const LAST_VALUE: &str = "end";
 
-/// What came of it.
+/// The result of a fan-out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
-    /// Events that arrived, a second, over all watchers.
+    /// Events delivered per second, over all watchers.
     pub(crate) deliveries: f64,
-    /// Events that were written, a second.
+    /// Events written per second.
     pub(crate) writes: f64,
-    /// From the moment a write was sent to its arrival at each watcher.
+    /// Latency from the moment a write was sent to its arrival at each watcher.
     pub(crate) delays: Summary,
 }
 
@@ -41,13 +42,14 @@ pub(crate) async fn measure(
 ) -> anyhow::Result<Outcome> {
     let writer = Client::new(target, Protocol::Http2, clock.clone())?;
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
-    create(&writer, &maps, &config_map("fan", BEFORE)).await?;
+    create(&writer, &maps, &config_map("fan", FIRST_VALUE)).await?;
     let zero = clock.moment();
 
     let (done, mut results) = mpsc::channel(watchers);
     for index in 0..watchers {
         // A connection each, as informers in different processes have.
-        let client = Client::new(target, Protocol::Http2, clock.clone())?.with_patience(PATIENCE);
+        let client =
+            Client::new(target, Protocol::Http2, clock.clone())?.with_timeout(DELIVERY_TIMEOUT);
         let path =
             format!("{maps}?watch=true&fieldSelector=metadata.name%3Dfan&timeoutSeconds=600");
         let stream = client.open(Request::get(path)).await.context("could not watch")?;
@@ -68,7 +70,7 @@ pub(crate) async fn measure(
         writes += 1;
     }
     let wrote_for = clock.moment() - start;
-    write(&writer, &maps, END).await?;
+    write(&writer, &maps, LAST_VALUE).await?;
     let mut all = Samples::default();
     while let Some(samples) = results.recv().await {
         all.merge(samples);
@@ -93,15 +95,16 @@ async fn write(writer: &Client, maps: &str, n: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads events until the writer's last word. Each says when it was sent, in nanoseconds from `zero`.
+/// Reads events until the writer's final value. Each event carries the time it was sent, in
+/// nanoseconds from `zero`.
 async fn receive(mut stream: Stream, clock: &Clock, zero: Moment) -> anyhow::Result<Samples> {
     let mut samples = Samples::default();
     loop {
-        let line = stream.next_line(PATIENCE).await?.context("the watch ended early")?;
+        let line = stream.next_line(DELIVERY_TIMEOUT).await?.context("the watch ended early")?;
         let event: Value = serde_json::from_slice(&line)?;
         match event["object"]["data"]["n"].as_str().unwrap_or_default() {
-            END => return Ok(samples),
-            BEFORE => {}
+            LAST_VALUE => return Ok(samples),
+            FIRST_VALUE => {}
             sent => {
                 let sent = Duration::from_nanos(sent.parse()?);
                 samples.add((clock.moment() - zero).saturating_sub(sent));

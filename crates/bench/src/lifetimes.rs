@@ -1,54 +1,55 @@
-//! Not one pod but all of them: a cluster that is filled and emptied again, and a start with everything
-//! held. Kubernetes' allocator keeps no inventory between pods, so these are ours alone.
+//! Times whole lifetimes instead of one pod: a cluster that is filled and emptied again, and a
+//! start with all devices allocated. Kubernetes' allocator keeps no inventory between pods, so
+//! these are measured for Gantry alone.
 
 use anyhow::{Context as _, bail, ensure};
 use gantry_api::decode;
 use gantry_api::devices::DevicePool;
 use gantry_api::object::Object;
-use gantry_devices::lower::{NodeLabels, Snapshot, Wanted};
+use gantry_devices::lower::{ClaimSpecRef, NodeLabels, Snapshot};
 use gantry_devices::problem::{Budget, Hold};
 use gantry_devices::{Packing, choose};
 use gantry_process::clock::Clock;
 use serde_json::{Value, json};
 
-use crate::{Case, Line, Problem, catalog, pool_object};
+use crate::{AllocatorResult, Case, Problem, catalog, pool_object};
 
-/// Gives every device to a pod of its own, and takes all of them back. What is told is the time for
-/// each pod that came and went.
-pub(crate) fn drain(mut problem: Problem, clock: &Clock) -> anyhow::Result<Line> {
+/// Allocates every device to a pod of its own, and releases all of them. The reported time is per
+/// pod that was added and removed.
+pub(crate) fn drain(mut problem: Problem, clock: &Clock) -> anyhow::Result<AllocatorResult> {
     let all: usize = problem.offers.len() * problem.devices;
-    // The first turn compiles the class's expression.
-    let first = problem.find()?.context("an empty cluster has no device")?;
+    // The first iteration compiles the class's expression.
+    let first = problem.find_devices()?.context("an empty cluster has no device")?;
     let start = clock.moment();
     let mut held = Vec::with_capacity(all);
-    while let Some(holds) = problem.find()? {
+    while let Some(holds) = problem.find_devices()? {
         for hold in &holds {
-            problem
-                .snapshot
-                .inventory
-                .hold(hold)
-                .context("a device that was chosen is not free")?;
+            problem.snapshot.inventory.hold(hold).context("a chosen device is not free")?;
         }
         held.push(holds);
     }
     ensure!(held.len() == all, "{} pods for {all} devices", held.len());
     fastrand::Rng::with_seed(1).shuffle(&mut held);
     for hold in held.iter().flatten() {
-        problem.snapshot.inventory.release(hold).context("a device that was held is not")?;
+        problem
+            .snapshot
+            .inventory
+            .release(hold)
+            .context("an allocated device cannot be released")?;
     }
     let took = clock.moment() - start;
-    ensure!(problem.find()? == Some(first), "something was not given back");
-    line("drained", took.as_secs_f64(), all)
+    ensure!(problem.find_devices()? == Some(first), "a device was not released");
+    result("drained", took.as_secs_f64(), all)
 }
 
 impl Problem {
-    /// The devices that a pod gets.
-    fn find(&mut self) -> anyhow::Result<Option<Vec<Hold>>> {
-        let claims = [("c", Wanted::Claim(&self.claim))];
+    /// The devices that are allocated to a pod.
+    fn find_devices(&mut self) -> anyhow::Result<Option<Vec<Hold>>> {
+        let claims = [("c", ClaimSpecRef::Claim(&self.claim))];
         let lowered = self.snapshot.request(&self.catalog, &self.constraints, &claims)?;
         let inventory = &self.snapshot.inventory;
         let budget = Budget::default();
-        let chosen = choose(inventory, &self.offers, &lowered.request, Packing::Tight, &budget);
+        let chosen = choose(inventory, &self.offers, &lowered.request, Packing::BinPack, &budget);
         ensure!(chosen.undecided.is_empty(), "gave up");
         let terms = chosen.placement.into_iter().flat_map(|it| it.allocation.claims);
         let holds: Vec<Hold> = terms.flat_map(|it| it.terms).flat_map(|it| it.holds).collect();
@@ -56,19 +57,19 @@ impl Problem {
     }
 }
 
-/// Reads every pool with its ledger full, and every claim that holds a device, and makes the inventory
-/// of them: what a scheduler does before its first decision. What is told is the time for all of it.
+/// Builds the inventory from every pool with a full ledger and every claim that holds a device:
+/// what a scheduler does before its first decision. The reported time is for all of it.
 pub(crate) fn restart(
     case: &Case,
     nodes: usize,
     devices: usize,
     clock: &Clock,
-) -> anyhow::Result<Line> {
+) -> anyhow::Result<AllocatorResult> {
     let names: Vec<String> = (0..nodes).map(|at| format!("node-{at:04}")).collect();
     let (mut pools, mut claims) = (Vec::new(), Vec::new());
     for name in &names {
         let mut pool = pool_object(name, devices, case.family);
-        let ledger = (0..devices).map(|at| entry(name, at)).collect::<Value>();
+        let ledger = (0..devices).map(|at| ledger_entry(name, at)).collect::<Value>();
         pool["status"] = json!({"allocations": ledger});
         pools.push(pool.to_string());
         claims.extend((0..devices).map(|at| claim(name, at).to_string()));
@@ -98,14 +99,14 @@ pub(crate) fn restart(
     let snapshot = Snapshot::new(&catalog, &labels, &read);
     let took = clock.moment() - start;
     ensure!(allocated == nodes * devices, "{allocated} allocations");
-    ensure!(snapshot.lost.is_empty(), "a hold is lost");
-    line("ready", took.as_secs_f64(), 1)
+    ensure!(snapshot.lost_holds.is_empty(), "an allocation is missing from the inventory");
+    result("ready", took.as_secs_f64(), 1)
 }
 
-fn line(answer: &str, seconds: f64, turns: usize) -> anyhow::Result<Line> {
+fn result(answer: &str, seconds: f64, turns: usize) -> anyhow::Result<AllocatorResult> {
     let turns = f64::from(u32::try_from(turns)?);
     let seconds_per_turn = seconds / turns;
-    Ok(Line { answer: answer.to_owned(), why: None, seconds_per_turn })
+    Ok(AllocatorResult { answer: answer.to_owned(), why: None, seconds_per_turn })
 }
 
 fn object(text: &str) -> anyhow::Result<Object> {
@@ -120,7 +121,7 @@ fn claim_name(pool: &str, at: usize) -> String {
     format!("claim-{pool}-{at}")
 }
 
-fn entry(pool: &str, at: usize) -> Value {
+fn ledger_entry(pool: &str, at: usize) -> Value {
     let name = claim_name(pool, at);
     json!({
         "claimRef": {"namespace": "default", "name": name, "uid": format!("uid-{name}")},

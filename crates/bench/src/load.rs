@@ -1,8 +1,9 @@
-//! Closed loop and open loop.
+//! Sends requests in a closed loop or an open loop.
 //!
-//! In a closed loop each client sends as soon as it has an answer: that finds the highest rate. In
-//! an open loop requests are due at fixed times whether or not the server keeps up, and a request
-//! is timed from when it was due: a server that stalls cannot hide it.
+//! In a closed loop each client sends its next request as soon as it has an answer: that finds the
+//! highest rate. In an open loop requests are due at fixed times whether or not the server keeps
+//! up, and a request is timed from when it was due, so that a server that stalls shows it in the
+//! latency.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::workload::Workload;
 /// When requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Pace {
-    /// As soon as the last answer is there.
+    /// As soon as the last answer has arrived.
     Closed,
     /// This many a second, spread over the clients.
     Open(f64),
@@ -38,17 +39,18 @@ pub(crate) struct Run<'a> {
     pub(crate) first: u64,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
-    /// Successful requests a second.
+    /// Successful requests per second.
     pub(crate) rate: f64,
-    /// How long they took.
+    /// The latency of the requests.
     pub(crate) times: Summary,
 }
 
 impl Run<'_> {
-    /// Runs it. Each client has a connection of its own and opens it before the clock starts.
+    /// Executes the run. Each client has a connection of its own and opens it before the clock
+    /// starts.
     pub(crate) async fn measure(
         &self,
         clock: &Clock,
@@ -128,7 +130,8 @@ impl Worker {
         samples
     }
 
-    /// When this client's turn number `turn` comes: turns of all clients are spread evenly.
+    /// Returns when request number `turn` of this client is due: requests of all clients are spread
+    /// evenly.
     fn due(&self, turn: u64, rate: f64) -> Duration {
         let place = turn.saturating_mul(self.clients as u64).saturating_add(self.index as u64);
         #[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^52")]

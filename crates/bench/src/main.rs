@@ -1,7 +1,7 @@
 //! Measures API servers side by side, in one run on one machine.
 //!
-//! Figures of a shared machine say little by themselves; what is reported is the ratio between
-//! servers under the same load in the same minutes. Nothing here asserts a speed.
+//! Absolute figures of a shared machine say little; the report shows the ratio between servers
+//! under the same load in the same minutes. Nothing here asserts a speed.
 
 mod fan_out;
 mod load;
@@ -18,8 +18,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Parser;
 use gantry_process::clock::Clock;
-use gantry_process::metrics::{Build, Metrics};
-use gantry_process::tasks::{Counters, OnLoss, Tasks};
+use gantry_process::metrics::{BuildInfo, Metrics};
+use gantry_process::tasks::{OnLoss, TaskMetrics, Tasks};
 use gantry_testkit::cluster::RealCluster;
 use gantry_testkit::embedded;
 use gantry_testkit::http::{Client, Protocol, Target};
@@ -43,7 +43,7 @@ struct Arguments {
     #[arg(long, default_value_t = 5)]
     seconds: u64,
 
-    /// Clients at a time; may be repeated.
+    /// Concurrent clients; may be repeated.
     #[arg(long, default_values_t = [1, 16, 64])]
     clients: Vec<usize>,
 
@@ -51,16 +51,16 @@ struct Arguments {
     #[arg(long, value_enum)]
     only: Vec<Workload>,
 
-    /// Requests a second in the open loop, which runs with the largest number of clients; 0 leaves
-    /// it out.
+    /// Requests per second in the open loop, which runs with the largest number of clients; 0 skips
+    /// it.
     #[arg(long, default_value_t = 200)]
     rate: u32,
 
-    /// Watchers in the fan-out; may be repeated. 0 leaves it out.
+    /// Watchers in the fan-out; may be repeated. 0 skips it.
     #[arg(long, default_values_t = [100])]
     watchers: Vec<usize>,
 
-    /// Objects that are there when memory is read; 0 leaves it out.
+    /// Objects in the server when memory is measured; 0 skips it.
     #[arg(long, default_value_t = 10_000)]
     objects: usize,
 
@@ -73,7 +73,7 @@ struct Arguments {
     json: Option<PathBuf>,
 }
 
-/// What can be measured.
+/// The servers that can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Server {
     /// etcd and kube-apiserver.
@@ -89,7 +89,7 @@ struct Subject {
     pids: Vec<u32>,
 }
 
-/// What a figure took.
+/// What a measurement used.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     times: Option<sample::Summary>,
@@ -97,7 +97,7 @@ struct Cost {
 }
 
 impl Cost {
-    /// What requests took: their times, and the processor time of the server for each.
+    /// The cost of requests: their latency, and the processor time of the server for each.
     fn of(times: sample::Summary, cpu: Duration) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^52")]
         let each = cpu.as_secs_f64() * 1e6 / times.count.max(1) as f64;
@@ -109,13 +109,15 @@ impl Cost {
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let clock = Clock::system();
-    let metrics = Metrics::new(&Build { version: env!("CARGO_PKG_VERSION"), revision: "bench" });
-    let counters = Counters::register(&metrics)?;
+    let metrics =
+        Metrics::new(&BuildInfo { version: env!("CARGO_PKG_VERSION"), revision: "bench" });
+    let counters = TaskMetrics::register(&metrics)?;
     let stop = CancellationToken::new();
     let mut tasks = Tasks::new(clock.clone(), counters, fastrand::Rng::with_seed(1), &stop);
 
     let mut figures = Vec::new();
-    // One server at a time: two would share the machine and neither figure would mean anything.
+    // One server at a time: two would compete for the machine and neither figure would mean
+    // anything.
     let wanted = |server| arguments.server.is_empty() || arguments.server.contains(&server);
     if wanted(Server::Kubernetes) {
         let began = clock.moment();
@@ -151,7 +153,7 @@ fn beside_this_program(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Takes every figure of one server.
+/// Takes every measurement of one server.
 async fn measure(
     subject: &Subject,
     began: gantry_process::clock::Moment,
@@ -187,7 +189,7 @@ async fn measure(
         Better::Less,
         Cost::default(),
     );
-    // Before the loads, which leave more behind the faster a server is.
+    // Measured before the loads: the faster a server is, the more objects the loads leave behind.
     if arguments.objects > 0 {
         fill(subject, arguments.objects, clock, tasks).await?;
         let setting = format!("{} objects of 1 KiB", arguments.objects);
@@ -217,7 +219,7 @@ async fn measure(
                 time,
                 first,
             };
-            // Past every number this run can use, so that names are never used twice.
+            // Beyond every number this run can use, so that names are never used twice.
             first += 1_000_000_000;
             let cpu = usage::cpu(&subject.pids);
             let outcome = run.measure(clock, tasks).await?;
@@ -248,20 +250,20 @@ async fn measure(
     Ok(())
 }
 
-/// Creates many objects with many hands.
+/// Creates many objects with many concurrent clients.
 async fn fill(
     subject: &Subject,
     objects: usize,
     clock: &Clock,
     tasks: &mut Tasks,
 ) -> anyhow::Result<()> {
-    const HANDS: usize = 16;
+    const FILL_WORKERS: usize = 16;
     let client = Client::new(&subject.target, Protocol::Http2, clock.clone())?;
     workload::create(&client, "/api/v1/namespaces", &namespace("fill")).await?;
-    for hand in 0..HANDS {
+    for hand in 0..FILL_WORKERS {
         let client = Client::new(&subject.target, Protocol::Http2, clock.clone())?;
         tasks.spawn(format!("hand {hand}"), OnLoss::EndOwner, move |_| async move {
-            for index in (hand..objects).step_by(HANDS) {
+            for index in (hand..objects).step_by(FILL_WORKERS) {
                 let map = workload::config_map(&format!("fill-{index}"), "0");
                 workload::create(&client, "/api/v1/namespaces/fill/configmaps", &map).await?;
             }

@@ -1,10 +1,10 @@
-//! The same cluster in the words of either scheduler.
+//! Builds the objects of the same cluster for either scheduler.
 
 use serde_json::{Value, json};
 
-/// Whose scheduler.
+/// Which scheduler is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Side {
+pub(crate) enum SchedulerKind {
     /// kube-scheduler with dynamic resource allocation.
     Kubernetes,
     /// `gantry operator`.
@@ -17,8 +17,8 @@ const IMAGE: &str = "registry.k8s.io/pause:3.10.1";
 /// Attributes of devices are qualified in Kubernetes.
 const ROOT: &str = "dra.example.com/root";
 
-/// The settings of our scheduler: no limit on requests, as for the other.
-pub(crate) const OPERATOR: &str = "\
+/// The configuration of Gantry's scheduler: no limit on requests, as for Kubernetes' scheduler.
+pub(crate) const OPERATOR_CONFIG: &str = "\
 clientConnection: {qps: -1}
 metrics: {bindAddress: \"0\"}
 health: {bindAddress: \"0\"}
@@ -26,7 +26,7 @@ mcadEnabled: false
 devices: {enabled: true}
 ";
 
-impl Side {
+impl SchedulerKind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Kubernetes => "kubernetes",
@@ -34,8 +34,8 @@ impl Side {
         }
     }
 
-    /// What there is once: where it goes, and what it is.
-    pub(crate) fn once(self) -> Vec<(&'static str, Value)> {
+    /// Cluster-wide objects: the path each is created at, and the object.
+    pub(crate) fn shared_objects(self) -> Vec<(&'static str, Value)> {
         match self {
             Self::Kubernetes => {
                 let selector =
@@ -66,7 +66,11 @@ impl Side {
             }
             Self::Gantry => {
                 let group = "devmgmtproto.k8s.io/v1alpha1";
-                let object = |kind: &str, name: &str| json!({"apiVersion": group, "kind": kind, "metadata": {"name": name}});
+                let object = |kind: &str, name: &str| {
+                    json!({
+                        "apiVersion": group, "kind": kind, "metadata": {"name": name},
+                    })
+                };
                 let mut driver = object("DeviceDriver", DRIVER);
                 driver["deviceTypes"] = json!(["gpu"]);
                 let mut class = object("DeviceClass", CLASS);
@@ -79,8 +83,8 @@ impl Side {
         }
     }
 
-    /// What a node offers: where it goes, and what it is.
-    pub(crate) fn devices(self, node: &str, devices: usize) -> (&'static str, Value) {
+    /// The objects of a node: the path each is created at, and the object.
+    pub(crate) fn device_object(self, node: &str, devices: usize) -> (&'static str, Value) {
         match self {
             Self::Kubernetes => {
                 let device = |index: usize| {
@@ -133,12 +137,12 @@ impl Side {
         }
     }
 
-    /// A pod that wants this many devices, of one root if they are several.
+    /// A pod that requests this many devices, all from one root if there are several.
     pub(crate) fn pod(self, name: &str, devices: usize) -> Value {
         match self {
             Self::Kubernetes => {
                 let template = format!("template-{devices}");
-                let mut pod = pause(name);
+                let mut pod = pause_pod(name);
                 pod["spec"]["resourceClaims"] =
                     json!([{"name": "resource", "resourceClaimTemplateName": template}]);
                 pod["spec"]["containers"][0]["resources"] =
@@ -152,23 +156,23 @@ impl Side {
                 if devices > 1 {
                     template["matchAttributes"] = json!(["root"]);
                 }
-                ours(name, &[json!({"name": "resource", "template": template})])
+                gantry_pod(name, &[json!({"name": "resource", "template": template})])
             }
         }
     }
 }
 
-/// A pod of ours with this many claims for one device each.
-pub(crate) fn holder(name: &str, claims: usize) -> Value {
+/// A Gantry pod with this many claims for one device each.
+pub(crate) fn pod_with_claims(name: &str, claims: usize) -> Value {
     let claim = |index| {
         let template = json!({"claims": [{"name": "req-0", "deviceClass": CLASS}]});
         json!({"name": format!("resource-{index}"), "template": template})
     };
-    ours(name, &(0..claims).map(claim).collect::<Vec<_>>())
+    gantry_pod(name, &(0..claims).map(claim).collect::<Vec<_>>())
 }
 
-/// A claim of ours whose pod is gone.
-pub(crate) fn orphan(name: &str) -> Value {
+/// A Gantry claim whose pod has been deleted.
+pub(crate) fn orphaned_claim(name: &str) -> Value {
     let owner = json!({
         "apiVersion": "v1", "kind": "Pod", "name": "gone", "controller": true,
         "uid": "00000000-0000-4000-8000-000000000000",
@@ -180,10 +184,10 @@ pub(crate) fn orphan(name: &str) -> Value {
     })
 }
 
-/// A pod of ours with these claims.
-fn ours(name: &str, claims: &[Value]) -> Value {
+/// A Gantry pod with these claims.
+fn gantry_pod(name: &str, claims: &[Value]) -> Value {
     let used: Vec<Value> = claims.iter().map(|it| json!({"name": it["name"]})).collect();
-    let mut pod = pause(name);
+    let mut pod = pause_pod(name);
     pod["spec"]["schedulerName"] = json!("gantry");
     pod["metadata"]["annotations"] = json!({
         "devmgmtproto.k8s.io/device-claims": json!(claims).to_string(),
@@ -192,25 +196,25 @@ fn ours(name: &str, claims: &[Value]) -> Value {
     pod
 }
 
-fn pause(name: &str) -> Value {
+fn pause_pod(name: &str) -> Value {
     json!({
         "metadata": {"name": name},
         "spec": {"containers": [{"name": "pause", "image": IMAGE}]},
     })
 }
 
-/// A node of Kubernetes' own measurements.
+/// A node as in Kubernetes' own benchmarks.
 pub(crate) fn node(name: &str) -> Value {
-    let room = json!({"cpu": "4", "memory": "32Gi", "pods": "110"});
+    let capacity = json!({"cpu": "4", "memory": "32Gi", "pods": "110"});
     let ready = json!({"type": "Ready", "status": "True", "reason": "KubeletReady"});
     json!({
         "metadata": {"name": name},
-        "status": {"capacity": room, "allocatable": room, "conditions": [ready]},
+        "status": {"capacity": capacity, "allocatable": capacity, "conditions": [ready]},
     })
 }
 
-/// A claim of Kubernetes that holds one device, and its status.
-pub(crate) fn held(index: usize, node: &str, device: usize) -> (Value, Value) {
+/// A Kubernetes ResourceClaim that holds one device, and its status.
+pub(crate) fn allocated_claim(index: usize, node: &str, device: usize) -> (Value, Value) {
     let name = format!("held-{index}");
     let requests = json!([{"name": "req-0", "exactly": {"deviceClassName": CLASS}}]);
     let claim = json!({"metadata": {"name": name}, "spec": {"devices": {"requests": requests}}});

@@ -1,8 +1,10 @@
-//! Queues of jobs side by side, each on an API server of its own, in one run on one machine.
+//! Compares queue controllers side by side, each on an API server of its own, in one run on one
+//! machine.
 //!
-//! The load is that of Kueue's own measurement of its scheduler: the same counts, classes, intervals
-//! and running times, in Kueue's words for Kueue and in AppWrappers for us. Beside it are MCAD's own
-//! measurement, and what a passage costs when many wait. Nothing here asserts a speed.
+//! The load is that of Kueue's own scheduler benchmark: the same counts, classes, intervals and
+//! running times, as Kueue workloads for Kueue and as AppWrappers for Gantry. Beside it are MCAD's
+//! own benchmark, and the cost of an admission when many AppWrappers are pending. Nothing here
+//! asserts a speed.
 
 mod queue;
 mod report;
@@ -19,22 +21,22 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, ensure};
 use clap::Parser;
 use gantry_process::clock::Clock;
-use gantry_process::metrics::{Build, Metrics};
-use gantry_process::tasks::{Counters, Tasks};
+use gantry_process::metrics::{BuildInfo, Metrics};
+use gantry_process::tasks::{TaskMetrics, Tasks};
 use tokio_util::sync::CancellationToken;
 
+use crate::queue::bench_server::RateLimit;
 use crate::queue::burst::Burst;
-use crate::queue::evaluate::{Evaluation, Lack, Size};
-use crate::queue::gantry::Sharing;
-use crate::queue::growth::{Growth, On};
-use crate::queue::jobs::{Done, Mcad};
+use crate::queue::evaluate::{Evaluation, Shortage, Size};
+use crate::queue::gantry::CapacitySharing;
+use crate::queue::growth::{Growth, ServerKind};
+use crate::queue::jobs::{JobsOutcome, Mcad};
 use crate::queue::shape::Shape;
-use crate::queue::stage::Limit;
-use crate::queue::{burst, evaluate, gantry, gate, growth, jobs, kueue};
+use crate::queue::{burst, evaluate, gantry, growth, jobs, kueue, regression_check};
 use crate::report::{Better, Figure};
 use crate::sample::Samples;
 
-/// Measure queues of jobs side by side.
+/// Measure queue controllers side by side.
 #[derive(Debug, Parser)]
 #[command(
     name = "bench-queue",
@@ -42,11 +44,12 @@ use crate::sample::Samples;
   baseline        15,000 jobs in 30 queues of 5 cohorts; Kueue and Gantry with quota
   large-scale     50,000 jobs in 1,000 queues of 10 cohorts; Kueue and Gantry with quota
   nodes           the jobs of baseline, without quota, on nodes with as many cpus; Gantry
-  jobs/N          N Jobs on nodes that kwok plays; MCAD and Gantry, at MCAD's 100/200
-  burst/N         N small jobs come at once, and all fit; Gantry
-  growth/N        passages when N wait, on Kubernetes; Gantry
+  jobs/N          N Jobs on nodes that kwok simulates; MCAD and Gantry, at MCAD's 100/200
+  burst/N         N small jobs are submitted at once, and all fit; Gantry
+  growth/N        admissions when N AppWrappers are pending, on Kubernetes; Gantry
   embedded/N      the same on Gantry's own API server
-  evaluate        one evaluation at 5,000 nodes, 50,000 pods and 10,000 AppWrappers, without a server
+  evaluate        one evaluation at 5,000 nodes, 50,000 pods and 10,000 AppWrappers, without a \
+server
 
 Examples:
   make bench-queue
@@ -55,23 +58,24 @@ Examples:
   make bench-queue ARGS='--side gantry growth/1000 growth/10000 growth/50000 embedded/100000'"
 )]
 struct Arguments {
-    /// The share of the jobs of baseline, large-scale and nodes that come.
+    /// The share of the jobs of baseline, large-scale and nodes that is submitted.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
 
-    /// How often controllers may ask, as 50/100 or none; may be repeated.
+    /// The client rate limit of controllers, as 50/100 (queries per second/burst) or none; may be
+    /// repeated.
     #[arg(long, default_values = ["50/100", "none"])]
-    limit: Vec<Limit>,
+    limit: Vec<RateLimit>,
 
-    /// Only these; may be repeated.
+    /// Only these controllers; may be repeated.
     #[arg(long, value_enum)]
-    side: Vec<Side>,
+    side: Vec<QueueSystem>,
 
-    /// The folder with Kueue's minimalkueue and runner, and with core of our test bed.
+    /// The folder with Kueue's minimalkueue and runner, and with core of the test bed.
     #[arg(long, requires = "kueue_definitions")]
     kueue: Option<PathBuf>,
 
-    /// The folder with Kueue's definitions of kinds.
+    /// The folder with Kueue's CRDs.
     #[arg(long)]
     kueue_definitions: Option<PathBuf>,
 
@@ -79,7 +83,7 @@ struct Arguments {
     #[arg(long, requires = "mcad_definitions")]
     mcad: Option<PathBuf>,
 
-    /// The folder with MCAD's definitions of kinds.
+    /// The folder with MCAD's CRDs.
     #[arg(long)]
     mcad_definitions: Option<PathBuf>,
 
@@ -87,20 +91,20 @@ struct Arguments {
     #[arg(long)]
     json: Option<PathBuf>,
 
-    /// Figures of an earlier run, as --json wrote them; may be repeated, and their mean counts. The program
-    /// ends with code 1 if anything is a fifth worse.
+    /// Figures of an earlier run, as --json wrote them; may be repeated, and their mean is
+    /// compared. The program exits with code 1 if any figure is a fifth worse.
     #[arg(long)]
     before: Vec<PathBuf>,
 
     /// The runs.
-    #[arg(default_values = ["baseline", "nodes", "jobs/50", "jobs/150", "jobs/300",
-                            "burst/1000", "growth/1000", "growth/10000", "growth/50000", "evaluate"])]
+    #[arg(default_values = ["baseline", "nodes", "jobs/50", "jobs/150", "jobs/300", "burst/1000",
+                            "growth/1000", "growth/10000", "growth/50000", "evaluate"])]
     runs: Vec<Run>,
 }
 
-/// Who decides.
+/// The measured controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Side {
+enum QueueSystem {
     /// Kueue.
     Kueue,
     /// The multi-cluster app dispatcher.
@@ -126,12 +130,15 @@ impl FromStr for Run {
     type Err = anyhow::Error;
 
     fn from_str(name: &str) -> anyhow::Result<Self> {
-        let wrong = || anyhow!("no such run; one is for instance baseline, see --help");
+        let wrong = || anyhow!("no such run; use for instance baseline, see --help");
         let (kind, count) = match name.split_once('/') {
             None => (name, None),
             Some((kind, count)) => (kind, Some(count.parse::<usize>().map_err(|_| wrong())?)),
         };
-        ensure!(count.is_none_or(|it| (1..=1_000_000).contains(&it)), "from 1 to 1,000,000");
+        ensure!(
+            count.is_none_or(|it| (1..=1_000_000).contains(&it)),
+            "a count must be from 1 to 1,000,000"
+        );
         match (kind, count) {
             ("baseline", None) => Ok(Self::Baseline),
             ("large-scale", None) => Ok(Self::LargeScale),
@@ -149,11 +156,15 @@ impl FromStr for Run {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    ensure!(arguments.scale > 0.0 && arguments.scale <= 10.0, "--scale is more than 0, at most 10");
-    let before = gate::read(&arguments.before)?;
+    ensure!(
+        arguments.scale > 0.0 && arguments.scale <= 10.0,
+        "--scale must be above 0 and at most 10"
+    );
+    let before = regression_check::read_earlier_figures(&arguments.before)?;
     let clock = Clock::system();
-    let metrics = Metrics::new(&Build { version: env!("CARGO_PKG_VERSION"), revision: "bench" });
-    let counters = Counters::register(&metrics)?;
+    let metrics =
+        Metrics::new(&BuildInfo { version: env!("CARGO_PKG_VERSION"), revision: "bench" });
+    let counters = TaskMetrics::register(&metrics)?;
     let stop = CancellationToken::new();
     let tasks = Tasks::new(clock.clone(), counters, fastrand::Rng::with_seed(1), &stop);
     let mut bench = Bench { arguments: &arguments, clock, tasks, figures: Vec::new() };
@@ -166,12 +177,12 @@ async fn main() -> anyhow::Result<()> {
         fs::write(path, serde_json::to_string_pretty(&figures)? + "\n")
             .with_context(|| format!("could not write {}", path.display()))?;
     }
-    let worse = gate::worse(&before, &figures);
+    let worse = regression_check::regressions(&before, &figures);
     ensure!(worse.is_empty(), "worse than before:\n{}", worse.join("\n"));
     Ok(())
 }
 
-/// One call of this program.
+/// One invocation of this program.
 struct Bench<'a> {
     arguments: &'a Arguments,
     clock: Clock,
@@ -180,49 +191,49 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn wants(&self, side: Side) -> bool {
+    fn wants(&self, side: QueueSystem) -> bool {
         self.arguments.side.is_empty() || self.arguments.side.contains(&side)
     }
 
     async fn run(&mut self, run: Run) -> anyhow::Result<()> {
         match run {
-            Run::Baseline => self.classes(Shape::BASELINE, Sharing::Quota).await,
-            Run::LargeScale => self.classes(Shape::LARGE_SCALE, Sharing::Quota).await,
-            Run::Nodes => self.classes(Shape::BASELINE, Sharing::Nodes).await,
+            Run::Baseline => self.classes(Shape::BASELINE, CapacitySharing::Quota).await,
+            Run::LargeScale => self.classes(Shape::LARGE_SCALE, CapacitySharing::Quota).await,
+            Run::Nodes => self.classes(Shape::BASELINE, CapacitySharing::Nodes).await,
             Run::Jobs(count) => self.jobs(count).await,
             Run::Burst(count) => self.burst(count).await,
             Run::Evaluate => self.evaluate(),
-            Run::Growth(count) => self.growth(count, On::Kubernetes).await,
-            Run::Embedded(count) => self.growth(count, On::Gantry).await,
+            Run::Growth(count) => self.growth(count, ServerKind::Kubernetes).await,
+            Run::Embedded(count) => self.growth(count, ServerKind::Gantry).await,
         }
     }
 
-    /// Kueue's load, on both sides and under each limit.
-    async fn classes(&mut self, shape: Shape, sharing: Sharing) -> anyhow::Result<()> {
+    /// Kueue's load, with both controllers and under each rate limit.
+    async fn classes(&mut self, shape: Shape, sharing: CapacitySharing) -> anyhow::Result<()> {
         let shape = shape.scaled(self.arguments.scale);
         let name = match sharing {
-            Sharing::Quota => shape.name,
-            Sharing::Nodes => "nodes",
+            CapacitySharing::Quota => shape.name,
+            CapacitySharing::Nodes => "nodes",
         };
         for limit in self.arguments.limit.clone() {
             let setting = format!("{name}, {} jobs, {limit}", shape.jobs());
-            if sharing == Sharing::Quota && self.wants(Side::Kueue) {
+            if sharing == CapacitySharing::Quota && self.wants(QueueSystem::Kueue) {
                 match self.kueue() {
                     Some(programs) => {
                         let outcome = kueue::measure(&shape, limit, &programs, &self.clock).await;
                         let outcome = outcome.with_context(|| format!("kueue: {setting}"))?;
-                        self.note(outcome.figures("kueue", &setting))?;
-                        say(outcome.notes.iter().chain(&outcome.requests.show()))?;
+                        self.record_figures(outcome.figures("kueue", &setting))?;
+                        print_lines(outcome.notes.iter().chain(&outcome.requests.show()))?;
                     }
-                    None => say(["kueue: not measured, because --kueue is missing"])?,
+                    None => print_lines(["kueue: not measured, because --kueue is missing"])?,
                 }
             }
-            if self.wants(Side::Gantry) {
+            if self.wants(QueueSystem::Gantry) {
                 let (clock, tasks) = (&self.clock, &mut self.tasks);
                 let outcome = gantry::measure(&shape, sharing, limit, clock, tasks).await;
                 let outcome = outcome.with_context(|| format!("gantry: {setting}"))?;
-                self.note(outcome.figures("gantry", &setting))?;
-                say(outcome.notes.iter().chain(&outcome.requests.show()))?;
+                self.record_figures(outcome.figures("gantry", &setting))?;
+                print_lines(outcome.notes.iter().chain(&outcome.requests.show()))?;
             }
         }
         Ok(())
@@ -234,18 +245,18 @@ impl Bench<'_> {
         Some(kueue::Programs { folder, definitions })
     }
 
-    /// MCAD's load, on both sides.
+    /// MCAD's load, with both controllers.
     async fn jobs(&mut self, count: usize) -> anyhow::Result<()> {
         let Arguments { mcad, mcad_definitions, .. } = self.arguments;
         let mcad = mcad.clone().zip(mcad_definitions.clone());
         let mcad = mcad.map(|(program, definitions)| Mcad { program, definitions });
-        if self.wants(Side::Mcad) {
+        if self.wants(QueueSystem::Mcad) {
             match &mcad {
                 Some(mcad) => self.jobs_of("mcad", count, Some(mcad)).await?,
-                None => say(["mcad: not measured, because --mcad is missing"])?,
+                None => print_lines(["mcad: not measured, because --mcad is missing"])?,
             }
         }
-        if self.wants(Side::Gantry) {
+        if self.wants(QueueSystem::Gantry) {
             self.jobs_of("gantry", count, None).await?;
         }
         Ok(())
@@ -258,54 +269,57 @@ impl Bench<'_> {
         mcad: Option<&Mcad>,
     ) -> anyhow::Result<()> {
         let done = jobs::measure(count, mcad, &self.clock, &mut self.tasks).await;
-        let Done { wall, cost, requests } = done.with_context(|| target.to_owned())?;
+        let JobsOutcome { wall_time: wall, cost, requests } =
+            done.with_context(|| target.to_owned())?;
         let setting = format!("{count} Jobs on kwok, 100/200");
         let figure =
             |what, value, unit, better| figure(what, target, &setting, value, unit, better);
         let wall = wall.as_secs_f64();
-        self.note(vec![
+        self.record_figures(vec![
             figure("wall", wall, "s", Better::Less),
             figure("dispatches", number(count) / wall.max(1e-9), "/s", Better::More),
             figure("processor", cost.cpu.as_secs_f64(), "s", Better::Less),
             figure("memory, peak", cost.peak, "MB", Better::Less),
         ])?;
-        say(requests.show())
+        print_lines(requests.show())
     }
 
-    /// How long it takes until so many are there that come at once, under each limit.
+    /// Measures how long it takes to dispatch so many jobs that are submitted at once, under each
+    /// rate limit.
     async fn burst(&mut self, count: usize) -> anyhow::Result<()> {
-        if !self.wants(Side::Gantry) {
+        if !self.wants(QueueSystem::Gantry) {
             return Ok(());
         }
         for limit in self.arguments.limit.clone() {
             let setting = format!("{count} at once, {limit}");
             let burst = burst::measure(count, limit, &self.clock, &mut self.tasks).await;
-            let Burst { passed, made, cpu, requests } = burst.with_context(|| setting.clone())?;
+            let Burst { admitted, created, cpu, requests } =
+                burst.with_context(|| setting.clone())?;
             let figure =
                 |what, value, unit, better| figure(what, "gantry", &setting, value, unit, better);
-            self.note(vec![
-                figure("until all passed", passed.as_secs_f64(), "s", Better::Less),
-                figure("until all were made", made.as_secs_f64(), "s", Better::Less),
+            self.record_figures(vec![
+                figure("until all were admitted", admitted.as_secs_f64(), "s", Better::Less),
+                figure("until all were created", created.as_secs_f64(), "s", Better::Less),
                 figure("processor", cpu.as_secs_f64(), "s", Better::Less),
             ])?;
-            say(requests.show())?;
+            print_lines(requests.show())?;
         }
         Ok(())
     }
 
-    /// What one evaluation costs.
+    /// Measures the cost of one evaluation.
     fn evaluate(&mut self) -> anyhow::Result<()> {
-        if !self.wants(Side::Gantry) {
+        if !self.wants(QueueSystem::Gantry) {
             return Ok(());
         }
-        for lack in Lack::ALL {
+        for lack in Shortage::ALL {
             let measured = evaluate::measure(lack, Size::LARGE, &self.clock);
             let Evaluation { first, each, end } = measured.with_context(|| lack.name())?;
             let figure = |what, time: Duration, scale: f64, unit| {
                 let value = time.as_secs_f64() * scale;
                 figure(what, "gantry", lack.name(), value, unit, Better::Less)
             };
-            self.note(vec![
+            self.record_figures(vec![
                 figure("the first decision", first, 1e3, "ms"),
                 figure("one evaluation", each, 1e6, "us"),
                 figure("a pod that ended", end, 1e6, "us"),
@@ -314,25 +328,25 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// What a passage costs when so many wait.
-    async fn growth(&mut self, waiting: usize, on: On) -> anyhow::Result<()> {
-        if !self.wants(Side::Gantry) {
+    /// Measures the cost of an admission when so many AppWrappers are pending.
+    async fn growth(&mut self, waiting: usize, on: ServerKind) -> anyhow::Result<()> {
+        if !self.wants(QueueSystem::Gantry) {
             return Ok(());
         }
         let growth = growth::measure(waiting, on, &self.clock, &mut self.tasks).await?;
-        let Growth { queued, passages, took, each, cpu, memory, peak } = growth;
+        let Growth { queued, admissions, took, each, cpu, memory, peak } = growth;
         let server = match on {
-            On::Kubernetes => "Kubernetes",
-            On::Gantry => "Gantry's server",
+            ServerKind::Kubernetes => "Kubernetes",
+            ServerKind::Gantry => "Gantry's server",
         };
-        let setting = format!("{waiting} wait, on {server}");
+        let setting = format!("{waiting} pending, on {server}");
         let figure =
             |what, value, unit, better| figure(what, "gantry", &setting, value, unit, better);
         let mut times = Samples::default();
         each.into_iter().for_each(|time| times.add(time));
-        let rate = number(passages) / took.as_secs_f64().max(1e-9);
-        let each = cpu.as_secs_f64() * 1e6 / number(passages.max(1));
-        self.note(vec![
+        let rate = number(admissions) / took.as_secs_f64().max(1e-9);
+        let each = cpu.as_secs_f64() * 1e6 / number(admissions.max(1));
+        self.record_figures(vec![
             figure("until all are queued", queued.as_secs_f64(), "s", Better::Less),
             Figure {
                 times: Some(times.summary()),
@@ -344,19 +358,19 @@ impl Bench<'_> {
         ])
     }
 
-    /// Keeps figures, and says them at once: a run takes minutes.
-    fn note(&mut self, figures: Vec<Figure>) -> anyhow::Result<()> {
+    /// Collects figures, and prints them at once: a run takes minutes.
+    fn record_figures(&mut self, figures: Vec<Figure>) -> anyhow::Result<()> {
         let line = |it: &Figure| {
             let Figure { what, target, setting, value, unit, .. } = it;
             format!("{target}: {what} ({setting}): {value:.1} {unit}")
         };
-        say(figures.iter().map(line))?;
+        print_lines(figures.iter().map(line))?;
         self.figures.extend(figures);
         Ok(())
     }
 }
 
-fn say(lines: impl IntoIterator<Item = impl AsRef<str>>) -> anyhow::Result<()> {
+fn print_lines(lines: impl IntoIterator<Item = impl AsRef<str>>) -> anyhow::Result<()> {
     let mut said = io::stderr().lock();
     for line in lines {
         writeln!(said, "{}", line.as_ref())?;

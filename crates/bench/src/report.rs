@@ -1,4 +1,4 @@
-//! The table people read and the JSON that is kept.
+//! Formats the results: the table that people read, and the JSON file.
 
 use std::fmt::Write as _;
 
@@ -22,11 +22,11 @@ pub(crate) struct Figure {
     pub(crate) unit: &'static str,
     /// Whether more is better.
     pub(crate) better: Better,
-    /// How long single requests took, where there were any.
+    /// The latency of single requests, where there were any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) times: Option<Summary>,
-    /// Processor time of the server for each request, in microseconds: what is left of a server's
-    /// cost when those who ask share its processors.
+    /// Processor time of the server for each request, in microseconds: the cost of a server without
+    /// the clients that share its processors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cpu_us: Option<f64>,
 }
@@ -41,7 +41,7 @@ pub(crate) enum Better {
     Less,
 }
 
-/// How many times better than the first target that has the same figure.
+/// Returns how many times better it is than the first target that has the same figure.
 pub(crate) fn ratio(figures: &[Figure], figure: &Figure) -> Option<f64> {
     let base = figures
         .iter()
@@ -81,7 +81,7 @@ pub(crate) fn table(figures: &[Figure]) -> String {
     render(&rows)
 }
 
-/// Three digits that matter, or whole numbers where there are more.
+/// Formats a number with three significant digits, or as a whole number where it has more.
 fn amount(value: f64) -> String {
     let digits = match value {
         value if value >= 100.0 => 0,

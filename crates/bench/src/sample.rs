@@ -1,17 +1,17 @@
-//! How long requests took, and what is said about them.
+//! Collects latencies of requests, and summarises them.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// The time each request took, and how many failed.
+/// The latency of each request, and how many failed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples {
     times: Vec<Duration>,
     errors: u64,
 }
 
-/// What is reported of many times. Failed requests are counted, not timed.
+/// The summary of many latencies. Failed requests are counted, not timed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Summary {
@@ -23,7 +23,7 @@ pub(crate) struct Summary {
     pub(crate) p50_ms: f64,
     /// All but one in a hundred took at most this.
     pub(crate) p99_ms: f64,
-    /// None took longer.
+    /// The longest request, in milliseconds.
     pub(crate) max_ms: f64,
 }
 
@@ -44,7 +44,7 @@ impl Samples {
         self.errors += other.errors;
     }
 
-    /// What there is to say.
+    /// Returns the summary.
     pub(crate) fn summary(mut self) -> Summary {
         self.times.sort_unstable();
         let milliseconds = |time: Option<&Duration>| time.map_or(0.0, |t| t.as_secs_f64() * 1000.0);
@@ -57,7 +57,8 @@ impl Samples {
         }
     }
 
-    /// The smallest time that at least `percent` of a hundred requests did not exceed. Sorted only.
+    /// Returns the smallest time that at least `percent` of a hundred requests did not exceed. The
+    /// times must be sorted.
     fn quantile(&self, percent: usize) -> Option<&Duration> {
         let rank = (self.times.len() * percent).div_ceil(100);
         self.times.get(rank.saturating_sub(1))

@@ -1,15 +1,17 @@
-//! Kubernetes' scheduler and ours give devices to pods on the same API server, side by side.
+//! Compares Kubernetes' scheduler and Gantry's allocating devices to pods on the same API server,
+//! side by side.
 //!
-//! The shapes are those of Kubernetes' own measurements of dynamic resource allocation. Both sides have
-//! etcd and kube-apiserver to themselves, durable, with the same nodes and devices, and no limit on how
-//! often they may ask. What is timed is what a user sees: from the request for a pod to its node.
+//! The shapes are those of Kubernetes' own benchmarks of dynamic resource allocation. Each
+//! scheduler has etcd and kube-apiserver to itself, durable, with the same nodes and devices, and
+//! no client rate limit. The measured time is what a user sees: from the creation of a pod to its
+//! binding.
 
 mod objects;
 mod report;
 #[expect(dead_code, reason = "failures and many clients are for other measurements")]
 mod sample;
+mod scheduling_bench;
 mod usage;
-mod window;
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -21,37 +23,37 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::Parser;
 use gantry_process::clock::Clock;
-use gantry_process::metrics::{Build, Metrics};
-use gantry_process::tasks::{Counters, Tasks};
+use gantry_process::metrics::{BuildInfo, Metrics};
+use gantry_process::tasks::{TaskMetrics, Tasks};
 use gantry_testkit::cluster::RealCluster;
 use tokio_util::sync::CancellationToken;
 
-use crate::objects::Side;
+use crate::objects::SchedulerKind;
 use crate::report::{Better, Figure};
-use crate::window::Window;
+use crate::scheduling_bench::SchedulingBench;
 
-/// Measure Kubernetes' scheduler and ours with devices, side by side.
+/// Measure Kubernetes' scheduler and Gantry's with devices, side by side.
 #[derive(Debug, Parser)]
 #[command(
     name = "bench-scheduling",
     after_help = "Shapes, and what their sizes mean:
-  pods/NODESxDEVICES    half of the devices are given away, the other half is timed; the cluster ends full
-  empty/NODESxDEVICES   ten pods come and go, and all other devices are free
-  full/NODESxDEVICES    ten pods come and go, and all other devices are held
-  match/NODES           ten pods come and go, each with five of ten devices of one of two roots
+  pods/NODESxDEVICES    half of the devices are allocated, the other half is timed
+  empty/NODESxDEVICES   ten pods come and go, all other devices are free
+  full/NODESxDEVICES    ten pods come and go, all other devices are allocated
+  match/NODES           ten pods come and go, each with five devices of one of two roots
 
 Examples:
   make bench-scheduling
   make bench-scheduling ARGS='pods/100x10 --side gantry'"
 )]
 struct Arguments {
-    /// Seconds that pods come and go.
+    /// Seconds for which pods are created and deleted.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
 
-    /// Only these; may be repeated.
+    /// Only these schedulers; may be repeated.
     #[arg(long, value_enum)]
-    side: Vec<Side>,
+    side: Vec<SchedulerKind>,
 
     /// Also write all figures to this file.
     #[arg(long)]
@@ -66,40 +68,40 @@ struct Arguments {
 #[derive(Clone, Debug)]
 struct Shape {
     name: String,
-    kind: Kind,
+    kind: ShapeKind,
     nodes: usize,
     devices: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ShapeKind {
     Pods,
     Empty,
     Full,
     Match,
 }
 
-/// How many pods come and go at a time.
+/// How many pods exist at a time while pods are created and deleted.
 const AT_A_TIME: usize = 10;
 
 impl FromStr for Shape {
     type Err = anyhow::Error;
 
     fn from_str(name: &str) -> anyhow::Result<Self> {
-        let wrong = || anyhow!("no such shape; one is for instance pods/500x10, see --help");
+        let wrong = || anyhow!("no such shape; use for instance pods/500x10, see --help");
         let (kind, size) = name.split_once('/').ok_or_else(wrong)?;
         let size: Vec<usize> =
             size.split('x').map(str::parse).collect::<Result<_, _>>().map_err(|_| wrong())?;
         let (kind, nodes, devices) = match (kind, size.as_slice()) {
-            ("pods", &[nodes, devices]) => (Kind::Pods, nodes, devices),
-            ("empty", &[nodes, devices]) => (Kind::Empty, nodes, devices),
-            ("full", &[nodes, devices]) => (Kind::Full, nodes, devices),
-            ("match", &[nodes]) => (Kind::Match, nodes, 10),
+            ("pods", &[nodes, devices]) => (ShapeKind::Pods, nodes, devices),
+            ("empty", &[nodes, devices]) => (ShapeKind::Empty, nodes, devices),
+            ("full", &[nodes, devices]) => (ShapeKind::Full, nodes, devices),
+            ("match", &[nodes]) => (ShapeKind::Match, nodes, 10),
             _ => return Err(wrong()),
         };
-        ensure!((1..=5000).contains(&nodes), "from 1 to 5000 nodes");
-        ensure!((1..=100).contains(&devices), "from 1 to 100 devices on a node");
-        ensure!(nodes * devices > AT_A_TIME, "more than {AT_A_TIME} devices");
+        ensure!((1..=5000).contains(&nodes), "a shape must have from 1 to 5000 nodes");
+        ensure!((1..=100).contains(&devices), "a node must have from 1 to 100 devices");
+        ensure!(nodes * devices > AT_A_TIME, "a shape must have more than {AT_A_TIME} devices");
         Ok(Self { name: name.to_owned(), kind, nodes, devices })
     }
 }
@@ -108,13 +110,14 @@ impl FromStr for Shape {
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let clock = Clock::system();
-    let metrics = Metrics::new(&Build { version: env!("CARGO_PKG_VERSION"), revision: "bench" });
-    let counters = Counters::register(&metrics)?;
+    let metrics =
+        Metrics::new(&BuildInfo { version: env!("CARGO_PKG_VERSION"), revision: "bench" });
+    let counters = TaskMetrics::register(&metrics)?;
     let stop = CancellationToken::new();
     let mut tasks = Tasks::new(clock.clone(), counters, fastrand::Rng::with_seed(1), &stop);
     let mut figures = Vec::new();
     for shape in &arguments.shapes {
-        for side in [Side::Kubernetes, Side::Gantry] {
+        for side in [SchedulerKind::Kubernetes, SchedulerKind::Gantry] {
             if !arguments.side.is_empty() && !arguments.side.contains(&side) {
                 continue;
             }
@@ -137,7 +140,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Our scheduler, beside a cluster that has none. Ends with this value.
+/// Gantry's scheduler, beside a cluster that has none. It is stopped when this value is dropped.
 struct Operator(Child);
 
 impl Operator {
@@ -147,7 +150,7 @@ impl Operator {
         ensure!(program.is_file(), "there is no {}: build it first", program.display());
         let folder = cluster.folder();
         let settings = folder.join("operator.yaml");
-        fs::write(&settings, objects::OPERATOR)?;
+        fs::write(&settings, objects::OPERATOR_CONFIG)?;
         let log = fs::File::create(folder.join("operator.log"))?;
         let child = Command::new(program)
             .args(["operator", "--kubeconfig"])
@@ -165,7 +168,7 @@ impl Operator {
 
 impl Drop for Operator {
     fn drop(&mut self) {
-        // It may have ended by itself; then there is nothing to do.
+        // It may have exited already; then there is nothing to do.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -173,12 +176,12 @@ impl Drop for Operator {
 
 async fn measure(
     shape: &Shape,
-    side: Side,
+    side: SchedulerKind,
     seconds: Duration,
     clock: &Clock,
     tasks: &mut Tasks,
 ) -> anyhow::Result<Vec<Figure>> {
-    // As in Kubernetes' own measurements: nodes are there without a kubelet, pods without an account.
+    // As in Kubernetes' own benchmarks: nodes have no kubelet, pods no service account.
     let plan = RealCluster::plan()
         .durable()
         .clock(clock.clone())
@@ -188,14 +191,14 @@ async fn measure(
         .api_server_flag("--max-requests-inflight=5000")
         .api_server_flag("--max-mutating-requests-inflight=2500");
     let cluster = match side {
-        Side::Kubernetes => plan.scheduling().start().await?,
-        Side::Gantry => plan.claims().start().await?,
+        SchedulerKind::Kubernetes => plan.scheduling().start().await?,
+        SchedulerKind::Gantry => plan.claims().start().await?,
     };
-    let mut window = Window::open(cluster.admin().target(), side, clock, tasks).await?;
-    window.furnish(shape.nodes, shape.devices).await?;
+    let mut window = SchedulingBench::open(cluster.admin().target(), side, clock, tasks).await?;
+    window.create_nodes_and_devices(shape.nodes, shape.devices).await?;
     let operator = match side {
-        Side::Kubernetes => None,
-        Side::Gantry => Some(Operator::start(&cluster)?),
+        SchedulerKind::Kubernetes => None,
+        SchedulerKind::Gantry => Some(Operator::start(&cluster)?),
     };
     let found = run(shape, side, seconds, &mut window, &cluster, operator.as_ref()).await;
     found.map_err(|error| {
@@ -208,20 +211,20 @@ async fn measure(
 
 async fn run(
     shape: &Shape,
-    side: Side,
+    side: SchedulerKind,
     seconds: Duration,
-    window: &mut Window<'_>,
+    window: &mut SchedulingBench<'_>,
     cluster: &RealCluster,
     operator: Option<&Operator>,
 ) -> anyhow::Result<Vec<Figure>> {
     let all = shape.nodes * shape.devices;
     match shape.kind {
-        Kind::Pods => {
-            window.place("before", all / 2).await?;
+        ShapeKind::Pods => {
+            window.schedule_pods("before", all / 2).await?;
         }
-        Kind::Full => window.hold(all - AT_A_TIME, shape.devices).await?,
-        Kind::Empty | Kind::Match => {
-            window.place("first", 1).await?;
+        ShapeKind::Full => window.allocate_devices(all - AT_A_TIME, shape.devices).await?,
+        ShapeKind::Empty | ShapeKind::Match => {
+            window.schedule_pods("first", 1).await?;
         }
     }
     let scheduler: Vec<u32> = match operator {
@@ -231,18 +234,18 @@ async fn run(
             running.filter(|(name, _)| *name == "kube-scheduler").map(|(_, pid)| pid).collect()
         }
     };
-    ensure!(!scheduler.is_empty(), "no scheduler runs");
+    ensure!(!scheduler.is_empty(), "the scheduler is not running");
     let running = cluster.processes().into_iter().map(|(_, pid)| pid);
     let running: Vec<u32> = running.chain(operator.map(|it| it.0.id())).collect();
-    window.settle(&running).await?;
+    window.wait_until_idle(&running).await?;
     let cpu = usage::cpu(&scheduler);
     let outcome = match shape.kind {
-        Kind::Pods => window.place("timed", all - all / 2).await?,
-        Kind::Empty | Kind::Full => window.come_and_go(AT_A_TIME, 1, seconds).await?,
-        Kind::Match => window.come_and_go(AT_A_TIME, 5, seconds).await?,
+        ShapeKind::Pods => window.schedule_pods("timed", all - all / 2).await?,
+        ShapeKind::Empty | ShapeKind::Full => window.churn(AT_A_TIME, 1, seconds).await?,
+        ShapeKind::Match => window.churn(AT_A_TIME, 5, seconds).await?,
     };
     if outcome.times.count == 0 {
-        bail!("no pod got a node");
+        bail!("no pod was bound");
     }
     let figure = |what: &str, value, unit, better, times, cpu_us| Figure {
         what: what.to_owned(),

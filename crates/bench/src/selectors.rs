@@ -1,8 +1,9 @@
-//! Expressions that select devices: Kubernetes' evaluation of them and ours.
+//! Times CEL expressions that select devices: Kubernetes' evaluation of them and Gantry's.
 //!
-//! Both have the same expressions and devices: those of Kubernetes' own benchmark that have an
-//! answer. What is timed is one device: Kubernetes makes maps of what it publishes, ours shows the
-//! expression what it looks at. Answers that our constraints remember are not used.
+//! Both evaluate the same expressions on the same devices: those of Kubernetes' own benchmark that
+//! have a result. The measured time is for one device: Kubernetes builds maps of all published
+//! attributes, Gantry passes the expression only what it reads. Results that Gantry's constraints
+//! cache are not used.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -12,23 +13,23 @@ use anyhow::{Context as _, anyhow, bail};
 use serde::Deserialize;
 
 use gantry_cel::{
-    Binding, Budget, Environment, EvalError, HostMap, Map, Quantity, Text, Type, Value, Version,
+    Binding, Budget, Environment, EvalError, HostMap, Map, Quantity, Semver, Text, Type, Value,
 };
 use gantry_process::clock::Clock;
 
-use crate::Line;
+use crate::AllocatorResult;
 
 /// Shared with the program that times Kubernetes.
 const SELECTORS: &str = include_str!("../../../testbed/allocator/selectors.json");
 
-/// What one evaluation may cost, as in Kubernetes.
+/// The cost limit of one evaluation, as in Kubernetes.
 const COST_LIMIT: u64 = 1_000_000;
 
-/// How many times an expression is done between two looks at the clock, which take as long as the
-/// shortest of them.
+/// How often an expression is evaluated between two readings of the clock, which take as long as
+/// the shortest evaluation.
 const BATCH: u32 = 64;
 
-/// What is done with an expression.
+/// The measured operation on an expression.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
     Compile,
@@ -61,7 +62,7 @@ enum Attribute {
 }
 
 fn selectors() -> anyhow::Result<Vec<Selector>> {
-    serde_json::from_str(SELECTORS).context("cannot read the expressions")
+    serde_json::from_str(SELECTORS).context("cannot parse selectors.json")
 }
 
 /// The names of all expressions.
@@ -75,9 +76,11 @@ pub(crate) fn measure(
     name: &str,
     time: Duration,
     clock: &Clock,
-) -> anyhow::Result<Line> {
+) -> anyhow::Result<AllocatorResult> {
     let mut all = selectors()?.into_iter();
-    let selector = all.find(|it| it.name == name).ok_or_else(|| anyhow!("no such expression"))?;
+    let selector = all
+        .find(|it| it.name == name)
+        .ok_or_else(|| anyhow!("no such expression in selectors.json"))?;
     let environment = environment();
     let source = selector.expression.as_str();
     match work {
@@ -107,7 +110,7 @@ fn repeat(
     time: Duration,
     clock: &Clock,
     mut turn: impl FnMut() -> anyhow::Result<()>,
-) -> anyhow::Result<Line> {
+) -> anyhow::Result<AllocatorResult> {
     turn()?;
     let start = clock.moment();
     let mut turns = 0_u32;
@@ -122,13 +125,13 @@ fn repeat(
         }
     };
     let seconds_per_turn = took.as_secs_f64() / f64::from(turns);
-    Ok(Line { answer: answer.to_owned(), why: None, seconds_per_turn })
+    Ok(AllocatorResult { answer: answer.to_owned(), why: None, seconds_per_turn })
 }
 
 /// The name of the only variable.
 const DEVICE: &str = "device";
 
-/// What Kubernetes declares.
+/// The declarations that Kubernetes has.
 fn environment() -> Environment {
     let field = |name: &str, ty: Type| (name.to_owned(), ty);
     let amounts = Type::map(Type::opaque("kubernetes.Quantity"));
@@ -144,7 +147,8 @@ fn environment() -> Environment {
     Environment::new().with_variable(DEVICE, device)
 }
 
-/// A device as an inventory keeps it: domains are told apart, and amounts and versions read.
+/// A device as an inventory keeps it: attributes are grouped by domain, and quantities and versions
+/// are parsed.
 #[derive(Debug)]
 struct Device {
     driver: String,
@@ -159,8 +163,8 @@ struct Domains(BTreeMap<String, Domain>);
 #[derive(Debug, Default)]
 struct Domain(BTreeMap<String, Value<'static>>);
 
-/// What a domain has that the device does not name.
-static NOTHING: Domain = Domain(BTreeMap::new());
+/// The entries of a domain that the device does not name.
+static EMPTY_DOMAIN: Domain = Domain(BTreeMap::new());
 
 impl Device {
     fn new(selector: &Selector) -> anyhow::Result<Self> {
@@ -171,7 +175,7 @@ impl Device {
                 Attribute::Int(number) => Value::Int(*number),
                 Attribute::Bool(truth) => Value::Bool(*truth),
                 Attribute::Version(text) => {
-                    Value::Semver(Version::parse(text).map_err(|text| anyhow!(text))?.into())
+                    Value::Semver(Semver::parse(text).map_err(|text| anyhow!(text))?.into())
                 }
             };
             attributes.insert(name, &selector.driver, value);
@@ -191,7 +195,7 @@ impl Device {
 }
 
 impl Domains {
-    /// A name without a domain is in that of the driver.
+    /// A name without a domain belongs to the driver's domain.
     fn insert(&mut self, name: &str, driver: &str, value: Value<'static>) {
         let (domain, name) = name.split_once('/').unwrap_or((driver, name));
         self.0.entry(domain.to_owned()).or_default().0.insert(name.to_owned(), value);
@@ -219,9 +223,9 @@ impl HostMap for Device {
 }
 
 impl HostMap for Domains {
-    /// A domain that is not there has no entries, which is no fault.
+    /// A missing domain has no entries, which is not an error.
     fn get(&self, name: &str) -> Result<Option<Value<'_>>, EvalError> {
-        Ok(Some(Value::Map(Map::Host(self.0.get(name).unwrap_or(&NOTHING)))))
+        Ok(Some(Value::Map(Map::Host(self.0.get(name).unwrap_or(&EMPTY_DOMAIN)))))
     }
 
     fn has(&self, name: &str) -> bool {

@@ -1,9 +1,10 @@
-//! What the processes of a server take.
+//! Reads the memory and processor time of a server's processes.
 
 use std::fs;
 use std::time::Duration;
 
-/// Resident memory of all of them together, in megabytes. A process that has ended takes nothing.
+/// Returns the resident memory of all of them together, in megabytes. A process that has ended
+/// counts as zero.
 pub(crate) fn resident_megabytes(pids: &[u32]) -> f64 {
     let kilobytes: u32 = pids
         .iter()
@@ -18,14 +19,15 @@ fn resident_kilobytes(status: &str) -> Option<u32> {
     line.trim().strip_suffix(" kB")?.trim().parse().ok()
 }
 
-/// Processor time all of them have taken so far.
+/// Returns the processor time all of them have used so far.
 pub(crate) fn cpu(pids: &[u32]) -> Duration {
     let ticks: u64 = pids
         .iter()
         .filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/stat")).ok())
         .filter_map(|stat| ticks(&stat))
         .sum();
-    // Linux tells everyone the time in hundredths of a second, whatever it counts in.
+    // Linux reports the time in hundredths of a second to user space, whatever its internal tick
+    // is.
     Duration::from_millis(ticks * 10)
 }
 

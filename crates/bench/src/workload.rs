@@ -1,4 +1,4 @@
-//! The requests that are measured, and the objects they need to be there.
+//! The requests that are measured, and the objects they need.
 
 use anyhow::{Context as _, ensure};
 use gantry_testkit::http::{Client, Request};
@@ -21,7 +21,7 @@ pub(crate) enum Workload {
     Status,
 }
 
-/// Objects that reading works on, and the size of the list that is read.
+/// Objects that are read, and the size of the list that is read.
 pub(crate) const STOCK: usize = 500;
 
 impl Workload {
@@ -29,7 +29,7 @@ impl Workload {
     pub(crate) const ALL: [Self; 6] =
         [Self::Create, Self::Get, Self::List, Self::MergePatch, Self::Apply, Self::Status];
 
-    /// What the table calls it.
+    /// Returns its name in the table.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -41,13 +41,14 @@ impl Workload {
         }
     }
 
-    /// Request number `n` of client `client`. No two are equal, and clients write objects of their
-    /// own, so that conflicts do not enter the figures.
+    /// Returns request number `n` of client `client`. No two are equal, and clients write objects
+    /// of their own, so that conflicts do not affect the figures.
     pub(crate) fn request(self, namespace: &str, client: usize, n: u64) -> Request {
         let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
         let text = format!("{client}-{n}");
         match self {
-            // Apart from what others read: how many are made depends on the server.
+            // Separate from the objects that others read: how many are created depends on the
+            // server.
             Self::Create => Request::post(
                 format!("/api/v1/namespaces/{namespace}-new/configmaps"),
                 &config_map(&format!("new-{text}"), &text),
@@ -99,7 +100,7 @@ pub(crate) async fn prepare(
     Ok(())
 }
 
-/// Creates one object, and says what went wrong if the server does not.
+/// Creates one object, and returns the server's error if that fails.
 pub(crate) async fn create(client: &Client, path: &str, body: &Value) -> anyhow::Result<()> {
     let name = body["metadata"]["name"].as_str().unwrap_or_default();
     let answer = client

@@ -1,19 +1,19 @@
-//! Bytes in JSON: base64 as Go reads it, with Go's count of where it goes wrong.
+//! Base64 for bytes in JSON, as Go reads it, with Go's offsets in errors.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// Writes bytes.
+/// Encodes bytes.
 pub(crate) fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// Reads bytes and writes them again; line ends are dropped and stray bits at the end cleared.
+/// Decodes and encodes base64 again; line ends are dropped and stray bits at the end cleared.
 ///
 /// # Errors
-/// If it is not base64: where.
+/// If it is not base64: the offset of the first invalid byte.
 pub(crate) fn canonical(text: String) -> Result<String, usize> {
-    // Nearly always the text is what would be written, and stays as it is.
+    // Nearly always the text is canonical already, and stays as it is.
     if STANDARD.decode(&text).is_ok() {
         return Ok(text);
     }
@@ -29,7 +29,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads up to four letters; `false` at the end.
+    /// Decodes up to four letters; `false` at the end.
     fn quantum(&mut self, bytes: &mut Vec<u8>) -> Result<bool, usize> {
         let mut letters = [0_u8; 4];
         let mut count = 0;
@@ -56,7 +56,7 @@ impl Reader<'_> {
         Ok(true)
     }
 
-    /// The first `=` after `count` letters was read.
+    /// Handles the first `=` after `count` letters.
     fn padding(&mut self, count: usize) -> Result<(), usize> {
         if count < 2 {
             return Err(self.at - 1);

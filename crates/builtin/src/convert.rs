@@ -1,8 +1,8 @@
-//! Objects that two versions show differently: events, and autoscalers.
+//! Converts objects that two versions show differently: events, and autoscalers.
 //!
 //! They are stored in one form, see [`Resource::stored_as`](crate::Resource::stored_as), and
-//! converted for whoever asks for the other. Objects come and go as [`read`](crate::read()) gives
-//! them.
+//! converted for clients that request the other. Input and output are objects as
+//! [`read`](crate::read()) returns them.
 
 use serde_json::{Map, Value};
 
@@ -22,7 +22,7 @@ const EVENT_FIELDS: [(&str, &str); 7] = [
     ("reportingComponent", "reportingController"),
 ];
 
-/// An event of `events.k8s.io/v1` as the core group shows it.
+/// Converts an event of `events.k8s.io/v1` to the core group.
 ///
 /// # Errors
 /// If it is not such an event.
@@ -33,7 +33,7 @@ pub fn event_to_core(event: Value) -> Result<Value, TypeError> {
     typed("", "v1", "Event", renamed)
 }
 
-/// An event of the core group as `events.k8s.io/v1` shows it.
+/// Converts an event of the core group to `events.k8s.io/v1`.
 ///
 /// # Errors
 /// If it is not such an event.
@@ -44,8 +44,8 @@ pub fn event_from_core(event: Value) -> Result<Value, TypeError> {
     typed("events.k8s.io", "v1", "Event", renamed)
 }
 
-/// An autoscaler of `autoscaling/v1` as `v2` shows it: what `v1` cannot say is taken from the
-/// annotations in which it keeps that, and without any metric the CPU is the one.
+/// Converts an autoscaler of `autoscaling/v1` to `v2`: fields that `v1` does not have are read from
+/// annotations, and without any metric the CPU is the one.
 ///
 /// # Errors
 /// If it is not such an autoscaler.
@@ -53,7 +53,8 @@ pub fn autoscaler_to_v2(autoscaler: Value) -> Result<Value, TypeError> {
     typed("autoscaling", "v2", "HorizontalPodAutoscaler", autoscaler::to_v2(object(autoscaler)))
 }
 
-/// An autoscaler of `autoscaling/v2` as `v1` shows it: what `v1` cannot say goes into annotations.
+/// Converts an autoscaler of `autoscaling/v2` to `v1`: fields that `v1` does not have go into
+/// annotations.
 ///
 /// # Errors
 /// If it is not such an autoscaler.

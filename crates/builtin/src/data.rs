@@ -1,4 +1,4 @@
-//! The generated files, as they are embedded, and how they are opened.
+//! The embedded generated files, and how they are decompressed.
 
 use std::io::Read as _;
 
@@ -7,10 +7,10 @@ use serde::de::DeserializeOwned;
 /// Every type and kind: `data/types.json.gz`.
 pub(crate) const TYPES: &[u8] = include_bytes!("../data/types.json.gz");
 
-/// What a server says it serves: `data/discovery.json.gz`.
+/// The discovery documents of a server: `data/discovery.json.gz`.
 pub(crate) const DISCOVERY: &[u8] = include_bytes!("../data/discovery.json.gz");
 
-/// Inflates one of the embedded files.
+/// Decompresses one of the embedded files.
 ///
 /// # Panics
 /// If the file is damaged, which a test of this crate would have found.
@@ -22,7 +22,7 @@ pub(crate) fn inflate(packed: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// Opens and parses one of the embedded files.
+/// Decompresses and parses one of the embedded files.
 ///
 /// # Panics
 /// If the file is damaged, which a test of this crate would have found.

@@ -1,11 +1,11 @@
-//! What a server tells of the built-in resources, in both forms that clients ask for.
+//! Builds the discovery of the built-in resources, in both forms that clients request.
 
 use serde_json::{Map, Value, json};
 
 use crate::registry::{Group, Resource, Subresource, Version, groups};
 
-/// One group in the aggregated form, an element of `items` in an `APIGroupDiscoveryList`; the core
-/// group is the only one of `/api`, the others are the first ones of `/apis`.
+/// Returns one group in the aggregated form, an element of `items` in an `APIGroupDiscoveryList`;
+/// the core group is the only one of `/api`, the others are the first ones of `/apis`.
 #[must_use]
 pub fn aggregated(group: &Group) -> Value {
     let metadata = if group.name.is_empty() { json!({}) } else { json!({"name": group.name}) };
@@ -40,8 +40,8 @@ fn aggregated_resource(resource: &Resource) -> Value {
     Value::Object(entry)
 }
 
-/// One group in the older form, an element of `groups` in an `APIGroupList`. `/apis/{group}` is the
-/// same with kind and version in front, see [`group`].
+/// Returns one group in the older form, an element of `groups` in an `APIGroupList`.
+/// `/apis/{group}` is the same with kind and version in front, see [`group`].
 #[must_use]
 pub fn group_entry(group: &Group) -> Value {
     let named = |version: &Version| {
@@ -76,7 +76,7 @@ pub fn resources(group: &str, version: &str) -> Option<Value> {
     }
     let mut document = json!({"kind": "APIResourceList"});
     if let Value::Object(document) = &mut document {
-        // The core list has no version of its own, for reasons of age.
+        // The core list has no version of its own, for historical reasons.
         if !group.name.is_empty() {
             document.insert("apiVersion".to_owned(), json!("v1"));
         }

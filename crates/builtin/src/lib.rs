@@ -1,15 +1,14 @@
 //! The kinds Kubernetes itself has, as data: types, wire numbers, discovery, OpenAPI.
 //!
 //! Everything here is derived from files in `data`, which are generated from a real Kubernetes and
-//! loaded at first use. Nothing here decides: it says what a kind is made of, not what is done
-//! with it.
+//! loaded at first use. Nothing here makes decisions: it describes a kind, not what is done with
+//! it.
 
 mod base64;
 pub mod convert;
 mod data;
 pub mod discovery;
 pub mod openapi;
-pub mod quantity;
 mod read;
 mod registry;
 mod schema;
@@ -17,7 +16,7 @@ mod time;
 mod types;
 pub mod wire;
 
-pub use read::{Read, TypeError, read};
+pub use read::{DecodedObject, TypeError, read};
 pub use registry::{Group, Resource, Subresource, Version, groups, resource};
 pub use schema::schema;
 pub use time::whole_seconds;

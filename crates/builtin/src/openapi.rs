@@ -1,4 +1,4 @@
-//! The OpenAPI documents of the built-in groups, packed as they are stored.
+//! The OpenAPI documents of the built-in groups, compressed as they are stored.
 
 use crate::data;
 
@@ -7,14 +7,14 @@ pub fn paths() -> impl Iterator<Item = &'static str> {
     DOCUMENTS.iter().map(|(path, _)| *path)
 }
 
-/// The document at `path`, packed with gzip.
+/// Returns the document at `path`, compressed with gzip.
 #[must_use]
 pub fn packed(path: &str) -> Option<&'static [u8]> {
     let place = DOCUMENTS.binary_search_by_key(&path, |(path, _)| path).ok()?;
     Some(DOCUMENTS[place].1)
 }
 
-/// The document at `path`, as compact JSON.
+/// Returns the document at `path`, as compact JSON.
 #[must_use]
 pub fn document(path: &str) -> Option<Vec<u8>> {
     packed(path).map(data::inflate)

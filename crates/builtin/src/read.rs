@@ -1,15 +1,16 @@
-//! Typed reading: what Go's decoder would take from a JSON tree, as Go's encoder would write it.
+//! Typed reading: returns what Go's decoder would take from a JSON tree, as Go's encoder would
+//! write it.
 //!
-//! Kubernetes reads its own kinds into structs and writes structs, so clients see fields in one
-//! order, amounts and times in one form, and what is required even when it was never set. The same
-//! comes of walking a tree along the [table](crate::types) of those structs.
+//! Kubernetes reads its own kinds into structs and writes structs, so clients receive fields in one
+//! order, quantities and times in one form, and required fields even when they were never set.
+//! Walking a tree along the [table](crate::types) of those structs gives the same result.
 
 use gantry_schema::json_kind;
 use serde_json::{Map, Value};
 
-use crate::quantity::{self, QuantityError};
-use crate::time::{self, Grain};
-use crate::types::{Field, Make, Omit, Slot, Table, Type, TypeId, table};
+use crate::time::{self, TimePrecision};
+use crate::types::{Field, Omit, Slot, Table, Type, TypeId, ValueType, table};
+use gantry_quantity::QuantityError;
 
 mod number;
 
@@ -18,67 +19,67 @@ pub(crate) use number::float;
 #[cfg(test)]
 mod tests;
 
-/// An object as its kind has it.
+/// An object as its kind defines it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Read {
-    /// The object, in the order and the form in which an API server writes it.
+pub struct DecodedObject {
+    /// The object, in the order and the form in which kube-apiserver writes it.
     pub value: Value,
     /// The paths of fields that the kind does not have, as in `spec.containers[0].foo`, in the
     /// order in which they came. At most a hundred, each once.
     pub unknown: Vec<String>,
 }
 
-/// Why a tree is not an object of a kind, in Go's words.
+/// Why a tree is not an object of a kind, with Go's messages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TypeError {
     /// A value of another type.
     #[error("json: cannot unmarshal {value} into Go {target} of type {expected}")]
     Wrong {
-        /// What is there, as in `number 1.5`.
+        /// The value, as in `number 1.5`.
         value: String,
-        /// Where, as in `struct field PodSpec.spec.containers`, or just `value`.
+        /// The place, as in `struct field PodSpec.spec.containers`, or just `value`.
         target: String,
-        /// What Go calls the type that belongs there.
+        /// Go's name of the expected type.
         expected: String,
     },
-    /// Text that is not an amount.
+    /// The text is not a quantity.
     #[error(transparent)]
     Quantity(#[from] QuantityError),
-    /// Text that is not a moment.
+    /// The text is not a time.
     #[error("{0}")]
     Time(String),
-    /// Text that is not base64.
+    /// The text is not base64.
     #[error("illegal base64 data at input byte {0}")]
     Base64(usize),
-    /// Neither a schema nor a truth value.
+    /// The value is neither a schema nor a boolean.
     #[error("boolean or JSON schema expected")]
     Schema,
 }
 
 /// How many unknown fields are reported.
-const MOST_UNKNOWN: usize = 100;
+const MAX_UNKNOWN_FIELDS: usize = 100;
 
 /// Reads `value` as an object of a kind.
 ///
-/// Reading again what was read changes nothing. Kind and version are read like other fields: whether
-/// they are the right ones is for the caller.
+/// Reading is idempotent. Kind and version are read like other fields: the caller checks whether
+/// they are the right ones.
 ///
 /// # Errors
-/// If a field holds what its type cannot.
-pub fn read(id: TypeId, value: Value) -> Result<Read, TypeError> {
+/// If a field holds a value that its type cannot.
+pub fn read(id: TypeId, value: Value) -> Result<DecodedObject, TypeError> {
     let mut reader = Reader::new(Some(Vec::new()));
-    let value = reader.whole(id, value)?;
-    Ok(Read { value, unknown: reader.unknown.unwrap_or_default() })
+    let value = reader.root(id, value)?;
+    Ok(DecodedObject { value, unknown: reader.unknown.unwrap_or_default() })
 }
 
 struct Reader {
     table: &'static Table,
     path: Vec<Step>,
-    /// `None` inside what Go reads with a decoder of its own, which does not look for them.
+    /// `None` inside types with a custom decoder in Go, which does not look for unknown fields.
     unknown: Option<Vec<String>>,
-    /// Go reads on after a value of another type, and only then gives up: a worse fault further on
-    /// is what it reports.
-    saved: Option<TypeError>,
+    /// Go continues after a value of another type, and only then gives up: it reports a worse error
+    /// further on instead.
+    first_error: Option<TypeError>,
 }
 
 enum Step {
@@ -89,23 +90,23 @@ enum Step {
 
 impl Reader {
     fn new(unknown: Option<Vec<String>>) -> Self {
-        Self { table: table(), path: Vec::new(), unknown, saved: None }
+        Self { table: table(), path: Vec::new(), unknown, first_error: None }
     }
 
-    fn whole(&mut self, id: TypeId, value: Value) -> Result<Value, TypeError> {
+    fn root(&mut self, id: TypeId, value: Value) -> Result<Value, TypeError> {
         let ty = self.table.get(id);
         let value = match value {
             Value::Object(entries) => self.object(ty, entries)?,
             Value::Null => ty.zero(self.table),
             other => {
-                self.wrong(&other, &ty.go);
+                self.record_type_error(&other, &ty.go);
                 Value::Null
             }
         };
-        self.saved.take().map_or(Ok(value), Err)
+        self.first_error.take().map_or(Ok(value), Err)
     }
 
-    /// Reads the entries of a struct. They come in any order and leave in Go's.
+    /// Reads the entries of a struct. They come in any order and are returned in Go's.
     fn object(
         &mut self,
         ty: &'static Type,
@@ -114,7 +115,7 @@ impl Reader {
         let mut read: Vec<Option<(String, Value)>> = Vec::new();
         read.resize_with(ty.fields.len(), || None);
         for (key, value) in entries {
-            let Some(place) = ty.place(&key) else {
+            let Some(place) = ty.field_index(&key) else {
                 self.report_unknown(&key);
                 continue;
             };
@@ -145,53 +146,53 @@ impl Reader {
         Ok(Value::Object(written))
     }
 
-    /// Reads a value; `None` is what Go cannot tell from nothing.
+    /// Reads a value; `None` is what Go does not distinguish from nothing.
     fn slot(&mut self, slot: &'static Slot, value: Value) -> Result<Option<Value>, TypeError> {
         let keep_zero = slot.pointer;
-        match (&slot.make, value) {
-            (Make::SchemaOrBool(_), Value::Null) if !slot.pointer => Err(TypeError::Schema),
+        match (&slot.value_type, value) {
+            (ValueType::SchemaOrBool(_), Value::Null) if !slot.pointer => Err(TypeError::Schema),
             (_, Value::Null) => Ok(None),
-            (Make::String, Value::String(text)) => {
+            (ValueType::String, Value::String(text)) => {
                 Ok((keep_zero || !text.is_empty()).then_some(Value::String(text)))
             }
-            (Make::Bool, Value::Bool(truth)) => {
+            (ValueType::Bool, Value::Bool(truth)) => {
                 Ok((keep_zero || truth).then_some(Value::Bool(truth)))
             }
-            (Make::Int32 | Make::Int64 | Make::Float, Value::Number(read)) => {
-                let Some(kept) = number::fit(&slot.make, &read) else {
-                    self.wrong_number(&read, &slot.go);
+            (ValueType::Int32 | ValueType::Int64 | ValueType::Float, Value::Number(read)) => {
+                let Some(kept) = number::fit(&slot.value_type, &read) else {
+                    self.record_number_error(&read, &slot.go);
                     return Ok(None);
                 };
                 Ok((keep_zero || !number::is_zero(&kept)).then_some(Value::Number(kept)))
             }
-            (Make::Bytes, Value::String(text)) => match crate::base64::canonical(text) {
+            (ValueType::Bytes, Value::String(text)) => match crate::base64::canonical(text) {
                 Ok(text) => Ok((keep_zero || !text.is_empty()).then_some(Value::String(text))),
                 Err(at) => {
-                    self.save(TypeError::Base64(at));
+                    self.record_error(TypeError::Base64(at));
                     Ok(None)
                 }
             },
-            (Make::Time, value) => self.moment(&value, Grain::Seconds),
-            (Make::MicroTime, value) => self.moment(&value, Grain::Micros),
-            (Make::Quantity, value) => quantity_of(value).map(Some),
-            (Make::IntOrString, value) => self.int_or_string(value).map(Some),
-            (Make::Raw(_), value) => Ok(Some(value)),
-            (Make::SchemaOrBool(id), value) => match value {
-                Value::Object(_) => self.apart(*id, value).map(Some),
+            (ValueType::Time, value) => self.timestamp(&value, TimePrecision::Seconds),
+            (ValueType::MicroTime, value) => self.timestamp(&value, TimePrecision::Micros),
+            (ValueType::Quantity, value) => quantity_of(value).map(Some),
+            (ValueType::IntOrString, value) => self.int_or_string(value).map(Some),
+            (ValueType::Raw(_), value) => Ok(Some(value)),
+            (ValueType::SchemaOrBool(id), value) => match value {
+                Value::Object(_) => self.read_with_own_decoder(*id, value).map(Some),
                 Value::Bool(_) => Ok(Some(value)),
                 Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) => {
                     Err(TypeError::Schema)
                 }
             },
-            (Make::SchemaOrArray(id), value) => self.schemas(*id, value),
-            (Make::SchemaOrStrings(id), value) => self.schema_or_strings(*id, value),
-            (Make::Struct(id), Value::Object(entries)) => {
+            (ValueType::SchemaOrArray(id), value) => self.schemas(*id, value),
+            (ValueType::SchemaOrStrings(id), value) => self.schema_or_strings(*id, value),
+            (ValueType::Struct(id), Value::Object(entries)) => {
                 self.object(self.table.get(*id), entries).map(Some)
             }
-            (Make::List { items, .. }, Value::Array(read)) => self.list(items, read).map(Some),
-            (Make::Map(values), Value::Object(entries)) => self.map(values, entries),
+            (ValueType::List { items, .. }, Value::Array(read)) => self.list(items, read).map(Some),
+            (ValueType::Map(values), Value::Object(entries)) => self.map(values, entries),
             (_, other) => {
-                self.wrong(&other, &slot.go);
+                self.record_type_error(&other, &slot.go);
                 Ok(None)
             }
         }
@@ -215,10 +216,13 @@ impl Reader {
         if entries.is_empty() {
             return Ok(None);
         }
-        let composite = matches!(values.make, Make::Struct(_) | Make::List { .. } | Make::Map(_));
+        let composite = matches!(
+            values.value_type,
+            ValueType::Struct(_) | ValueType::List { .. } | ValueType::Map(_)
+        );
         let mut written = Vec::with_capacity(entries.len());
         for (key, value) in entries {
-            // Only what has fields can report them, and a key costs a copy.
+            // Only types with fields can report them, and a key costs a copy.
             self.path.push(Step::Key(if composite { key.clone() } else { String::new() }));
             let value = self.element(values, value)?;
             self.path.pop();
@@ -230,20 +234,24 @@ impl Reader {
         Ok(Some(Value::Object(written.into_iter().collect())))
     }
 
-    /// Reads what a list or a map holds: nothing is left out here.
+    /// Reads the elements of a list or a map: nothing is left out here.
     fn element(&mut self, slot: &'static Slot, value: Value) -> Result<Value, TypeError> {
         if let Some(value) = self.slot(slot, value)? {
             return Ok(value);
         }
-        Ok(match &slot.make {
-            // On the wire an entry always has a value, if only an empty one.
-            Make::Bytes => Value::from(""),
-            Make::List { .. } => Value::Array(Vec::new()),
+        Ok(match &slot.value_type {
+            // On the wire an entry always has a value, which may be empty.
+            ValueType::Bytes => Value::from(""),
+            ValueType::List { .. } => Value::Array(Vec::new()),
             _ => slot.zero(self.table),
         })
     }
 
-    fn moment(&mut self, value: &Value, grain: Grain) -> Result<Option<Value>, TypeError> {
+    fn timestamp(
+        &mut self,
+        value: &Value,
+        grain: TimePrecision,
+    ) -> Result<Option<Value>, TypeError> {
         let Value::String(text) = value else {
             return Err(self.type_error(json_kind(value).to_owned(), "string"));
         };
@@ -254,7 +262,7 @@ impl Reader {
     fn int_or_string(&self, value: Value) -> Result<Value, TypeError> {
         match value {
             Value::String(_) => Ok(value),
-            Value::Number(read) => match number::fit(&Make::Int32, &read) {
+            Value::Number(read) => match number::fit(&ValueType::Int32, &read) {
                 Some(kept) => Ok(Value::Number(kept)),
                 None => Err(self.type_error(format!("number {read}"), "int32")),
             },
@@ -264,11 +272,13 @@ impl Reader {
 
     fn schemas(&self, id: TypeId, value: Value) -> Result<Option<Value>, TypeError> {
         match value {
-            Value::Object(_) => self.apart(id, value).map(Some),
+            Value::Object(_) => self.read_with_own_decoder(id, value).map(Some),
             Value::Array(schemas) => {
-                let schemas: Result<Vec<Value>, TypeError> =
-                    schemas.into_iter().map(|schema| self.apart(id, schema)).collect();
-                // An empty list and whatever else is there count as no schema, which Go writes so.
+                let schemas: Result<Vec<Value>, TypeError> = schemas
+                    .into_iter()
+                    .map(|schema| self.read_with_own_decoder(id, schema))
+                    .collect();
+                // An empty list and any other value count as no schema, which Go writes so.
                 Ok(Some(
                     schemas.map(|list| if list.is_empty() { Value::Null } else { list.into() })?,
                 ))
@@ -281,7 +291,7 @@ impl Reader {
 
     fn schema_or_strings(&self, id: TypeId, value: Value) -> Result<Option<Value>, TypeError> {
         match value {
-            Value::Object(_) => self.apart(id, value).map(Some),
+            Value::Object(_) => self.read_with_own_decoder(id, value).map(Some),
             Value::Array(words) => {
                 if let Some(word) = words.iter().find(|word| !word.is_string() && !word.is_null()) {
                     return Err(self.type_error(json_kind(word).to_owned(), "string"));
@@ -297,10 +307,10 @@ impl Reader {
         }
     }
 
-    /// Reads a struct that Go reads with a decoder of its own: unknown fields pass in silence, and a
-    /// fault inside is told as one of the field that holds it.
-    fn apart(&self, id: TypeId, value: Value) -> Result<Value, TypeError> {
-        Reader::new(None).whole(id, value).map_err(|fault| match fault {
+    /// Reads a struct with a custom decoder in Go: unknown fields are ignored silently, and an
+    /// error inside is reported as one of the field that holds it.
+    fn read_with_own_decoder(&self, id: TypeId, value: Value) -> Result<Value, TypeError> {
+        Reader::new(None).root(id, value).map_err(|fault| match fault {
             TypeError::Wrong { value, target: _, expected } => self.type_error(value, &expected),
             other @ (TypeError::Quantity(_)
             | TypeError::Time(_)
@@ -309,18 +319,18 @@ impl Reader {
         })
     }
 
-    fn wrong(&mut self, value: &Value, expected: &str) {
+    fn record_type_error(&mut self, value: &Value, expected: &str) {
         let fault = self.type_error(json_kind(value).to_owned(), expected);
-        self.save(fault);
+        self.record_error(fault);
     }
 
-    fn wrong_number(&mut self, number: &serde_json::Number, expected: &str) {
+    fn record_number_error(&mut self, number: &serde_json::Number, expected: &str) {
         let fault = self.type_error(format!("number {number}"), expected);
-        self.save(fault);
+        self.record_error(fault);
     }
 
-    fn save(&mut self, fault: TypeError) {
-        self.saved.get_or_insert(fault);
+    fn record_error(&mut self, fault: TypeError) {
+        self.first_error.get_or_insert(fault);
     }
 
     fn type_error(&self, value: String, expected: &str) -> TypeError {
@@ -341,7 +351,7 @@ impl Reader {
 
     fn report_unknown(&mut self, key: &str) {
         let Some(unknown) = &mut self.unknown else { return };
-        if unknown.len() >= MOST_UNKNOWN {
+        if unknown.len() >= MAX_UNKNOWN_FIELDS {
             return;
         }
         let mut path = String::new();
@@ -367,9 +377,9 @@ fn push_name(path: &mut String, name: &str) {
 fn quantity_of(value: Value) -> Result<Value, TypeError> {
     let text = match value {
         Value::String(text) => text,
-        // Go reads the text of whatever is there.
+        // Go reads the text of any value.
         other => other.to_string(),
     };
-    let written = quantity::canonical(text.trim())?;
+    let written = gantry_quantity::canonical(text.trim())?;
     if *written == text { Ok(Value::String(text)) } else { Ok(Value::String(written.into_owned())) }
 }

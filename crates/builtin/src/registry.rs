@@ -1,4 +1,4 @@
-//! Which resources there are, under which names, and what may be done with them.
+//! Lists the built-in resources with their names and verbs.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -26,7 +26,7 @@ pub struct Version {
     pub resources: Vec<Resource>,
 }
 
-/// A collection of objects and how clients may speak of it.
+/// A resource: a collection of objects and its names in the API.
 #[derive(Debug)]
 pub struct Resource {
     /// The group; empty for the core group.
@@ -43,24 +43,25 @@ pub struct Resource {
     pub list_kind: String,
     /// Whether objects live in namespaces.
     pub namespaced: bool,
-    /// Names for people in a hurry.
+    /// Short names.
     pub short_names: Vec<String>,
-    /// Names of sets of resources it belongs to.
+    /// Categories it belongs to.
     pub categories: Vec<String>,
-    /// What may be done, in the order of discovery.
+    /// The verbs, in the order of discovery.
     pub verbs: Vec<String>,
-    /// What hangs below its objects, in the order of discovery.
+    /// The subresources of its objects, in the order of discovery.
     pub subresources: Vec<Subresource>,
-    /// By which clients notice that objects are stored in another version.
+    /// The hash by which clients notice that objects are stored in another version.
     pub storage_version_hash: Option<String>,
     /// The type of its objects.
     pub type_id: TypeId,
-    /// The group and version of the resource of the same name whose objects these are. Only events
-    /// and autoscalers are seen through two groups or versions, see [`convert`](crate::convert).
+    /// The group and version of the resource of the same name in which its objects are stored. Only
+    /// events and autoscalers are served in two groups or versions, see
+    /// [`convert`](crate::convert).
     pub stored_as: (&'static str, &'static str),
 }
 
-/// Something that hangs below each object.
+/// A subresource.
 #[derive(Debug)]
 pub struct Subresource {
     /// Its name, as in `status`.
@@ -71,7 +72,7 @@ pub struct Subresource {
     pub version: String,
     /// Its kind.
     pub kind: String,
-    /// What may be done, in the order of discovery.
+    /// The verbs, in the order of discovery.
     pub verbs: Vec<String>,
     /// The type of its kind. Kinds that are never sent as a body may have none.
     pub type_id: Option<TypeId>,
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_listed_has_a_kind_for_lists() {
+    fn listable_resources_have_a_list_kind() {
         let versions = groups().iter().flat_map(|group| &group.versions);
         for resource in versions.flat_map(|version| &version.resources) {
             let is_listed = resource.verbs.iter().any(|verb| verb == "list");
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn two_views_are_stored_as_one() {
+    fn two_versions_share_one_storage_kind() {
         let table = [
             ("events.k8s.io", "v1", "events", ("", "v1")),
             ("", "v1", "events", ("", "v1")),

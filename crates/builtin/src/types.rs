@@ -1,4 +1,4 @@
-//! The table of types: what each kind is made of, in the order and the words of Go.
+//! The table of types: the fields of each kind, in the order and with the names of Go.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, OnceLock};
@@ -8,11 +8,11 @@ use serde_json::Value;
 
 mod load;
 
-/// The place of a type in the table.
+/// The index of a type in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TypeId(u16);
 
-/// The type of a kind, if Kubernetes has it. `group` is empty for the core kinds.
+/// Returns the type of a kind, if Kubernetes has it. `group` is empty for the core kinds.
 ///
 /// The kinds are those of every served group and version, with their lists and options, and the
 /// options in `meta.k8s.io/v1`.
@@ -23,36 +23,36 @@ pub fn kind_type(group: &str, version: &str, kind: &str) -> Option<TypeId> {
     found.map(|known| known.id)
 }
 
-/// The type that OpenAPI calls `name`, as in `io.k8s.api.core.v1.PodSpec`.
+/// Returns the type that OpenAPI calls `name`, as in `io.k8s.api.core.v1.PodSpec`.
 #[must_use]
 pub fn named_type(name: &str) -> Option<TypeId> {
     table().names.get(name).copied()
 }
 
 impl TypeId {
-    pub(crate) fn place(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         usize::from(self.0)
     }
 
-    /// What OpenAPI calls it, as in `io.k8s.api.core.v1.PodSpec`.
+    /// Returns its OpenAPI name, as in `io.k8s.api.core.v1.PodSpec`.
     #[must_use]
     pub fn name(self) -> &'static str {
         &table().get(self).name
     }
 
-    /// The names of its fields in the order in which they are written.
+    /// Returns the names of its fields in the order in which they are written.
     pub fn fields(self) -> impl Iterator<Item = &'static str> {
         table().get(self).fields.iter().map(|field| &*field.name)
     }
 
-    /// The closed set of values of a field (or of its elements), if it has one.
+    /// Returns the closed set of values of a field (or of its elements), if it has one.
     #[must_use]
     pub fn enum_of(self, field: &str) -> Option<&'static [Box<str>]> {
         let field = table().get(self).field(field)?;
         if field.allowed.is_empty() { None } else { Some(&field.allowed) }
     }
 
-    /// Whether OpenAPI says that a field must be there.
+    /// Returns whether OpenAPI requires a field.
     #[must_use]
     pub fn requires(self, field: &str) -> bool {
         table().get(self).field(field).is_some_and(|field| field.required)
@@ -64,12 +64,12 @@ impl TypeId {
 pub(crate) struct Table {
     types: Vec<Type>,
     names: HashMap<Box<str>, TypeId>,
-    kinds: HashMap<Box<str>, Vec<Known>>,
+    kinds: HashMap<Box<str>, Vec<KindVersion>>,
 }
 
 /// One kind of one version of one group.
 #[derive(Debug)]
-struct Known {
+struct KindVersion {
     group: Box<str>,
     version: Box<str>,
     id: TypeId,
@@ -78,28 +78,28 @@ struct Known {
 /// One Go struct.
 #[derive(Debug)]
 pub(crate) struct Type {
-    /// What OpenAPI calls it.
+    /// Its OpenAPI name.
     pub(crate) name: Box<str>,
-    /// What Go calls it, as in `v1.PodSpec`.
+    /// Its Go name, as in `v1.PodSpec`.
     pub(crate) go: Box<str>,
     /// Owned and replaced as a whole.
     pub(crate) atomic: bool,
-    /// Whether an empty list that must be written stays a list. The wire format cannot tell an
-    /// empty list from none, so kinds that are stored in it write `null`; definitions and
-    /// registrations are stored as JSON.
+    /// Whether an empty list that must be written stays a list. The wire format does not
+    /// distinguish an empty list from none, so kinds that are stored in it write `null`; CRDs and
+    /// APIServices are stored as JSON.
     pub(crate) keeps_empty: bool,
     /// The fields in the order in which Go writes them, those of embedded structs included.
     pub(crate) fields: Vec<Field>,
-    /// What the numbers on the wire mean, ascending.
+    /// The meaning of the field numbers on the wire, ascending.
     pub(crate) wire: Vec<(u32, Wire)>,
-    places: HashMap<Box<str>, usize>,
+    field_indexes: HashMap<Box<str>, usize>,
     zero: OnceLock<Value>,
 }
 
-/// What a number on the wire means.
+/// The meaning of a field number on the wire.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wire {
-    /// The field at this place.
+    /// The field at this index.
     Field(usize),
     /// An embedded struct: a message of its own on the wire, but not in JSON.
     Embedded(TypeId),
@@ -110,19 +110,19 @@ pub(crate) enum Wire {
 pub(crate) struct Field {
     /// Its name in JSON.
     pub(crate) name: Box<str>,
-    /// What it holds.
+    /// Its type.
     pub(crate) slot: Slot,
     /// When it is left out.
     pub(crate) omit: Omit,
-    /// What a strategic merge patch does with it.
+    /// Its strategic merge patch behaviour.
     pub(crate) merge: MergeStrategy,
-    /// How elements are told apart.
+    /// The keys of its elements.
     pub(crate) list_type: ListType,
     /// Owned and replaced as a whole.
     pub(crate) atomic: bool,
     required: bool,
     allowed: Vec<Box<str>>,
-    /// What OpenAPI says an absent field is.
+    /// The default according to OpenAPI.
     pub(crate) default: Option<Value>,
 }
 
@@ -137,33 +137,33 @@ pub(crate) enum Omit {
     Zero,
 }
 
-/// A place that holds a value.
+/// The type of a value.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    /// What it holds.
-    pub(crate) make: Make,
-    /// What Go calls that, as in `[]v1.Container`.
+    /// The type itself.
+    pub(crate) value_type: ValueType,
+    /// Its Go name, as in `[]v1.Container`.
     pub(crate) go: Box<str>,
     /// Whether zero is a value and not the absence of one.
     pub(crate) pointer: bool,
 }
 
-/// What a value is made of.
+/// The kinds of types.
 #[derive(Debug)]
-pub(crate) enum Make {
+pub(crate) enum ValueType {
     String,
     Int32,
     Int64,
     Float,
     Bool,
     Bytes,
-    /// A moment, in seconds.
+    /// A time, in seconds.
     Time,
-    /// A moment, in microseconds.
+    /// A time, in microseconds.
     MicroTime,
     Quantity,
     IntOrString,
-    /// Any JSON, kept.
+    /// Any JSON, kept as it is.
     Raw(RawKind),
     SchemaOrBool(TypeId),
     SchemaOrArray(TypeId),
@@ -188,7 +188,7 @@ pub(crate) enum RawKind {
 
 impl Table {
     pub(crate) fn get(&self, id: TypeId) -> &Type {
-        &self.types[id.place()]
+        &self.types[id.index()]
     }
 
     pub(crate) fn count(&self) -> u16 {
@@ -197,20 +197,20 @@ impl Table {
 }
 
 impl Type {
-    /// What Go calls it inside its package.
+    /// Returns its Go name inside its package.
     pub(crate) fn short(&self) -> &str {
         self.go.rsplit('.').next().unwrap_or(&self.go)
     }
 
-    pub(crate) fn place(&self, name: &str) -> Option<usize> {
-        self.places.get(name).copied()
+    pub(crate) fn field_index(&self, name: &str) -> Option<usize> {
+        self.field_indexes.get(name).copied()
     }
 
     fn field(&self, name: &str) -> Option<&Field> {
-        self.place(name).map(|place| &self.fields[place])
+        self.field_index(name).map(|place| &self.fields[place])
     }
 
-    /// What Go writes when nothing was set.
+    /// Returns what Go writes when nothing was set.
     pub(crate) fn zero(&self, table: &Table) -> Value {
         let written = self.zero.get_or_init(|| {
             let unset = self.fields.iter().filter(|field| field.is_written_unset());
@@ -221,42 +221,44 @@ impl Type {
 }
 
 impl Field {
-    /// Whether it is written although nothing was set.
+    /// Returns whether it is written although nothing was set.
     pub(crate) fn is_written_unset(&self) -> bool {
         match self.omit {
             Omit::Never => true,
             Omit::Zero => false,
-            Omit::Empty => !self.slot.pointer && self.slot.make.is_go_struct(),
+            Omit::Empty => !self.slot.pointer && self.slot.value_type.is_go_struct(),
         }
     }
 }
 
 impl Slot {
-    /// What Go writes when nothing was set.
+    /// Returns what Go writes when nothing was set.
     pub(crate) fn zero(&self, table: &Table) -> Value {
         if self.pointer {
             return Value::Null;
         }
-        match &self.make {
-            Make::String => Value::from(""),
-            Make::Int32 | Make::Int64 | Make::Float | Make::IntOrString => Value::from(0),
-            Make::Bool => Value::from(false),
-            Make::Quantity => Value::from("0"),
-            Make::Struct(id) => table.get(*id).zero(table),
-            Make::Bytes
-            | Make::Time
-            | Make::MicroTime
-            | Make::Raw(_)
-            | Make::SchemaOrBool(_)
-            | Make::SchemaOrArray(_)
-            | Make::SchemaOrStrings(_)
-            | Make::List { .. }
-            | Make::Map(_) => Value::Null,
+        match &self.value_type {
+            ValueType::String => Value::from(""),
+            ValueType::Int32 | ValueType::Int64 | ValueType::Float | ValueType::IntOrString => {
+                Value::from(0)
+            }
+            ValueType::Bool => Value::from(false),
+            ValueType::Quantity => Value::from("0"),
+            ValueType::Struct(id) => table.get(*id).zero(table),
+            ValueType::Bytes
+            | ValueType::Time
+            | ValueType::MicroTime
+            | ValueType::Raw(_)
+            | ValueType::SchemaOrBool(_)
+            | ValueType::SchemaOrArray(_)
+            | ValueType::SchemaOrStrings(_)
+            | ValueType::List { .. }
+            | ValueType::Map(_) => Value::Null,
         }
     }
 }
 
-impl Make {
+impl ValueType {
     fn is_go_struct(&self) -> bool {
         match self {
             Self::Time

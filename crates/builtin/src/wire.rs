@@ -1,30 +1,32 @@
-//! Kubernetes' own wire format: protocol buffers in an envelope, read into the same trees as JSON.
+//! Decodes Kubernetes' own wire format: protocol buffers in an envelope, read into the same trees
+//! as JSON.
 //!
 //! Clients generated from Kubernetes' types send it, and only send it. The messages mirror the Go
-//! structs: a field that is no pointer is sent even when it is zero, one that is a pointer only when
-//! it is set. [`read`](crate::read()) knows which is which and drops what says nothing.
+//! structs: a field that is no pointer is sent even when it is zero, one that is a pointer only
+//! when it is set. [`read`](crate::read()) knows which is which and drops zero values that mean
+//! nothing.
 
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
 use crate::read::{TypeError, float, read};
-use crate::time::{self, Grain};
-use crate::types::{Make, RawKind, Slot, Table, Type, TypeId, Wire, kind_type, table};
+use crate::time::{self, TimePrecision};
+use crate::types::{RawKind, Slot, Table, Type, TypeId, ValueType, Wire, kind_type, table};
 
 mod cursor;
 
 use cursor::{Cursor, Payload};
 
-/// What an envelope starts with.
+/// The magic bytes of an envelope.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// How deep messages may lie within one another: as deep as JSON may be nested.
+/// How deep messages may be nested: as deep as JSON.
 const DEEPEST: u32 = 128;
 
-/// How many messages a body may hold. A message that says anything takes a dozen bytes, so the
-/// largest body that is accepted at all, 3 MiB, stays below; one made of empty messages would
-/// otherwise cost a hundred times its length in memory.
+/// How many messages a body may hold. A message with content takes a dozen bytes, so the largest
+/// body that is accepted at all, 3 MiB, stays below; one of empty messages would otherwise take a
+/// hundred times its length in memory.
 const MOST_MESSAGES: u32 = 1 << 18;
 
 /// An object that came in the wire format.
@@ -34,11 +36,11 @@ pub struct Decoded {
     pub api_version: String,
     /// Its kind.
     pub kind: String,
-    /// The object, as [`read`](crate::read()) gives it.
+    /// The object, as [`read`](crate::read()) returns it.
     pub value: Value,
 }
 
-/// What stands around a message.
+/// The envelope of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope<'a> {
     /// The version of the object, as in `apps/v1`.
@@ -54,40 +56,40 @@ pub struct Envelope<'a> {
 /// Why bytes are not an object.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
-    /// It does not start as an envelope does.
+    /// The bytes do not start with the magic of an envelope.
     #[error(
         "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
     )]
     NotAnEnvelope,
-    /// It ends too early, or a length reaches beyond its end.
+    /// The bytes end too early, or a length reaches beyond the end.
     #[error("unexpected EOF")]
     Truncated,
     /// A number of more than 64 bits.
     #[error("proto: integer overflow")]
     Overflow,
-    /// What should name a field does not.
+    /// The tag of a field is invalid.
     #[error("proto: illegal tag {tag} (wire type {wire_type})")]
     IllegalTag {
         /// The number of the field.
         tag: u64,
-        /// How its value would be written.
+        /// The wire type of its value.
         wire_type: u8,
     },
-    /// A field is not written as its type is.
+    /// A field's wire type does not match its type.
     #[error("proto: wrong wireType = {wire_type} for field {field}")]
     WrongWireType {
         /// The field.
         field: String,
-        /// How its value is written.
+        /// The wire type of its value.
         wire_type: u8,
     },
-    /// Messages lie too deep within one another.
+    /// Messages are nested too deep.
     #[error("proto: exceeded max depth of {DEEPEST}")]
     TooDeep,
-    /// More messages than a body may hold.
+    /// The body holds more messages than allowed.
     #[error("proto: exceeded max number of messages of {MOST_MESSAGES}")]
     TooMany,
-    /// The kind is none of Kubernetes' own.
+    /// The kind is not a built-in one.
     #[error("no kind {kind:?} is registered for version {api_version:?}")]
     UnknownKind {
         /// The version in the envelope.
@@ -98,20 +100,20 @@ pub enum WireError {
     /// JSON inside the message cannot be read.
     #[error("cannot read the JSON inside the message")]
     Json(#[source] serde_json::Error),
-    /// A value that its field cannot hold.
+    /// A value does not fit its field.
     #[error(transparent)]
     Type(#[from] TypeError),
 }
 
-/// Reads an object in its envelope.
+/// Decodes an object in its envelope.
 ///
 /// # Errors
-/// If the bytes are not an object of one of Kubernetes' own kinds.
+/// If the bytes are not an object of a built-in kind.
 pub fn decode(bytes: &[u8]) -> Result<Decoded, WireError> {
     Decoder::new().enveloped(bytes, 0)
 }
 
-/// Reads the message of a kind, without its envelope. The object says neither kind nor version.
+/// Decodes the message of a kind, without its envelope. The object has neither kind nor version.
 ///
 /// # Errors
 /// If the bytes are not a message of that kind.
@@ -120,7 +122,7 @@ pub fn decode_message(id: TypeId, bytes: &[u8]) -> Result<Value, WireError> {
     Ok(read(id, Value::Object(entries))?.value)
 }
 
-/// Opens an envelope and reads nothing of what is inside.
+/// Decodes an envelope without the object inside.
 ///
 /// # Errors
 /// If the bytes are not an envelope.
@@ -221,29 +223,31 @@ impl Decoder {
         payload: &Payload<'_>,
         depth: u32,
     ) -> Result<Value, WireError> {
-        Ok(match &slot.make {
-            Make::String => Value::String(payload.text(name)?.into_owned()),
-            Make::Int32 => Value::from(low_word(payload.varint(name)?)),
-            Make::Int64 => Value::from(payload.varint(name)?.cast_signed()),
-            Make::Bool => Value::from(payload.varint(name)? != 0),
-            Make::Float => Value::Number(float(f64::from_bits(payload.fixed64(name)?))),
-            Make::Bytes => Value::from(crate::base64::encode(payload.bytes(name)?)),
-            Make::Time => moment(payload.bytes(name)?, Grain::Seconds)?,
-            Make::MicroTime => moment(payload.bytes(name)?, Grain::Micros)?,
-            Make::Quantity => quantity(payload.bytes(name)?)?,
-            Make::IntOrString => int_or_string(payload.bytes(name)?)?,
-            Make::Raw(kind) => self.raw(*kind, payload.bytes(name)?, depth)?,
-            Make::SchemaOrBool(id) | Make::SchemaOrArray(id) | Make::SchemaOrStrings(id) => {
-                self.schema_or(&slot.make, *id, payload.bytes(name)?, depth)?
+        Ok(match &slot.value_type {
+            ValueType::String => Value::String(payload.text(name)?.into_owned()),
+            ValueType::Int32 => Value::from(low_word(payload.varint(name)?)),
+            ValueType::Int64 => Value::from(payload.varint(name)?.cast_signed()),
+            ValueType::Bool => Value::from(payload.varint(name)? != 0),
+            ValueType::Float => Value::Number(float(f64::from_bits(payload.fixed64(name)?))),
+            ValueType::Bytes => Value::from(crate::base64::encode(payload.bytes(name)?)),
+            ValueType::Time => timestamp(payload.bytes(name)?, TimePrecision::Seconds)?,
+            ValueType::MicroTime => timestamp(payload.bytes(name)?, TimePrecision::Micros)?,
+            ValueType::Quantity => quantity(payload.bytes(name)?)?,
+            ValueType::IntOrString => int_or_string(payload.bytes(name)?)?,
+            ValueType::Raw(kind) => self.raw(*kind, payload.bytes(name)?, depth)?,
+            ValueType::SchemaOrBool(id)
+            | ValueType::SchemaOrArray(id)
+            | ValueType::SchemaOrStrings(id) => {
+                self.schema_or(&slot.value_type, *id, payload.bytes(name)?, depth)?
             }
-            Make::Struct(id) => {
+            ValueType::Struct(id) => {
                 let entries = match before {
                     Some(Value::Object(entries)) => entries,
                     _ => Map::new(),
                 };
                 Value::Object(self.message(*id, payload.bytes(name)?, entries, depth + 1)?)
             }
-            Make::List { items, wrapped } => {
+            ValueType::List { items, wrapped } => {
                 let mut list = match before {
                     Some(Value::Array(list)) => list,
                     _ => Vec::new(),
@@ -260,7 +264,7 @@ impl Decoder {
                 }
                 Value::Array(list)
             }
-            Make::Map(values) => {
+            ValueType::Map(values) => {
                 let mut map = match before {
                     Some(Value::Object(map)) => map,
                     _ => Map::new(),
@@ -280,8 +284,8 @@ impl Decoder {
         payload: &Payload<'_>,
         depth: u32,
     ) -> Result<(), WireError> {
-        if let (Make::Int32 | Make::Int64 | Make::Bool, Payload::Bytes(packed)) =
-            (&items.make, payload)
+        if let (ValueType::Int32 | ValueType::Int64 | ValueType::Bool, Payload::Bytes(packed)) =
+            (&items.value_type, payload)
         {
             let mut numbers = Cursor::new(packed);
             while !numbers.is_empty() {
@@ -303,7 +307,7 @@ impl Decoder {
         depth: u32,
     ) -> Result<(), WireError> {
         let mut key = Cow::Borrowed("");
-        // An entry without a value has an empty one, which typed reading supplies.
+        // An entry without a value has an empty one, which typed reading adds.
         let mut value = Value::Null;
         let mut parts = Cursor::new(bytes);
         while let Some((number, payload)) = parts.next()? {
@@ -337,10 +341,10 @@ impl Decoder {
         serde_json::from_slice(raw).map_err(WireError::Json)
     }
 
-    /// The messages that stand for a schema or something else.
+    /// Decodes the messages that hold a schema or another value.
     fn schema_or(
         &mut self,
-        make: &Make,
+        make: &ValueType,
         id: TypeId,
         bytes: &[u8],
         depth: u32,
@@ -349,18 +353,18 @@ impl Decoder {
         let mut fields = Cursor::new(bytes);
         while let Some((number, payload)) = fields.next()? {
             match (make, number) {
-                (Make::SchemaOrBool(_), 1) => allows = payload.varint("allows")? != 0,
-                (Make::SchemaOrBool(_), 2) | (_, 1) => {
+                (ValueType::SchemaOrBool(_), 1) => allows = payload.varint("allows")? != 0,
+                (ValueType::SchemaOrBool(_), 2) | (_, 1) => {
                     let bytes = payload.bytes("schema")?;
                     let entries = self.message(id, bytes, Map::new(), depth + 1)?;
                     schema = Some(Value::Object(entries));
                 }
-                (Make::SchemaOrArray(_), 2) => {
+                (ValueType::SchemaOrArray(_), 2) => {
                     let bytes = payload.bytes("jSONSchemas")?;
                     let entries = self.message(id, bytes, Map::new(), depth + 1)?;
                     list.push(Value::Object(entries));
                 }
-                (Make::SchemaOrStrings(_), 2) => {
+                (ValueType::SchemaOrStrings(_), 2) => {
                     list.push(Value::String(payload.text("property")?.into_owned()));
                 }
                 _ => {}
@@ -369,13 +373,13 @@ impl Decoder {
         Ok(match (make, schema) {
             (_, _) if !list.is_empty() => Value::Array(list),
             (_, Some(schema)) => schema,
-            (Make::SchemaOrBool(_), None) => Value::from(allows),
+            (ValueType::SchemaOrBool(_), None) => Value::from(allows),
             (_, None) => Value::Null,
         })
     }
 }
 
-fn moment(bytes: &[u8], grain: Grain) -> Result<Value, WireError> {
+fn timestamp(bytes: &[u8], grain: TimePrecision) -> Result<Value, WireError> {
     if bytes.is_empty() {
         return Ok(Value::Null);
     }
@@ -417,7 +421,7 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, WireError> {
     Ok(if is_text { Value::String(text.into_owned()) } else { Value::from(int) })
 }
 
-/// The low 32 bits, which are all that Go keeps.
+/// Returns the low 32 bits, which are all that Go keeps.
 fn low_word(number: u64) -> i32 {
     let [a, b, c, d, ..] = number.to_le_bytes();
     i32::from_le_bytes([a, b, c, d])

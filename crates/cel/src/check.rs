@@ -1,23 +1,23 @@
-//! What can be known to be wrong before anything is evaluated.
+//! Finds errors in an expression before it is evaluated.
 //!
-//! A real server refuses such expressions when they are written down, so this must too; but it may
-//! never refuse what a real server accepts, so wherever a type is not known anything goes.
+//! A real server refuses such expressions when they are written, so this must too; but it must
+//! never refuse what a real server accepts, so wherever a type is not known everything is accepted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::ast::{Callee, Comprehension, ComprehensionKind, Node, NodeKind, SelectMode};
 use crate::environment::Environment;
-use crate::fault::{CompileError, Finding};
+use crate::error::{CompileError, Issue};
 use crate::library::regex::{self, Pattern};
-use crate::library::{self, mixed, operators, time};
+use crate::library::{self, mixed_comparisons, operators, time};
 use crate::signature::{Signature, join};
-use crate::tree::{Callee, Goal, Kind, Loop, Mode, Node};
 use crate::types::Type;
 use crate::value::{Value, map_type};
 
 /// What is known about an expression that may run.
 #[derive(Debug)]
-pub(crate) struct Checked {
+pub(crate) struct CheckedExpression {
     /// The types of its nodes.
     pub(crate) types: Vec<Type>,
     /// The type of its answer.
@@ -31,36 +31,36 @@ pub(crate) fn check(
     root: &Node,
     nodes: usize,
     environment: &Environment,
-) -> Result<Checked, CompileError> {
-    let mut check = Check {
+) -> Result<CheckedExpression, CompileError> {
+    let mut check = Checker {
         source,
         environment,
         locals: Vec::new(),
         types: vec![Type::Dyn; nodes],
         patterns: HashMap::new(),
-        findings: Vec::new(),
+        issues: Vec::new(),
         mixed: false,
     };
     let result = check.node(root);
-    if check.findings.is_empty() {
-        return Ok(Checked { types: check.types, result, patterns: check.patterns });
+    if check.issues.is_empty() {
+        return Ok(CheckedExpression { types: check.types, result, patterns: check.patterns });
     }
-    check.findings.sort_by_key(|finding| (finding.line, finding.column));
-    Err(CompileError::Invalid(check.findings))
+    check.issues.sort_by_key(|finding| (finding.line, finding.column));
+    Err(CompileError::Invalid(check.issues))
 }
 
-struct Check<'a> {
+struct Checker<'a> {
     source: &'a str,
     environment: &'a Environment,
     locals: Vec<Type>,
     types: Vec<Type>,
     patterns: HashMap<String, Pattern>,
-    findings: Vec<Finding>,
+    issues: Vec<Issue>,
     /// Whether literals may have elements of different types: those that are formatted may.
     mixed: bool,
 }
 
-impl Check<'_> {
+impl Checker<'_> {
     /// The type of a node; a faulty one is reported and can be anything.
     fn node(&mut self, node: &Node) -> Type {
         let ty = self.type_of(node);
@@ -70,35 +70,37 @@ impl Check<'_> {
         ty
     }
 
-    fn fault(&mut self, node: &Node, message: String) -> Type {
-        self.findings.push(Finding::at(self.source, node.at, message));
+    fn report(&mut self, node: &Node, message: String) -> Type {
+        self.issues.push(Issue::at(self.source, node.at, message));
         Type::Dyn
     }
 
     fn type_of(&mut self, node: &Node) -> Type {
         match &node.kind {
-            Kind::Literal(value) => literal(value),
-            Kind::Global(place) => self.environment.variable_type(*place),
-            Kind::Local(slot) => self.locals.get(*slot).cloned().unwrap_or(Type::Dyn),
-            Kind::Select { operand, field, mode } => self.select(node, operand, field, *mode),
-            Kind::Index { operand, index, optional } => self.index(node, operand, index, *optional),
-            Kind::Call { callee, member, args } => self.call(node, callee, *member, args),
-            Kind::And(pair) | Kind::Or(pair) => self.logic(pair),
-            Kind::Conditional(parts) => {
+            NodeKind::Literal(value) => literal(value),
+            NodeKind::Global(place) => self.environment.variable_type(*place),
+            NodeKind::Local(slot) => self.locals.get(*slot).cloned().unwrap_or(Type::Dyn),
+            NodeKind::Select { operand, field, mode } => self.select(node, operand, field, *mode),
+            NodeKind::Index { operand, index, optional } => {
+                self.index(node, operand, index, *optional)
+            }
+            NodeKind::Call { callee, member, args } => self.call(node, callee, *member, args),
+            NodeKind::And(pair) | NodeKind::Or(pair) => self.logic(pair),
+            NodeKind::Conditional(parts) => {
                 let [test, yes, no] = parts.each_ref().map(|part| self.node(part));
                 match join(&yes, &no) {
-                    Some(joined) if is(&test, &Type::Bool) => joined,
+                    Some(joined) if is_assignable(&test, &Type::Bool) => joined,
                     _ => self.no_overload(node, "_?_:_", false, &[test, yes, no]),
                 }
             }
-            Kind::List(elements) => self.list(elements),
-            Kind::Map(entries) => self.map(entries),
-            Kind::Loop(each) => self.each(node, each),
-            Kind::Bind { value, body } => {
+            NodeKind::List(elements) => self.list(elements),
+            NodeKind::Map(entries) => self.map(entries),
+            NodeKind::Comprehension(each) => self.comprehension(node, each),
+            NodeKind::Bind { value, body } => {
                 let value = self.node(value);
                 self.with(&[value], body)
             }
-            Kind::OptionalMap { operand, body, flat } => {
+            NodeKind::OptionalMap { operand, body, flat } => {
                 let inner = match self.node(operand) {
                     Type::Optional(inner) => (*inner).clone(),
                     ty if ty.is_dynamic() => Type::Dyn,
@@ -110,7 +112,7 @@ impl Check<'_> {
                 let body = self.with(&[inner], body);
                 if *flat { body } else { Type::optional(body) }
             }
-            Kind::SortBy { range, key } => {
+            NodeKind::SortBy { range, key } => {
                 let range_type = self.node(range);
                 let element = self.elements(node, &range_type, false)[0].clone();
                 self.with(&[element], key);
@@ -120,12 +122,12 @@ impl Check<'_> {
     }
 
     /// The elements of a literal must be of one type.
-    fn same(&mut self, node: &Node, before: Option<Type>, ty: Type) -> Type {
+    fn unify_element(&mut self, node: &Node, before: Option<Type>, ty: Type) -> Type {
         let Some(before) = before else { return ty };
         match join(&before, &ty) {
             Some(joined) => joined,
             None if self.mixed => Type::Dyn,
-            None => self.fault(node, format!("expected type '{before}' but found '{ty}'")),
+            None => self.report(node, format!("expected type '{before}' but found '{ty}'")),
         }
     }
 
@@ -134,7 +136,7 @@ impl Check<'_> {
         for (element, optional) in elements {
             let ty = self.node(element);
             let ty = if *optional { self.unwrapped(element, ty) } else { ty };
-            joined = Some(self.same(element, joined, ty));
+            joined = Some(self.unify_element(element, joined, ty));
         }
         Type::list(joined.unwrap_or(Type::Dyn))
     }
@@ -143,10 +145,10 @@ impl Check<'_> {
         let (mut keys, mut values) = (None, None);
         for (key, value, optional) in entries {
             let key_type = self.node(key);
-            keys = Some(self.same(key, keys, key_type));
+            keys = Some(self.unify_element(key, keys, key_type));
             let ty = self.node(value);
             let ty = if *optional { self.unwrapped(value, ty) } else { ty };
-            values = Some(self.same(value, values, ty));
+            values = Some(self.unify_element(value, values, ty));
         }
         map_type(keys.unwrap_or(Type::Dyn), values.unwrap_or(Type::Dyn))
     }
@@ -157,12 +159,12 @@ impl Check<'_> {
             ty if ty.is_dynamic() => Type::Dyn,
             other => {
                 let message = format!("expected type 'optional_type({other})' but found '{other}'");
-                self.fault(node, message)
+                self.report(node, message)
             }
         }
     }
 
-    fn select(&mut self, node: &Node, operand: &Node, field: &str, mode: Mode) -> Type {
+    fn select(&mut self, node: &Node, operand: &Node, field: &str, mode: SelectMode) -> Type {
         let operand_type = self.node(operand);
         let (inner, through) = match operand_type {
             Type::Optional(inner) => ((*inner).clone(), true),
@@ -171,20 +173,20 @@ impl Check<'_> {
         let found = match &inner {
             Type::Object(object) => match object.field(field) {
                 Some(field) => field.ty.clone(),
-                None => self.fault(node, format!("undefined field '{field}'")),
+                None => self.report(node, format!("undefined field '{field}'")),
             },
-            Type::Map(map) if is(&map.key, &Type::string()) => map.value.clone(),
+            Type::Map(map) if is_assignable(&map.key, &Type::string()) => map.value.clone(),
             Type::Map(_) | Type::Dyn | Type::IntOrString { .. } => Type::Dyn,
             other => {
                 let message = format!("type '{other}' does not support field selection");
-                self.fault(node, message)
+                self.report(node, message)
             }
         };
         match mode {
-            Mode::Test => Type::Bool,
-            Mode::Optional => wrapped(found),
-            Mode::Value if through => wrapped(found),
-            Mode::Value => found,
+            SelectMode::Test => Type::Bool,
+            SelectMode::Optional => wrapped(found),
+            SelectMode::Value if through => wrapped(found),
+            SelectMode::Value => found,
         }
     }
 
@@ -196,7 +198,9 @@ impl Check<'_> {
             other => (other.clone(), false),
         };
         let found = match &inner {
-            Type::List(list) if is(&index_type, &Type::Int) => Some(list.element.clone()),
+            Type::List(list) if is_assignable(&index_type, &Type::Int) => {
+                Some(list.element.clone())
+            }
             Type::Map(map) if join(&map.key, &index_type).is_some() => Some(map.value.clone()),
             Type::Dyn | Type::IntOrString { .. } => Some(Type::Dyn),
             _ => None,
@@ -212,8 +216,8 @@ impl Check<'_> {
     fn logic(&mut self, pair: &[Node; 2]) -> Type {
         let types = pair.each_ref().map(|side| self.node(side));
         for (side, ty) in pair.iter().zip(&types) {
-            if !is(ty, &Type::Bool) {
-                self.fault(side, format!("expected type 'bool' but found '{ty}'"));
+            if !is_assignable(ty, &Type::Bool) {
+                self.report(side, format!("expected type 'bool' but found '{ty}'"));
             }
         }
         Type::Bool
@@ -240,34 +244,34 @@ impl Check<'_> {
                     "expression of type '{other}' cannot be range of a comprehension (must be \
                      list, map, or dynamic)"
                 );
-                self.fault(node, message);
+                self.report(node, message);
                 vec![Type::Dyn; if two { 2 } else { 1 }]
             }
         }
     }
 
-    fn each(&mut self, node: &Node, each: &Loop) -> Type {
+    fn comprehension(&mut self, node: &Node, each: &Comprehension) -> Type {
         let range = self.node(&each.range);
-        let locals = self.elements(&each.range, &range, each.two);
+        let locals = self.elements(&each.range, &range, each.two_variables);
         let filter = each.filter.as_ref().map(|filter| (filter, self.with(&locals, filter)));
         let body = self.with(&locals, &each.body);
         let element = locals.first().cloned().unwrap_or(Type::Dyn);
         if let Some((filter, ty)) = filter {
-            self.wants_bool(node, filter, &ty, each.goal, &Type::list(body.clone()));
+            self.expect_bool(node, filter, &ty, each.kind, &Type::list(body.clone()));
         }
-        match each.goal {
-            Goal::All | Goal::Exists | Goal::ExistsOne => {
-                self.wants_bool(node, &each.body, &body, each.goal, &Type::Int);
+        match each.kind {
+            ComprehensionKind::All | ComprehensionKind::Exists | ComprehensionKind::ExistsOne => {
+                self.expect_bool(node, &each.body, &body, each.kind, &Type::Int);
                 Type::Bool
             }
-            Goal::Filter => {
+            ComprehensionKind::Filter => {
                 let answer = Type::list(element);
-                self.wants_bool(node, &each.body, &body, each.goal, &answer);
+                self.expect_bool(node, &each.body, &body, each.kind, &answer);
                 answer
             }
-            Goal::List => Type::list(body),
-            Goal::Map => map_type(element, body),
-            Goal::Entries => match body {
+            ComprehensionKind::List => Type::list(body),
+            ComprehensionKind::Map => map_type(element, body),
+            ComprehensionKind::Entries => match body {
                 map @ Type::Map(_) => map,
                 ty if ty.is_dynamic() => map_type(Type::Dyn, Type::Dyn),
                 other => self.no_overload(
@@ -280,15 +284,26 @@ impl Check<'_> {
         }
     }
 
-    fn wants_bool(&mut self, node: &Node, predicate: &Node, ty: &Type, goal: Goal, answer: &Type) {
-        if is(ty, &Type::Bool) {
+    fn expect_bool(
+        &mut self,
+        node: &Node,
+        predicate: &Node,
+        ty: &Type,
+        goal: ComprehensionKind,
+        answer: &Type,
+    ) {
+        if is_assignable(ty, &Type::Bool) {
             return;
         }
         match goal {
-            Goal::All | Goal::Exists => {
-                self.fault(predicate, format!("expected type 'bool' but found '{ty}'"));
+            ComprehensionKind::All | ComprehensionKind::Exists => {
+                self.report(predicate, format!("expected type 'bool' but found '{ty}'"));
             }
-            Goal::ExistsOne | Goal::Filter | Goal::List | Goal::Map | Goal::Entries => {
+            ComprehensionKind::ExistsOne
+            | ComprehensionKind::Filter
+            | ComprehensionKind::List
+            | ComprehensionKind::Map
+            | ComprehensionKind::Entries => {
                 // A server sees the choice between extending and not extending the answer.
                 let choice = [ty.clone(), answer.clone(), answer.clone()];
                 self.no_overload(node, "_?_:_", false, &choice);
@@ -305,11 +320,11 @@ impl Check<'_> {
             Callee::Library(entry) => library::signatures(entry),
             Callee::Host(function) => &function.signatures,
         };
-        let mixed = mixed::signatures(self.environment.comparisons(), callee);
+        let mixed = mixed_comparisons::signatures(self.environment.comparisons(), callee);
         let mut result: Option<Type> = None;
         let all = signatures.iter().chain(mixed);
         for signature in all.filter(|signature| signature.member == member) {
-            if let Some(answer) = signature.answer(&types) {
+            if let Some(answer) = signature.result_type(&types) {
                 result = Some(match result {
                     None => answer,
                     Some(before) if before == answer => answer,
@@ -321,7 +336,7 @@ impl Check<'_> {
             return self.no_overload(node, callee.name(), member, &types);
         };
         if let Callee::Library(entry) = callee {
-            self.constants(entry.name, args);
+            self.check_constant_args(entry.name, args);
         }
         // Nothing but `+` keeps what is special about a list.
         match (callee.name(), types.as_slice(), &result) {
@@ -331,9 +346,11 @@ impl Check<'_> {
     }
 
     /// Constants that a function will refuse whenever it runs.
-    fn constants(&mut self, name: &str, args: &[Node]) {
+    fn check_constant_args(&mut self, name: &str, args: &[Node]) {
         let text = |place: usize| match args.get(place).map(|arg| (arg, &arg.kind)) {
-            Some((node, Kind::Literal(Value::String(text)))) => Some((node, Arc::from(&**text))),
+            Some((node, NodeKind::Literal(Value::String(text)))) => {
+                Some((node, Arc::from(&**text)))
+            }
             _ => None,
         };
         match name {
@@ -341,24 +358,24 @@ impl Check<'_> {
                 if let Some((node, text)) = text(0)
                     && time::parse_rfc3339(&text).is_none()
                 {
-                    self.fault(node, "invalid timestamp argument".to_owned());
+                    self.report(node, "invalid timestamp argument".to_owned());
                 }
             }
             "duration" => {
                 if let Some((node, text)) = text(0)
                     && time::parse_duration(&text).is_none()
                 {
-                    self.fault(node, "invalid duration argument".to_owned());
+                    self.report(node, "invalid duration argument".to_owned());
                 }
             }
             "matches" | "find" | "findAll" => {
                 if let Some((node, text)) = text(1) {
-                    match Pattern::compile(&text, regex::SPELLED) {
+                    match Pattern::compile(&text, regex::LITERAL_PATTERN_MEMORY) {
                         Ok(pattern) => {
                             self.patterns.insert(text.to_string(), pattern);
                         }
                         Err(_) if name == "matches" => {
-                            self.fault(node, "invalid matches argument".to_owned());
+                            self.report(node, "invalid matches argument".to_owned());
                         }
                         // Only `matches` is looked at on a real server.
                         Err(_) => {}
@@ -377,7 +394,7 @@ impl Check<'_> {
             _ => format!("({})", list(types)),
         };
         let message = format!("found no matching overload for '{name}' applied to '{applied}'");
-        self.fault(node, message)
+        self.report(node, message)
     }
 }
 
@@ -395,7 +412,7 @@ fn literal(value: &Value<'_>) -> Type {
     }
 }
 
-fn is(ty: &Type, wanted: &Type) -> bool {
+fn is_assignable(ty: &Type, wanted: &Type) -> bool {
     join(ty, wanted).is_some()
 }
 

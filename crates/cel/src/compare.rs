@@ -1,11 +1,11 @@
-//! Whether values are equal, and which comes first.
+//! Equality and order of values.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
-use crate::fault::EvalError;
+use crate::error::EvalError;
 use crate::key::Key;
 use crate::types::ListKind;
 use crate::value::{List, Map, Text, Value};
@@ -174,26 +174,26 @@ fn key_of<'v>(value: &Value<'v>) -> Result<Key<'v>, EvalError> {
 }
 
 /// How much there is to compare in a value, in nodes: sizes alone say nothing of what is below.
-pub(crate) fn weight(value: &Value<'_>) -> u64 {
+pub(crate) fn node_count(value: &Value<'_>) -> u64 {
     match value {
-        Value::List(List::View { items, .. }) => items.iter().map(json_weight).sum(),
-        Value::List(List::Owned { items, .. }) => items.iter().map(weight).sum(),
+        Value::List(List::View { items, .. }) => items.iter().map(json_node_count).sum(),
+        Value::List(List::Owned { items, .. }) => items.iter().map(node_count).sum(),
         Value::Map(Map::View { entries, .. } | Map::Object { entries, .. }) => {
-            entries.values().map(json_weight).sum()
+            entries.values().map(json_node_count).sum()
         }
-        Value::Map(Map::Owned(entries)) => entries.values().map(weight).sum(),
+        Value::Map(Map::Owned(entries)) => entries.values().map(node_count).sum(),
         Value::Map(Map::Host(entries)) => {
             let values = entries.names().into_iter().map(|name| entries.get(name));
-            values.map(|value| value.ok().flatten().map_or(1, |value| weight(&value))).sum()
+            values.map(|value| value.ok().flatten().map_or(1, |value| node_count(&value))).sum()
         }
         _ => 1,
     }
 }
 
-fn json_weight(json: &Json) -> u64 {
+fn json_node_count(json: &Json) -> u64 {
     match json {
-        Json::Array(items) => 1 + items.iter().map(json_weight).sum::<u64>(),
-        Json::Object(entries) => 1 + entries.values().map(json_weight).sum::<u64>(),
+        Json::Array(items) => 1 + items.iter().map(json_node_count).sum::<u64>(),
+        Json::Object(entries) => 1 + entries.values().map(json_node_count).sum::<u64>(),
         Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => 1,
     }
 }

@@ -1,22 +1,22 @@
-//! What evaluation costs: counted while it runs, and bounded before.
+//! The cost of evaluation: counted while it runs, and bounded before.
 //!
 //! The unit and the prices are those of a real server, because rules are written against its
 //! limits: a step costs one, ten characters of text cost one, a new list ten and a new map thirty.
 
-use crate::check::Checked;
-use crate::fault::EvalError;
-use crate::tree::{Callee, Goal, Kind, Mode, Node};
+use crate::ast::{Callee, ComprehensionKind, Node, NodeKind, SelectMode};
+use crate::check::CheckedExpression;
+use crate::error::EvalError;
 use crate::types::Type;
 use crate::value::Value;
 
 /// What one expression may cost on one object.
-pub const PER_EXPRESSION: u64 = 1_000_000;
+pub const PER_CALL_LIMIT: u64 = 1_000_000;
 /// What all expressions together may cost on one object.
-pub const PER_OBJECT: u64 = 10_000_000;
+pub const RUNTIME_COST_BUDGET: u64 = 10_000_000;
 /// What one expression may cost at most by its static estimate.
-pub const ESTIMATE_PER_EXPRESSION: u64 = 10_000_000;
+pub const ESTIMATED_COST_LIMIT: u64 = 10_000_000;
 /// What all expressions of a definition may cost at most by their static estimates.
-pub const ESTIMATE_PER_DEFINITION: u64 = 100_000_000;
+pub const ESTIMATED_CRD_COST_LIMIT: u64 = 100_000_000;
 
 /// What evaluation may still cost, shared by all expressions about one object.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self::new(PER_OBJECT, PER_EXPRESSION)
+        Self::new(RUNTIME_COST_BUDGET, PER_CALL_LIMIT)
     }
 }
 
@@ -45,23 +45,23 @@ impl Budget {
     }
 
     /// What the next expression may use.
-    pub(crate) fn next(&self) -> u64 {
+    pub(crate) fn next_limit(&self) -> u64 {
         self.remaining.min(self.per_expression)
     }
 
-    pub(crate) fn take(&mut self, used: u64) {
+    pub(crate) fn spend(&mut self, used: u64) {
         self.remaining = self.remaining.saturating_sub(used);
     }
 }
 
 /// How much of one evaluation's budget is used.
 #[derive(Debug)]
-pub(crate) struct Meter {
+pub(crate) struct CostTracker {
     limit: u64,
     used: u64,
 }
 
-impl Meter {
+impl CostTracker {
     pub(crate) fn new(limit: u64) -> Self {
         Self { limit, used: 0 }
     }
@@ -78,7 +78,7 @@ impl Meter {
 
 /// What a call costs, by the sizes of what it is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Charge {
+pub(crate) enum CostRule {
     /// One.
     Nominal,
     /// So much.
@@ -124,32 +124,32 @@ pub(crate) enum Charge {
     Validation,
 }
 
-const LIST: u64 = 10;
-const MAP: u64 = 30;
+const LIST_CREATE_COST: u64 = 10;
+const MAP_CREATE_COST: u64 = 30;
 /// The length that a server assumes for the pattern behind a named format.
-const FORMAT_PATTERN: u64 = 128;
+const FORMAT_PATTERN_LENGTH: u64 = 128;
 
 /// What a call with these arguments costs.
-pub(crate) fn price(charge: Charge, args: &[Value<'_>]) -> u64 {
+pub(crate) fn call_cost(charge: CostRule, args: &[Value<'_>]) -> u64 {
     let size = |place: usize| args.get(place).map_or(0, Value::size);
     match charge {
-        Charge::Nominal => 1,
-        Charge::Joined => 0,
-        Charge::Fixed(cost) => cost,
-        Charge::Text | Charge::Affix => size(0).div_ceil(10),
-        Charge::TextTwice => size(0).saturating_mul(2).div_ceil(10),
-        Charge::Conversion => match args.first() {
+        CostRule::Nominal => 1,
+        CostRule::Joined => 0,
+        CostRule::Fixed(cost) => cost,
+        CostRule::Text | CostRule::Affix => size(0).div_ceil(10),
+        CostRule::TextTwice => size(0).saturating_mul(2).div_ceil(10),
+        CostRule::Conversion => match args.first() {
             Some(Value::String(_) | Value::Bytes(_)) => size(0).div_ceil(10),
             _ => 1,
         },
-        Charge::Elements => args.first().map_or(0, traversal),
-        Charge::Pattern => pattern(size(0), size(1)),
-        Charge::Search => size(0).div_ceil(10).saturating_mul(size(1).div_ceil(10)),
-        Charge::Membership => match args.get(1) {
+        CostRule::Elements => args.first().map_or(0, traversal),
+        CostRule::Pattern => pattern(size(0), size(1)),
+        CostRule::Search => size(0).div_ceil(10).saturating_mul(size(1).div_ceil(10)),
+        CostRule::Membership => match args.get(1) {
             Some(Value::List(_)) => size(1),
             _ => 1,
         },
-        Charge::Comparison | Charge::Equality => match args.first() {
+        CostRule::Comparison | CostRule::Equality => match args.first() {
             Some(
                 Value::Quantity(_)
                 | Value::Ip(_)
@@ -161,28 +161,32 @@ pub(crate) fn price(charge: Charge, args: &[Value<'_>]) -> u64 {
             ) => 1,
             _ => size(0).min(size(1)).div_ceil(10),
         },
-        Charge::Concatenation => match args.first() {
+        CostRule::Concatenation => match args.first() {
             Some(Value::String(_) | Value::Bytes(_)) => (size(0) + size(1)).div_ceil(10),
             Some(Value::List(_)) => ((size(0) + size(1)) / 4).max(1),
             _ => 1,
         },
-        Charge::Pairs(times) => size(0).saturating_mul(size(1)).saturating_mul(times) + 1,
-        Charge::NewList => match args {
+        CostRule::Pairs(times) => size(0).saturating_mul(size(1)).saturating_mul(times) + 1,
+        CostRule::NewList => match args {
             [_, Value::Int(start), Value::Int(end)] => {
-                u64::try_from(end.saturating_sub(*start)).unwrap_or(0).min(size(0)) + LIST + 1
+                u64::try_from(end.saturating_sub(*start)).unwrap_or(0).min(size(0))
+                    + LIST_CREATE_COST
+                    + 1
             }
-            _ => size(0) + LIST + 1,
+            _ => size(0) + LIST_CREATE_COST + 1,
         },
-        Charge::Range => match args.first() {
-            Some(Value::Int(count)) => u64::try_from(*count).unwrap_or(0) + LIST + 1,
-            _ => LIST,
+        CostRule::Range => match args.first() {
+            Some(Value::Int(count)) => u64::try_from(*count).unwrap_or(0) + LIST_CREATE_COST + 1,
+            _ => LIST_CREATE_COST,
         },
-        Charge::SelfComparison => size(0).saturating_mul(size(0)).saturating_mul(2) + LIST + 1,
-        Charge::Addresses(extra) => {
+        CostRule::SelfComparison => {
+            size(0).saturating_mul(size(0)).saturating_mul(2) + LIST_CREATE_COST + 1
+        }
+        CostRule::Addresses(extra) => {
             let text = if matches!(args.get(1), Some(Value::String(_))) { size(1) } else { 0 };
             (size(0) * 2).div_ceil(10) + extra * (size(0).div_ceil(10) + 1) + text.div_ceil(10)
         }
-        Charge::Validation => match args.first() {
+        CostRule::Validation => match args.first() {
             Some(Value::Format(format)) => pattern(size(1), format.pattern),
             _ => 1,
         },
@@ -215,25 +219,25 @@ impl crate::value::Map<'_> {
 }
 
 /// The most an expression can cost, given how large its variables can be.
-pub(crate) fn estimate(root: &Node, checked: &Checked) -> u64 {
-    Estimate { checked }.node(root).cost
+pub(crate) fn estimate(root: &Node, checked: &CheckedExpression) -> u64 {
+    CostEstimator { checked }.node(root).cost
 }
 
-struct Estimate<'a> {
-    checked: &'a Checked,
+struct CostEstimator<'a> {
+    checked: &'a CheckedExpression,
 }
 
 /// The most something can cost, and how large its answer can be.
 #[derive(Clone, Copy, Debug, Default)]
-struct Bound {
+struct CostBound {
     cost: u64,
     size: u64,
 }
 
 /// What is assumed of a size about which nothing is known: no value is larger than a request.
-const UNKNOWN: u64 = 3 * 1024 * 1024;
+const UNKNOWN_SIZE_LIMIT: u64 = 3 * 1024 * 1024;
 
-impl Estimate<'_> {
+impl CostEstimator<'_> {
     fn ty(&self, node: &Node) -> &Type {
         self.checked.types.get(node.id).unwrap_or(&Type::Dyn)
     }
@@ -241,65 +245,79 @@ impl Estimate<'_> {
     fn size(&self, node: &Node) -> u64 {
         match self.ty(node) {
             Type::Object(_) | Type::Opaque(_) => 1,
-            ty => ty.max_size().unwrap_or(UNKNOWN),
+            ty => ty.max_size().unwrap_or(UNKNOWN_SIZE_LIMIT),
         }
     }
 
-    fn node(&self, node: &Node) -> Bound {
+    fn node(&self, node: &Node) -> CostBound {
         if let Some(value) = &node.constant {
-            return Bound { cost: 0, size: value.size() };
+            return CostBound { cost: 0, size: value.size() };
         }
         let declared = self.size(node);
         match &node.kind {
-            Kind::Literal(value) => Bound { cost: 0, size: value.size() },
-            Kind::Global(_) | Kind::Local(_) => Bound { cost: 1, size: declared },
-            Kind::Select { operand, mode, .. } => {
-                let step = if *mode == Mode::Test { 0 } else { 1 };
-                Bound { cost: self.node(operand).cost.saturating_add(step), size: declared }
+            NodeKind::Literal(value) => CostBound { cost: 0, size: value.size() },
+            NodeKind::Global(_) | NodeKind::Local(_) => CostBound { cost: 1, size: declared },
+            NodeKind::Select { operand, mode, .. } => {
+                let step = if *mode == SelectMode::Test { 0 } else { 1 };
+                CostBound { cost: self.node(operand).cost.saturating_add(step), size: declared }
             }
-            Kind::Index { operand, index, .. } => {
+            NodeKind::Index { operand, index, .. } => {
                 let cost = self.node(operand).cost.saturating_add(self.node(index).cost);
-                Bound { cost: cost.saturating_add(1), size: declared }
+                CostBound { cost: cost.saturating_add(1), size: declared }
             }
-            Kind::And(pair) | Kind::Or(pair) => Bound { cost: self.all(pair.iter()), size: 1 },
-            Kind::Conditional(parts) => {
+            NodeKind::And(pair) | NodeKind::Or(pair) => {
+                CostBound { cost: self.all(pair.iter()), size: 1 }
+            }
+            NodeKind::Conditional(parts) => {
                 let [test, yes, no] = parts.each_ref().map(|part| self.node(part));
                 let cost = test.cost.saturating_add(yes.cost.max(no.cost));
-                Bound { cost, size: yes.size.max(no.size) }
+                CostBound { cost, size: yes.size.max(no.size) }
             }
-            Kind::List(elements) => {
+            NodeKind::List(elements) => {
                 let cost = self.all(elements.iter().map(|(element, _)| element));
-                Bound { cost: cost.saturating_add(LIST), size: length(elements.len()) }
+                CostBound {
+                    cost: cost.saturating_add(LIST_CREATE_COST),
+                    size: length(elements.len()),
+                }
             }
-            Kind::Map(entries) => {
+            NodeKind::Map(entries) => {
                 let cost = self.all(entries.iter().flat_map(|(key, value, _)| [key, value]));
-                Bound { cost: cost.saturating_add(MAP), size: length(entries.len()) }
+                CostBound {
+                    cost: cost.saturating_add(MAP_CREATE_COST),
+                    size: length(entries.len()),
+                }
             }
-            Kind::Bind { value, body } | Kind::OptionalMap { operand: value, body, .. } => {
+            NodeKind::Bind { value, body } | NodeKind::OptionalMap { operand: value, body, .. } => {
                 let (value, body) = (self.node(value), self.node(body));
-                Bound { cost: value.cost.saturating_add(body.cost), size: body.size }
+                CostBound { cost: value.cost.saturating_add(body.cost), size: body.size }
             }
-            Kind::SortBy { range, key } => {
+            NodeKind::SortBy { range, key } => {
                 let (range, key) = (self.node(range), self.node(key));
-                let each = key.cost.saturating_add(LIST + 2).saturating_mul(range.size);
+                let each = key.cost.saturating_add(LIST_CREATE_COST + 2).saturating_mul(range.size);
                 let sort = range.size.saturating_mul(range.size).saturating_mul(2);
                 let cost = range.cost.saturating_add(each).saturating_add(sort);
-                Bound { cost, size: range.size }
+                CostBound { cost, size: range.size }
             }
-            Kind::Loop(each) => {
+            NodeKind::Comprehension(each) => {
                 let range = self.node(&each.range);
                 let filter = each.filter.as_ref().map_or(0, |filter| self.node(filter).cost);
                 let body = self.node(&each.body).cost;
-                let step =
-                    body.saturating_add(filter).saturating_add(overhead(each.goal, &each.body));
+                let step = body
+                    .saturating_add(filter)
+                    .saturating_add(loop_step_cost(each.kind, &each.body));
                 let cost = range.cost.saturating_add(step.saturating_mul(range.size));
-                let size = match each.goal {
-                    Goal::All | Goal::Exists | Goal::ExistsOne => 1,
-                    Goal::Filter | Goal::List | Goal::Map | Goal::Entries => range.size,
+                let size = match each.kind {
+                    ComprehensionKind::All
+                    | ComprehensionKind::Exists
+                    | ComprehensionKind::ExistsOne => 1,
+                    ComprehensionKind::Filter
+                    | ComprehensionKind::List
+                    | ComprehensionKind::Map
+                    | ComprehensionKind::Entries => range.size,
                 };
-                Bound { cost: cost.saturating_add(closing(each.goal)), size }
+                CostBound { cost: cost.saturating_add(loop_result_cost(each.kind)), size }
             }
-            Kind::Call { callee, args, .. } => self.call(callee, args, declared),
+            NodeKind::Call { callee, args, .. } => self.call(callee, args, declared),
         }
     }
 
@@ -311,14 +329,17 @@ impl Estimate<'_> {
     fn is_declared_scalar(&self, node: &Node) -> bool {
         let is_path = matches!(
             node.kind,
-            Kind::Global(_) | Kind::Local(_) | Kind::Select { .. } | Kind::Index { .. }
+            NodeKind::Global(_)
+                | NodeKind::Local(_)
+                | NodeKind::Select { .. }
+                | NodeKind::Index { .. }
         );
         let ty = self.ty(node);
         is_path && matches!(ty, Type::Bool | Type::Int | Type::Uint | Type::Double)
     }
 
-    fn call(&self, callee: &Callee, args: &[Node], declared: u64) -> Bound {
-        let bounds: Vec<Bound> = args.iter().map(|arg| self.node(arg)).collect();
+    fn call(&self, callee: &Callee, args: &[Node], declared: u64) -> CostBound {
+        let bounds: Vec<CostBound> = args.iter().map(|arg| self.node(arg)).collect();
         let given = bounds.iter().fold(0_u64, |sum, bound| sum.saturating_add(bound.cost));
         let size = |place: usize| bounds.get(place).map_or(0, |bound| bound.size);
         let is_text = |place: usize| {
@@ -335,103 +356,107 @@ impl Estimate<'_> {
         };
         let charge = match callee {
             Callee::Library(entry) => entry.charge,
-            Callee::Host(function) => Charge::Fixed(function.cost),
+            Callee::Host(function) => CostRule::Fixed(function.cost),
         };
         let mut answer = declared;
         let cost = match charge {
-            Charge::Fixed(cost) => cost,
-            Charge::Text => {
+            CostRule::Fixed(cost) => cost,
+            CostRule::Text => {
                 answer = answer.min(size(0));
                 size(0).div_ceil(10)
             }
-            Charge::Affix => size(1).div_ceil(10),
-            Charge::Conversion | Charge::Elements if is_text(0) => size(0).div_ceil(10),
-            Charge::Nominal | Charge::Conversion => 1,
-            Charge::TextTwice => {
+            CostRule::Affix => size(1).div_ceil(10),
+            CostRule::Conversion | CostRule::Elements if is_text(0) => size(0).div_ceil(10),
+            CostRule::Nominal | CostRule::Conversion => 1,
+            CostRule::TextTwice => {
                 answer = answer.min(size(0));
                 size(0).saturating_mul(2).div_ceil(10)
             }
-            Charge::Elements => {
+            CostRule::Elements => {
                 size(0).saturating_mul(element.map_or(1, |text| 1 + text.div_ceil(10)))
             }
-            Charge::Joined => {
+            CostRule::Joined => {
                 let text = element.unwrap_or(1).saturating_add(size(1)).saturating_mul(size(0));
                 answer = text;
                 text.div_ceil(10)
             }
-            Charge::Pattern => pattern(size(0), size(1)),
-            Charge::Search => size(0).div_ceil(10).saturating_mul(size(1).div_ceil(10)),
-            Charge::Membership => match args.get(1).map(|arg| self.ty(arg)) {
+            CostRule::Pattern => pattern(size(0), size(1)),
+            CostRule::Search => size(0).div_ceil(10).saturating_mul(size(1).div_ceil(10)),
+            CostRule::Membership => match args.get(1).map(|arg| self.ty(arg)) {
                 Some(Type::Map(_)) => 1,
                 _ if args.get(1).is_some_and(|arg| arg.constant.is_some()) => 0,
                 _ => size(1),
             },
-            Charge::Equality if args.iter().any(|arg| self.is_declared_scalar(arg)) => 0,
-            Charge::Comparison | Charge::Equality => size(0).min(size(1)).div_ceil(10),
-            Charge::Concatenation => {
+            CostRule::Equality if args.iter().any(|arg| self.is_declared_scalar(arg)) => 0,
+            CostRule::Comparison | CostRule::Equality => size(0).min(size(1)).div_ceil(10),
+            CostRule::Concatenation => {
                 answer = size(0).saturating_add(size(1));
                 if is_text(0) { answer.div_ceil(10) } else { 1 }
             }
-            Charge::Pairs(times) => size(0).saturating_mul(size(1)).saturating_mul(times),
-            Charge::NewList => {
+            CostRule::Pairs(times) => size(0).saturating_mul(size(1)).saturating_mul(times),
+            CostRule::NewList => {
                 answer = size(0);
-                size(0).saturating_add(LIST + 1)
+                size(0).saturating_add(LIST_CREATE_COST + 1)
             }
-            Charge::Range => match args.first().map(|arg| &arg.kind) {
-                Some(Kind::Literal(Value::Int(count))) => {
+            CostRule::Range => match args.first().map(|arg| &arg.kind) {
+                Some(NodeKind::Literal(Value::Int(count))) => {
                     answer = u64::try_from(*count).unwrap_or(0);
-                    answer.saturating_add(LIST + 1)
+                    answer.saturating_add(LIST_CREATE_COST + 1)
                 }
-                _ => UNKNOWN,
+                _ => UNKNOWN_SIZE_LIMIT,
             },
-            Charge::SelfComparison => {
+            CostRule::SelfComparison => {
                 answer = size(0);
                 size(0).saturating_mul(size(0)).saturating_mul(2)
             }
-            Charge::Addresses(extra) => {
+            CostRule::Addresses(extra) => {
                 let text = if is_text(1) { size(1).div_ceil(10) } else { 0 };
                 text.saturating_add(4 + 3 * extra)
             }
-            Charge::Validation => pattern(size(1), FORMAT_PATTERN),
+            CostRule::Validation => pattern(size(1), FORMAT_PATTERN_LENGTH),
         };
-        Bound { cost: given.saturating_add(cost), size: answer }
+        CostBound { cost: given.saturating_add(cost), size: answer }
     }
 }
 
 /// What a step of a macro costs apart from what is written in it: reading and testing or extending
 /// what was gathered so far. A step whose outcome is left out costs nothing.
-pub(crate) fn overhead(goal: Goal, body: &Node) -> u64 {
+pub(crate) fn loop_step_cost(goal: ComprehensionKind, body: &Node) -> u64 {
     match goal {
-        Goal::All | Goal::Exists => 1 + looking(goal),
-        Goal::ExistsOne | Goal::Entries => 2,
-        Goal::Filter => LIST + 3,
+        ComprehensionKind::All | ComprehensionKind::Exists => 1 + loop_condition_cost(goal),
+        ComprehensionKind::ExistsOne | ComprehensionKind::Entries => 2,
+        ComprehensionKind::Filter => LIST_CREATE_COST + 3,
         // A list of one literal was built before.
-        Goal::List if body.constant.is_some() => 2,
-        Goal::List => LIST + 2,
-        Goal::Map => 3,
+        ComprehensionKind::List if body.constant.is_some() => 2,
+        ComprehensionKind::List => LIST_CREATE_COST + 2,
+        ComprehensionKind::Map => 3,
     }
 }
 
 /// What it costs to see whether a macro goes on.
-pub(crate) fn looking(goal: Goal) -> u64 {
+pub(crate) fn loop_condition_cost(goal: ComprehensionKind) -> u64 {
     match goal {
-        Goal::All => 2,
-        Goal::Exists => 3,
-        Goal::ExistsOne | Goal::Filter | Goal::List | Goal::Map | Goal::Entries => 0,
+        ComprehensionKind::All => 2,
+        ComprehensionKind::Exists => 3,
+        ComprehensionKind::ExistsOne
+        | ComprehensionKind::Filter
+        | ComprehensionKind::List
+        | ComprehensionKind::Map
+        | ComprehensionKind::Entries => 0,
     }
 }
 
 /// What the answer of a macro costs.
-pub(crate) fn closing(goal: Goal) -> u64 {
-    if goal == Goal::ExistsOne { 2 } else { 1 }
+pub(crate) fn loop_result_cost(goal: ComprehensionKind) -> u64 {
+    if goal == ComprehensionKind::ExistsOne { 2 } else { 1 }
 }
 
 pub(crate) fn list_cost() -> u64 {
-    LIST
+    LIST_CREATE_COST
 }
 
 pub(crate) fn map_cost() -> u64 {
-    MAP
+    MAP_CREATE_COST
 }
 
 fn length(count: usize) -> u64 {

@@ -1,4 +1,4 @@
-//! What expressions may mention, and the programs they become.
+//! The variables and functions that expressions may use, and compiled programs.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use crate::check::{self, Checked};
+use crate::accessed_entries;
+use crate::ast::Node;
+use crate::check::{self, CheckedExpression};
 use crate::cost::{self, Budget};
-use crate::entries;
+use crate::error::{CompileError, EvalError};
 use crate::eval::Evaluation;
-use crate::fault::{CompileError, EvalError};
-use crate::parse::{self, Parsed};
+use crate::eval_context::EvalContext;
+use crate::parse::{self, ParsedExpression};
 use crate::signature::{Signature, join};
-use crate::tree::Node;
 use crate::types::Type;
 use crate::value::Value;
 use crate::view::{self, Binding};
-use crate::work::Work;
 
 /// The variables and functions that expressions of one kind may use.
 ///
@@ -61,31 +61,32 @@ pub enum Comparisons {
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The most bytes of text.
-    pub most_bytes: usize,
+    pub max_bytes: usize,
     /// The most levels of nesting. Evaluation needs stack for each.
-    pub most_depth: usize,
+    pub max_depth: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { most_bytes: 10 * 1024, most_depth: 250 }
+        Self { max_bytes: 10 * 1024, max_depth: 250 }
     }
 }
 
 /// A signature that does not read as one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot read the signature {0:?}: write it as in `string.(int) bool` or `(string) int`")]
-pub struct UnreadableSignature(pub String);
+pub struct InvalidSignature(pub String);
 
 /// What a function of the host does with its arguments; a member finds its target in front.
-pub type HostRun = Arc<dyn for<'v> Fn(&[Value<'v>]) -> Result<Value<'v>, EvalError> + Send + Sync>;
+pub type HostFunctionBody =
+    Arc<dyn for<'v> Fn(&[Value<'v>]) -> Result<Value<'v>, EvalError> + Send + Sync>;
 
 /// A function that the host brings.
 pub struct HostFunction {
     pub(crate) name: String,
     pub(crate) signatures: Vec<Signature>,
     pub(crate) cost: u64,
-    pub(crate) run: HostRun,
+    pub(crate) run: HostFunctionBody,
 }
 
 impl fmt::Debug for HostFunction {
@@ -121,11 +122,11 @@ impl Environment {
         name: &str,
         signatures: &[&str],
         cost: u64,
-        run: HostRun,
-    ) -> Result<Self, UnreadableSignature> {
+        run: HostFunctionBody,
+    ) -> Result<Self, InvalidSignature> {
         let signatures = signatures
             .iter()
-            .map(|text| Signature::parse(text).ok_or_else(|| UnreadableSignature((*text).into())))
+            .map(|text| Signature::parse(text).ok_or_else(|| InvalidSignature((*text).into())))
             .collect::<Result<_, _>>()?;
         self.functions.push(Arc::new(HostFunction {
             name: name.to_owned(),
@@ -175,7 +176,7 @@ impl Environment {
     /// # Errors
     /// When the text is no expression, is wrong whatever its variables are, or is too large.
     pub fn compile(&self, source: &str, expected: Option<&Type>) -> Result<Program, CompileError> {
-        let Parsed { root, nodes, mentioned } = parse::parse(source, self)?;
+        let ParsedExpression { root, nodes, mentioned } = parse::parse(source, self)?;
         let checked = catch_unwind(AssertUnwindSafe(|| check::check(source, &root, nodes, self)))
             .map_err(|_| CompileError::Internal("the checker failed".to_owned()))??;
         if let Some(expected) = expected
@@ -196,7 +197,7 @@ pub struct Program {
     root: Node,
     names: Vec<String>,
     mentioned: Vec<usize>,
-    checked: Checked,
+    checked: CheckedExpression,
     estimate: u64,
     comparisons: Comparisons,
 }
@@ -215,7 +216,7 @@ impl Program {
     #[must_use]
     pub fn entries_of(&self, name: &str) -> Option<Vec<&str>> {
         let place = self.names.iter().rposition(|known| known == name);
-        entries::of(&self.root, place)
+        accessed_entries::accessed_entries(&self.root, place)
     }
 
     /// The type of its answer.
@@ -240,12 +241,12 @@ impl Program {
         &self,
         bindings: &[(&str, Binding<'_>)],
         budget: &mut Budget,
-    ) -> Result<Answer, EvalError> {
+    ) -> Result<EvaluatedValue, EvalError> {
         let value = self.evaluate_value(bindings, budget)?;
         Ok(match value {
-            Value::Bool(truth) => Answer::Bool(truth),
-            Value::String(text) => Answer::String((*text).to_owned()),
-            other => Answer::Other(view::to_json(&other)?),
+            Value::Bool(truth) => EvaluatedValue::Bool(truth),
+            Value::String(text) => EvaluatedValue::String((*text).to_owned()),
+            other => EvaluatedValue::Other(view::to_json(&other)?),
         })
     }
 
@@ -271,9 +272,9 @@ impl Program {
         resolver: Option<&dyn Resolver<'v>>,
         budget: &mut Budget,
     ) -> Result<Value<'v>, EvalError> {
-        let work = Work::new(budget.next(), &self.checked.patterns, self.comparisons);
+        let work = EvalContext::new(budget.next_limit(), &self.checked.patterns, self.comparisons);
         let mut evaluation = Evaluation {
-            work,
+            context: work,
             globals: vec![None; self.names.len()],
             names: &self.names,
             resolver,
@@ -290,7 +291,7 @@ impl Program {
             }
             evaluation.node(&self.root)
         }));
-        budget.take(evaluation.work.meter.used());
+        budget.spend(evaluation.context.meter.used());
         answer.unwrap_or_else(|_| Err(EvalError::Internal("the evaluator failed".to_owned())))
     }
 }
@@ -303,7 +304,7 @@ pub trait Resolver<'v> {
 
 /// What an expression answers.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub enum EvaluatedValue {
     /// A truth value.
     Bool(bool),
     /// Text.
@@ -312,7 +313,7 @@ pub enum Answer {
     Other(Json),
 }
 
-impl Answer {
+impl EvaluatedValue {
     /// The truth value, if it is one.
     #[must_use]
     pub fn as_bool(&self) -> Option<bool> {

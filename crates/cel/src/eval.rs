@@ -4,19 +4,19 @@ mod range;
 
 use std::collections::BTreeMap;
 
-use self::range::{Gathered, Range, insert};
+use self::range::{Accumulator, Range, insert};
+use crate::ast::{Callee, Comprehension, ComprehensionKind, Node, NodeKind, SelectMode};
 use crate::compare;
 use crate::cost;
 use crate::environment::Resolver;
-use crate::fault::EvalError;
-use crate::library::{Answer, operators};
-use crate::tree::{Callee, Goal, Kind, Loop, Mode, Node};
+use crate::error::EvalError;
+use crate::eval_context::EvalContext;
+use crate::library::{EvalResult, operators};
 use crate::value::{Map, Text, Value};
-use crate::work::Work;
 
 /// One evaluation.
 pub(crate) struct Evaluation<'p, 'v, 'h> {
-    pub(crate) work: Work<'p>,
+    pub(crate) context: EvalContext<'p>,
     /// Values of the declared variables; those the expression does not mention are not there.
     pub(crate) globals: Vec<Option<Value<'v>>>,
     pub(crate) names: &'p [String],
@@ -26,18 +26,18 @@ pub(crate) struct Evaluation<'p, 'v, 'h> {
 }
 
 impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
-    pub(crate) fn node(&mut self, node: &'p Node) -> Answer<'v> {
+    pub(crate) fn node(&mut self, node: &'p Node) -> EvalResult<'v> {
         if let Some(value) = &node.constant {
-            return Ok(lent(value));
+            return Ok(borrowed_constant(value));
         }
-        if let Some((cost, value)) = &node.known {
-            self.work.charge(*cost)?;
+        if let Some((cost, value)) = &node.precomputed {
+            self.context.charge(*cost)?;
             return Ok(value.clone());
         }
         match &node.kind {
-            Kind::Literal(value) => Ok(lent(value)),
-            Kind::Global(place) => {
-                self.work.charge(1)?;
+            NodeKind::Literal(value) => Ok(borrowed_constant(value)),
+            NodeKind::Global(place) => {
+                self.context.charge(1)?;
                 if let Some(value) = self.globals.get(*place).and_then(Option::as_ref) {
                     return Ok(value.clone());
                 }
@@ -45,30 +45,30 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
                 let resolved = self.resolver.and_then(|resolver| resolver.resolve(name));
                 resolved.unwrap_or_else(|| Err(EvalError::NoSuchAttribute(name.to_owned())))
             }
-            Kind::Local(slot) => {
-                self.work.charge(1)?;
+            NodeKind::Local(slot) => {
+                self.context.charge(1)?;
                 self.locals.get(*slot).cloned().ok_or(EvalError::NoSuchOverload)
             }
-            Kind::Select { operand, field, mode } => self.select(operand, field, *mode),
-            Kind::Index { operand, index, optional } => self.index(operand, index, *optional),
-            Kind::Call { callee, args, .. } => self.call(callee, args),
-            Kind::And(pair) => self.logic(pair, false),
-            Kind::Or(pair) => self.logic(pair, true),
-            Kind::Conditional(_)
-            | Kind::List(_)
-            | Kind::Map(_)
-            | Kind::Loop(_)
-            | Kind::Bind { .. }
-            | Kind::OptionalMap { .. }
-            | Kind::SortBy { .. } => self.seldom(&node.kind),
+            NodeKind::Select { operand, field, mode } => self.select(operand, field, *mode),
+            NodeKind::Index { operand, index, optional } => self.index(operand, index, *optional),
+            NodeKind::Call { callee, args, .. } => self.call(callee, args),
+            NodeKind::And(pair) => self.logic(pair, false),
+            NodeKind::Or(pair) => self.logic(pair, true),
+            NodeKind::Conditional(_)
+            | NodeKind::List(_)
+            | NodeKind::Map(_)
+            | NodeKind::Comprehension(_)
+            | NodeKind::Bind { .. }
+            | NodeKind::OptionalMap { .. }
+            | NodeKind::SortBy { .. } => self.eval_rare_kinds(&node.kind),
         }
     }
 
     /// What most expressions have none of. Apart, so that the frame of all others stays small.
     #[inline(never)]
-    fn seldom(&mut self, kind: &'p Kind) -> Answer<'v> {
+    fn eval_rare_kinds(&mut self, kind: &'p NodeKind) -> EvalResult<'v> {
         match kind {
-            Kind::Conditional(parts) => {
+            NodeKind::Conditional(parts) => {
                 let [test, yes, no] = parts.as_ref();
                 match self.node(test)? {
                     Value::Bool(true) => self.node(yes),
@@ -76,20 +76,20 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
                     _ => Err(EvalError::NoSuchOverload),
                 }
             }
-            Kind::List(elements) => self.list(elements),
-            Kind::Map(entries) => self.map(entries),
-            Kind::Loop(each) => self.each(each),
-            Kind::Bind { value, body } => {
+            NodeKind::List(elements) => self.list(elements),
+            NodeKind::Map(entries) => self.map(entries),
+            NodeKind::Comprehension(each) => self.comprehension(each),
+            NodeKind::Bind { value, body } => {
                 let value = self.node(value)?;
                 self.with(value, body)
             }
-            Kind::OptionalMap { operand, body, flat } => match self.node(operand)? {
+            NodeKind::OptionalMap { operand, body, flat } => match self.node(operand)? {
                 Value::Optional(None) => {
-                    self.work.charge(2)?;
+                    self.context.charge(2)?;
                     Ok(Value::none())
                 }
                 Value::Optional(Some(inner)) => {
-                    self.work.charge(2)?;
+                    self.context.charge(2)?;
                     let answer = self.with((*inner).clone(), body)?;
                     match (flat, &answer) {
                         (false, _) => Ok(Value::some(answer)),
@@ -99,65 +99,67 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
                 }
                 _ => Err(EvalError::NoSuchOverload),
             },
-            Kind::SortBy { range, key } => self.sort_by(range, key),
-            Kind::Literal(_)
-            | Kind::Global(_)
-            | Kind::Local(_)
-            | Kind::Select { .. }
-            | Kind::Index { .. }
-            | Kind::Call { .. }
-            | Kind::And(_)
-            | Kind::Or(_) => Err(EvalError::Internal("a node was taken for another".to_owned())),
+            NodeKind::SortBy { range, key } => self.sort_by(range, key),
+            NodeKind::Literal(_)
+            | NodeKind::Global(_)
+            | NodeKind::Local(_)
+            | NodeKind::Select { .. }
+            | NodeKind::Index { .. }
+            | NodeKind::Call { .. }
+            | NodeKind::And(_)
+            | NodeKind::Or(_) => {
+                Err(EvalError::Internal("a node was taken for another".to_owned()))
+            }
         }
     }
 
     /// `body` with one more variable.
-    fn with(&mut self, value: Value<'v>, body: &'p Node) -> Answer<'v> {
+    fn with(&mut self, value: Value<'v>, body: &'p Node) -> EvalResult<'v> {
         self.locals.push(value);
         let answer = self.node(body);
         self.locals.pop();
         answer
     }
 
-    fn select(&mut self, operand: &'p Node, field: &'p str, mode: Mode) -> Answer<'v> {
+    fn select(&mut self, operand: &'p Node, field: &'p str, mode: SelectMode) -> EvalResult<'v> {
         // Mostly it is an entry of a variable, which need not be copied for that.
-        if let (Kind::Global(place), Mode::Value) = (&operand.kind, mode)
+        if let (NodeKind::Global(place), SelectMode::Value) = (&operand.kind, mode)
             && let Some(Some(Value::Map(map))) = self.globals.get(*place)
         {
             let found = map.get(field)?;
-            self.work.charge(2)?;
+            self.context.charge(2)?;
             return found.ok_or_else(|| EvalError::NoSuchKey(field.to_owned()));
         }
         let operand = self.node(operand)?;
         // Selection looks through an optional and stays one.
         let (operand, mode) = match operand {
-            Value::Optional(None) if mode == Mode::Test => return Ok(Value::Bool(false)),
+            Value::Optional(None) if mode == SelectMode::Test => return Ok(Value::Bool(false)),
             Value::Optional(None) => return Ok(Value::none()),
-            Value::Optional(Some(inner)) if mode == Mode::Value => {
-                ((*inner).clone(), Mode::Optional)
+            Value::Optional(Some(inner)) if mode == SelectMode::Value => {
+                ((*inner).clone(), SelectMode::Optional)
             }
             Value::Optional(Some(inner)) => ((*inner).clone(), mode),
             other => (other, mode),
         };
         let found = match &operand {
             Value::Map(map) => map.get(field)?,
-            Value::List(_) if mode == Mode::Value => return Err(unsupported_index("string")),
+            Value::List(_) if mode == SelectMode::Value => return Err(unsupported_index("string")),
             _ => None,
         };
         // What is not there is looked for without charge.
-        if mode == Mode::Value || (mode == Mode::Optional && found.is_some()) {
-            self.work.charge(1)?;
+        if mode == SelectMode::Value || (mode == SelectMode::Optional && found.is_some()) {
+            self.context.charge(1)?;
         }
         match (found, mode) {
-            (found, Mode::Test) => Ok(Value::Bool(found.is_some())),
-            (Some(value), Mode::Value) => Ok(value),
-            (None, Mode::Value) => Err(EvalError::NoSuchKey(field.to_owned())),
-            (Some(value), Mode::Optional) => Ok(Value::some(value)),
-            (None, Mode::Optional) => Ok(Value::none()),
+            (found, SelectMode::Test) => Ok(Value::Bool(found.is_some())),
+            (Some(value), SelectMode::Value) => Ok(value),
+            (None, SelectMode::Value) => Err(EvalError::NoSuchKey(field.to_owned())),
+            (Some(value), SelectMode::Optional) => Ok(Value::some(value)),
+            (None, SelectMode::Optional) => Ok(Value::none()),
         }
     }
 
-    fn index(&mut self, operand: &'p Node, index: &'p Node, optional: bool) -> Answer<'v> {
+    fn index(&mut self, operand: &'p Node, index: &'p Node, optional: bool) -> EvalResult<'v> {
         let operand = self.node(operand)?;
         let computed;
         let index = match &index.constant {
@@ -175,7 +177,7 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
         match (at(&operand, index), optional) {
             (Err(EvalError::NoSuchKey(_) | EvalError::OutOfBounds(_)), true) => Ok(Value::none()),
             (answer, optional) => {
-                self.work.charge(1)?;
+                self.context.charge(1)?;
                 if optional { answer.map(Value::some) } else { answer }
             }
         }
@@ -183,9 +185,9 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
 
     /// `&&` if `decisive` is false, `||` if it is true: one side may decide in spite of an error on
     /// the other.
-    fn logic(&mut self, pair: &'p [Node; 2], decisive: bool) -> Answer<'v> {
+    fn logic(&mut self, pair: &'p [Node; 2], decisive: bool) -> EvalResult<'v> {
         let [left, right] = pair;
-        let left = self.truth(left);
+        let left = self.eval_bool(left);
         if matches!(&left, Ok(truth) if *truth == decisive) {
             return Ok(Value::Bool(decisive));
         }
@@ -194,7 +196,7 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
             Err(error) => Some(error),
             Ok(_) => None,
         };
-        match (self.truth(right), left_error) {
+        match (self.eval_bool(right), left_error) {
             (Ok(truth), _) if truth == decisive => Ok(Value::Bool(decisive)),
             (Err(error), _) if !error.is_absorbable() => Err(error),
             (_, Some(error)) | (Err(error), None) => Err(error),
@@ -202,14 +204,14 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
         }
     }
 
-    fn truth(&mut self, node: &'p Node) -> Result<bool, EvalError> {
+    fn eval_bool(&mut self, node: &'p Node) -> Result<bool, EvalError> {
         match self.node(node)? {
             Value::Bool(truth) => Ok(truth),
             _ => Err(EvalError::NoSuchOverload),
         }
     }
 
-    fn call(&mut self, callee: &'p Callee, nodes: &'p [Node]) -> Answer<'v> {
+    fn call(&mut self, callee: &'p Callee, nodes: &'p [Node]) -> EvalResult<'v> {
         match nodes {
             // Operators, nearly always: no allocation for their operands.
             [one, two] => {
@@ -240,22 +242,22 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
         }
     }
 
-    fn apply(&mut self, callee: &'p Callee, args: &[Value<'v>], free: bool) -> Answer<'v> {
+    fn apply(&mut self, callee: &'p Callee, args: &[Value<'v>], free: bool) -> EvalResult<'v> {
         match callee {
             Callee::Library(entry) => {
                 if !free {
-                    self.work.charge(cost::price(entry.charge, args))?;
+                    self.context.charge(cost::call_cost(entry.charge, args))?;
                 }
-                (entry.run)(&mut self.work, args)
+                (entry.run)(&mut self.context, args)
             }
             Callee::Host(function) => {
-                self.work.charge(function.cost)?;
+                self.context.charge(function.cost)?;
                 (function.run)(args)
             }
         }
     }
 
-    fn list(&mut self, elements: &'p [(Node, bool)]) -> Answer<'v> {
+    fn list(&mut self, elements: &'p [(Node, bool)]) -> EvalResult<'v> {
         let mut items = Vec::with_capacity(elements.len());
         for (element, optional) in elements {
             match (self.node(element)?, optional) {
@@ -265,11 +267,11 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
                 (value, false) => items.push(value),
             }
         }
-        self.work.charge(cost::list_cost())?;
+        self.context.charge(cost::list_cost())?;
         Ok(Value::list(items))
     }
 
-    fn map(&mut self, entries: &'p [(Node, Node, bool)]) -> Answer<'v> {
+    fn map(&mut self, entries: &'p [(Node, Node, bool)]) -> EvalResult<'v> {
         let mut map = BTreeMap::new();
         for (key, value, optional) in entries {
             let key = self.node(key)?;
@@ -281,51 +283,51 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
             };
             insert(&mut map, &key, value)?;
         }
-        self.work.charge(cost::map_cost())?;
+        self.context.charge(cost::map_cost())?;
         Ok(Value::Map(Map::new(map)))
     }
 
-    fn each(&mut self, each: &'p Loop) -> Answer<'v> {
+    fn comprehension(&mut self, each: &'p Comprehension) -> EvalResult<'v> {
         let range = match self.node(&each.range)? {
             Value::List(list) => Range::List(list),
             Value::Map(map) => Range::Map(map.keys(), map),
             _ => return Err(EvalError::NoSuchOverload),
         };
-        let mut gathered = Gathered::default();
+        let mut gathered = Accumulator::default();
         let outside = self.locals.len();
         for place in 0..range.len() {
-            range.bind(place, each.two, &mut self.locals)?;
-            let done = self.step(each, &mut gathered);
+            range.bind(place, each.two_variables, &mut self.locals)?;
+            let done = self.comprehension_step(each, &mut gathered);
             self.locals.truncate(outside);
             if done?.is_break() {
                 if place + 1 < range.len() {
-                    self.work.charge(cost::looking(each.goal))?;
+                    self.context.charge(cost::loop_condition_cost(each.kind))?;
                 }
                 break;
             }
         }
-        self.work.charge(cost::closing(each.goal))?;
-        gathered.answer(each.goal)
+        self.context.charge(cost::loop_result_cost(each.kind))?;
+        gathered.result(each.kind)
     }
 
     /// One step of a macro; breaking off means that the rest cannot change the answer.
-    fn step(
+    fn comprehension_step(
         &mut self,
-        each: &'p Loop,
-        gathered: &mut Gathered<'v>,
+        each: &'p Comprehension,
+        gathered: &mut Accumulator<'v>,
     ) -> Result<std::ops::ControlFlow<()>, EvalError> {
         use std::ops::ControlFlow::{Break, Continue};
         if let Some(filter) = &each.filter
-            && !self.truth(filter)?
+            && !self.eval_bool(filter)?
         {
             return Ok(Continue(()));
         }
-        let overhead = cost::overhead(each.goal, &each.body);
-        match each.goal {
-            Goal::All | Goal::Exists => {
-                self.work.charge(overhead)?;
-                let decisive = each.goal == Goal::Exists;
-                match self.truth(&each.body) {
+        let overhead = cost::loop_step_cost(each.kind, &each.body);
+        match each.kind {
+            ComprehensionKind::All | ComprehensionKind::Exists => {
+                self.context.charge(overhead)?;
+                let decisive = each.kind == ComprehensionKind::Exists;
+                match self.eval_bool(&each.body) {
                     Ok(truth) if truth == decisive => {
                         gathered.decided = true;
                         return Ok(Break(()));
@@ -337,33 +339,33 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
                     Err(error) => return Err(error),
                 }
             }
-            Goal::ExistsOne => {
-                let truth = self.truth(&each.body)?;
+            ComprehensionKind::ExistsOne => {
+                let truth = self.eval_bool(&each.body)?;
                 gathered.count += u64::from(truth);
-                self.work.charge(if truth { overhead } else { 0 })?;
+                self.context.charge(if truth { overhead } else { 0 })?;
             }
-            Goal::Filter => {
+            ComprehensionKind::Filter => {
                 let element = self.locals.last().cloned();
-                let truth = self.truth(&each.body)?;
-                self.work.charge(if truth { overhead } else { 0 })?;
+                let truth = self.eval_bool(&each.body)?;
+                self.context.charge(if truth { overhead } else { 0 })?;
                 gathered.items.extend(element.filter(|_| truth));
             }
-            Goal::List => {
+            ComprehensionKind::List => {
                 let value = self.node(&each.body)?;
-                self.work.charge(overhead)?;
+                self.context.charge(overhead)?;
                 gathered.items.push(value);
             }
-            Goal::Map => {
+            ComprehensionKind::Map => {
                 let key = self.locals.iter().nth_back(1).cloned().unwrap_or(Value::Null);
                 let value = self.node(&each.body)?;
-                self.work.charge(overhead)?;
+                self.context.charge(overhead)?;
                 insert(&mut gathered.entries, &key, value)?;
             }
-            Goal::Entries => {
+            ComprehensionKind::Entries => {
                 let Value::Map(entries) = self.node(&each.body)? else {
                     return Err(EvalError::NoSuchOverload);
                 };
-                self.work.charge(overhead)?;
+                self.context.charge(overhead)?;
                 for key in entries.keys() {
                     let value = entries.at(&key)?.unwrap_or(Value::Null);
                     insert(&mut gathered.entries, &key.into(), value)?;
@@ -373,28 +375,28 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
         Ok(Continue(()))
     }
 
-    fn sort_by(&mut self, range: &'p Node, key: &'p Node) -> Answer<'v> {
+    fn sort_by(&mut self, range: &'p Node, key: &'p Node) -> EvalResult<'v> {
         let Value::List(list) = self.node(range)? else { return Err(EvalError::NoSuchOverload) };
         let mut keyed = Vec::with_capacity(list.len());
         for item in list.iter() {
             let item = item?;
             let key = self.with(item.clone(), key)?;
-            self.work.charge(cost::list_cost() + 2)?;
+            self.context.charge(cost::list_cost() + 2)?;
             keyed.push((key, item));
         }
         let sizes = Value::List(list);
-        let sort = cost::price(cost::Charge::SelfComparison, std::slice::from_ref(&sizes));
-        self.work.charge(sort + SORTED)?;
+        let sort = cost::call_cost(cost::CostRule::SelfComparison, std::slice::from_ref(&sizes));
+        self.context.charge(sort + SORT_BY_BASE_COST)?;
         compare::sort_by_key(&mut keyed)?;
         Ok(Value::list(keyed.into_iter().map(|(_, item)| item).collect()))
     }
 }
 
 /// What sorting by a key costs besides the comparisons: the list of keys is a list too.
-const SORTED: u64 = 3;
+const SORT_BY_BASE_COST: u64 = 3;
 
 /// A value of the program. Text is lent, because to share it is to count.
-fn lent<'v>(value: &'v Value<'static>) -> Value<'v> {
+fn borrowed_constant<'v>(value: &'v Value<'static>) -> Value<'v> {
     match value {
         Value::String(text) => Value::String(Text::Borrowed(text)),
         other => other.clone(),
@@ -402,7 +404,7 @@ fn lent<'v>(value: &'v Value<'static>) -> Value<'v> {
 }
 
 /// The element at a place of a list, or the entry of a map.
-pub(crate) fn at<'v>(operand: &Value<'v>, index: &Value<'_>) -> Answer<'v> {
+pub(crate) fn at<'v>(operand: &Value<'v>, index: &Value<'_>) -> EvalResult<'v> {
     match operand {
         Value::List(list) => {
             let place = match index {

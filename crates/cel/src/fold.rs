@@ -1,30 +1,30 @@
-//! Answers that are known before evaluation.
+//! Folds constants: results that are known before evaluation.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
+use crate::ast::{Callee, Node, NodeKind};
 use crate::cost;
 use crate::environment::Comparisons;
-use crate::fault::EvalError;
+use crate::error::EvalError;
+use crate::eval_context::EvalContext;
 use crate::library::regex::Pattern;
-use crate::tree::{Callee, Kind, Node};
 use crate::value::{Map, Value};
-use crate::work::Work;
 
 /// Functions of one literal that are applied once, when the expression is compiled.
-const FOLDED: [&str; 10] =
+const FOLDED_FUNCTIONS: [&str; 10] =
     ["int", "uint", "double", "bool", "string", "bytes", "timestamp", "duration", "type", "dyn"];
 
 /// What a node answers, if that is known before evaluation.
-pub(crate) fn fold(kind: &Kind) -> Result<Option<Value<'static>>, EvalError> {
+pub(crate) fn fold(kind: &NodeKind) -> Result<Option<Value<'static>>, EvalError> {
     Ok(match kind {
-        Kind::Literal(value) => Some(value.clone()),
-        Kind::List(elements) => {
+        NodeKind::Literal(value) => Some(value.clone()),
+        NodeKind::List(elements) => {
             let known =
                 elements.iter().map(|(node, optional)| node.constant.clone().filter(|_| !optional));
             known.collect::<Option<Vec<_>>>().map(Value::list)
         }
-        Kind::Map(entries) => {
+        NodeKind::Map(entries) => {
             let known = entries.iter().map(|(key, value, optional)| {
                 let key = key.constant.as_ref().and_then(Value::as_key).filter(|_| !optional)?;
                 Some((key, value.constant.clone()?))
@@ -37,10 +37,12 @@ pub(crate) fn fold(kind: &Kind) -> Result<Option<Value<'static>>, EvalError> {
                 (entries.len() == count).then(|| Value::Map(Map::new(entries)))
             })
         }
-        Kind::Call { callee: Callee::Library(entry), args, .. } if FOLDED.contains(&entry.name) => {
+        NodeKind::Call { callee: Callee::Library(entry), args, .. }
+            if FOLDED_FUNCTIONS.contains(&entry.name) =>
+        {
             let [Node { constant: Some(value), .. }] = args.as_slice() else { return Ok(None) };
             // None of these functions compares.
-            let mut work = Work::new(u64::MAX, &NO_PATTERNS, Comparisons::default());
+            let mut work = EvalContext::new(u64::MAX, &NO_PATTERNS, Comparisons::default());
             match (entry.run)(&mut work, std::slice::from_ref(value)) {
                 // The checker says why.
                 Err(EvalError::NoSuchOverload) => None,
@@ -52,18 +54,18 @@ pub(crate) fn fold(kind: &Kind) -> Result<Option<Value<'static>>, EvalError> {
 }
 
 /// Functions of literals that read text, which takes longer than all else in most expressions.
-const READ: [&str; 4] = ["quantity", "isQuantity", "semver", "isSemver"];
+const PARSING_FUNCTIONS: [&str; 4] = ["quantity", "isQuantity", "semver", "isSemver"];
 
 /// What a call of literals answers and costs. One that fails has to fail when it is evaluated.
-pub(crate) fn known(kind: &Kind) -> Option<(u64, Value<'static>)> {
-    let Kind::Call { callee: Callee::Library(entry), args, .. } = kind else { return None };
-    if !READ.contains(&entry.name) {
+pub(crate) fn fold_call(kind: &NodeKind) -> Option<(u64, Value<'static>)> {
+    let NodeKind::Call { callee: Callee::Library(entry), args, .. } = kind else { return None };
+    if !PARSING_FUNCTIONS.contains(&entry.name) {
         return None;
     }
     let args: Vec<_> = args.iter().map(|arg| arg.constant.clone()).collect::<Option<_>>()?;
     // None of these functions compares.
-    let mut work = Work::new(u64::MAX, &NO_PATTERNS, Comparisons::default());
-    work.charge(cost::price(entry.charge, &args)).ok()?;
+    let mut work = EvalContext::new(u64::MAX, &NO_PATTERNS, Comparisons::default());
+    work.charge(cost::call_cost(entry.charge, &args)).ok()?;
     let answer = (entry.run)(&mut work, &args).ok()?;
     Some((work.meter.used(), answer))
 }

@@ -1,44 +1,45 @@
-//! Expressions over JSON: parse, check, bound, evaluate, as an API server does.
+//! Parses, checks, bounds and evaluates CEL expressions over JSON, as an API server does.
 //!
-//! Read in this order: [`types`] says what is known of a value beforehand; `parse` turns text into a
-//! tree of resolved names and macros; `check` finds what can be known to be wrong; [`cost`] counts
+//! Read in this order: [`types`] describes what is known of a value before evaluation; `parse`
+//! turns text into a tree of resolved names and macros; `check` finds type errors; [`cost`] counts
 //! and bounds; [`view`] shows JSON trees as values without a copy; `eval` walks the tree; `library`
 //! has the functions.
 //!
 //! The grammar is that of the `cel` crate. Evaluation is not: the crate counts no cost, finds
-//! unknown names only when it meets them, and cannot see a tree through a schema.
+//! unknown names only when it evaluates them, and cannot read a tree through a schema.
 
 pub mod cost;
 pub mod environment;
-pub mod fault;
+pub mod error;
 pub mod types;
 pub mod value;
 pub mod view;
 
+mod accessed_entries;
+mod ast;
 mod check;
 mod compare;
-mod entries;
 mod eval;
+mod eval_context;
 mod fold;
 mod key;
 mod library;
 mod parse;
 mod signature;
-mod tree;
-mod work;
 
 pub use cost::Budget;
 pub use environment::{
-    Answer, Comparisons, Environment, HostRun, Limits, Program, Resolver, UnreadableSignature,
+    Comparisons, Environment, EvaluatedValue, HostFunctionBody, InvalidSignature, Limits, Program,
+    Resolver,
 };
-pub use fault::{CompileError, EvalError, Finding};
+pub use error::{CompileError, EvalError, Issue};
 pub use key::Key;
 pub use library::{
-    format::Format,
+    named_formats::Format,
     net::{Cidr, Ip},
     quantity::Quantity,
-    semver::Version,
-    time::Moment,
+    semver::Semver,
+    time::Timestamp,
     url::Url,
 };
 pub use types::{Field, ListKind, ListType, MapType, ObjectType, Type, escape, unescape};

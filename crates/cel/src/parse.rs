@@ -1,8 +1,8 @@
 //! From text to tree.
 //!
 //! The parser recurses, and so does dropping what it returns. Text that leans to one side
-//! (`a + a + …`) nests as deep as it is long without any bracket to count, so all of that happens on
-//! a thread with a stack for the longest text that is allowed; what leaves it is no deeper than
+//! (`a + a + …`) nests as deep as it is long without any bracket to count, so all of that happens
+//! on a thread with a stack for the longest text that is allowed; what leaves it is no deeper than
 //! evaluation can follow on any stack.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,16 +14,16 @@ use engine::common::ast::{
     CallExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, LiteralValue, SourceInfo, operators,
 };
 
+use crate::ast::{Callee, Comprehension, ComprehensionKind, Node, NodeKind, SelectMode};
 use crate::environment::{Environment, Limits};
-use crate::fault::{CompileError, Finding};
-use crate::fold::{fold, known};
+use crate::error::{CompileError, Issue};
+use crate::fold::{fold, fold_call};
 use crate::library;
-use crate::tree::{Callee, Goal, Kind, Loop, Mode, Node};
 use crate::value::Value;
 
 /// An expression with its names resolved.
 #[derive(Debug)]
-pub(crate) struct Parsed {
+pub(crate) struct ParsedExpression {
     pub(crate) root: Node,
     /// How many nodes there are.
     pub(crate) nodes: usize,
@@ -32,12 +32,15 @@ pub(crate) struct Parsed {
 }
 
 /// Stack for parsing, next to what a byte of text can add to it.
-const STACK: usize = 4 * 1024 * 1024;
+const BASE_STACK_BYTES: usize = 4 * 1024 * 1024;
 /// Stack that one byte of text can need: two bytes make a level, which is given 4 KiB.
-const STACK_PER_BYTE: usize = 2 * 1024;
+const STACK_BYTES_PER_SOURCE_BYTE: usize = 2 * 1024;
 
-pub(crate) fn parse(source: &str, environment: &Environment) -> Result<Parsed, CompileError> {
-    let Limits { most_bytes, most_depth } = environment.limits();
+pub(crate) fn parse(
+    source: &str,
+    environment: &Environment,
+) -> Result<ParsedExpression, CompileError> {
+    let Limits { max_bytes: most_bytes, max_depth: most_depth } = environment.limits();
     if source.len() > most_bytes {
         return Err(CompileError::TooLong { size: source.len(), most: most_bytes });
     }
@@ -45,9 +48,9 @@ pub(crate) fn parse(source: &str, environment: &Environment) -> Result<Parsed, C
         let work = || {
             // Unwinding out of the thread would reach the panic hook and no further; here it also
             // becomes an answer.
-            catch_unwind(AssertUnwindSafe(|| parse_here(source, environment, most_depth)))
+            catch_unwind(AssertUnwindSafe(|| parse_on_this_stack(source, environment, most_depth)))
         };
-        let stack = STACK + source.len() * STACK_PER_BYTE;
+        let stack = BASE_STACK_BYTES + source.len() * STACK_BYTES_PER_SOURCE_BYTE;
         let thread = thread::Builder::new()
             .name("cel-parse".to_owned())
             .stack_size(stack)
@@ -60,11 +63,11 @@ pub(crate) fn parse(source: &str, environment: &Environment) -> Result<Parsed, C
     })
 }
 
-fn parse_here(
+fn parse_on_this_stack(
     source: &str,
     environment: &Environment,
     most_depth: usize,
-) -> Result<Parsed, CompileError> {
+) -> Result<ParsedExpression, CompileError> {
     // An environment without macros: they become nodes of our tree, not of the parser's.
     let parser = engine::Env::default().with_optional_support(true).parser();
     let (expr, places) = parser.parse_with_source_info(source).map_err(|errors| {
@@ -72,7 +75,7 @@ fn parse_here(
             let line = usize::try_from(error.pos.0).unwrap_or(1).max(1);
             let column = usize::try_from(error.pos.1).unwrap_or(1).max(1);
             let text = source.lines().nth(line - 1).unwrap_or_default().to_owned();
-            Finding { line, column, message: error.msg.clone(), text }
+            Issue { line, column, message: error.msg.clone(), text }
         });
         CompileError::Invalid(findings.collect())
     })?;
@@ -80,20 +83,20 @@ fn parse_here(
     if depth > most_depth {
         return Err(CompileError::TooDeep { depth, most: most_depth });
     }
-    let mut lower = Lower {
+    let mut lower = Lowering {
         source,
-        places: &places,
+        source_info: &places,
         environment,
         locals: Vec::new(),
         nodes: 0,
         mentioned: Vec::new(),
-        findings: Vec::new(),
+        issues: Vec::new(),
     };
     let root = lower.node(&expr);
-    let Lower { nodes, mentioned, mut findings, .. } = lower;
+    let Lowering { nodes, mentioned, issues: mut findings, .. } = lower;
     findings.sort_by_key(|finding| (finding.line, finding.column));
     match root {
-        Some(root) if findings.is_empty() => Ok(Parsed { root, nodes, mentioned }),
+        Some(root) if findings.is_empty() => Ok(ParsedExpression { root, nodes, mentioned }),
         Some(_) | None => Err(CompileError::Invalid(findings)),
     }
 }
@@ -148,25 +151,25 @@ enum Expansion {
     /// A call.
     Call,
     /// A macro, unless a fault in it was reported.
-    Macro(Option<Kind>),
+    Macro(Option<NodeKind>),
 }
 
 /// Resolves names and macros. A node that cannot be resolved is reported and is `None`; the walk
 /// goes on, so that one answer names all faults.
-struct Lower<'a> {
+struct Lowering<'a> {
     source: &'a str,
-    places: &'a SourceInfo,
+    source_info: &'a SourceInfo,
     environment: &'a Environment,
     locals: Vec<String>,
     nodes: usize,
     mentioned: Vec<usize>,
-    findings: Vec<Finding>,
+    issues: Vec<Issue>,
 }
 
-impl Lower<'_> {
+impl Lowering<'_> {
     fn node(&mut self, expr: &IdedExpr) -> Option<Node> {
         let kind = match &expr.expr {
-            Expr::Literal(literal) => Some(Kind::Literal(constant(literal))),
+            Expr::Literal(literal) => Some(NodeKind::Literal(constant(literal))),
             Expr::Ident(_) | Expr::Select(_) => self.name_or_select(expr),
             Expr::Call(call) => self.call(expr.id, call),
             Expr::List(list) => {
@@ -175,31 +178,35 @@ impl Lower<'_> {
                 elements.map(|elements| {
                     let marked = elements.into_iter().enumerate();
                     let optional = |place: usize| list.optional_indices.contains(&place);
-                    Kind::List(marked.map(|(place, node)| (node, optional(place))).collect())
+                    NodeKind::List(marked.map(|(place, node)| (node, optional(place))).collect())
                 })
             }
             Expr::Map(map) => {
                 let entries: Vec<_> = map.entries.iter().map(|entry| self.entry(entry)).collect();
-                entries.into_iter().collect::<Option<Vec<_>>>().map(Kind::Map)
+                entries.into_iter().collect::<Option<Vec<_>>>().map(NodeKind::Map)
             }
             Expr::Struct(fields) => {
                 let name = fields.type_name.trim_start_matches('.');
                 self.undeclared(expr.id, name)
             }
             Expr::Comprehension(_) | Expr::Unspecified => {
-                self.fault(expr.id, "Syntax error: incomplete expression".to_owned())
+                self.report(expr.id, "Syntax error: incomplete expression".to_owned())
             }
         }?;
         let constant = match fold(&kind) {
             Ok(constant) => constant,
-            // Constants with a form of their own are looked at by the checker, which points at them.
-            Err(_) if matches!(&kind, Kind::Call { callee, .. } if is_time(callee.name())) => None,
+            // Constants with a form of their own are looked at by the checker, which points at
+            // them.
+            Err(_) if matches!(&kind, NodeKind::Call { callee, .. } if is_time(callee.name())) => {
+                None
+            }
             Err(error) => {
-                return self.fault(expr.id, format!("program instantiation failed: {error}"));
+                return self.report(expr.id, format!("program instantiation failed: {error}"));
             }
         };
-        let known = known(&kind);
-        let node = Node { id: self.nodes, at: self.offset(expr.id), kind, constant, known };
+        let known = fold_call(&kind);
+        let node =
+            Node { id: self.nodes, at: self.offset(expr.id), kind, constant, precomputed: known };
         self.nodes += 1;
         Some(node)
     }
@@ -216,22 +223,25 @@ impl Lower<'_> {
                 Some((key?, value?, entry.optional))
             }
             EntryExpr::StructField(_) => {
-                self.fault(entry.id, "Syntax error: a field outside of a message".to_owned())
+                self.report(entry.id, "Syntax error: a field outside of a message".to_owned())
             }
         }
     }
 
     fn offset(&self, id: u64) -> usize {
-        self.places.offset_for(id).and_then(|(start, _)| usize::try_from(start).ok()).unwrap_or(0)
+        self.source_info
+            .offset_for(id)
+            .and_then(|(start, _)| usize::try_from(start).ok())
+            .unwrap_or(0)
     }
 
-    fn fault<T>(&mut self, id: u64, message: String) -> Option<T> {
-        self.findings.push(Finding::at(self.source, self.offset(id), message));
+    fn report<T>(&mut self, id: u64, message: String) -> Option<T> {
+        self.issues.push(Issue::at(self.source, self.offset(id), message));
         None
     }
 
     fn undeclared<T>(&mut self, id: u64, name: &str) -> Option<T> {
-        self.fault(id, format!("undeclared reference to '{name}' (in container '')"))
+        self.report(id, format!("undeclared reference to '{name}' (in container '')"))
     }
 
     fn local(&self, name: &str) -> Option<usize> {
@@ -239,11 +249,11 @@ impl Lower<'_> {
     }
 
     /// The longest declared name that `expr` spells wins over a field of a shorter one.
-    fn name_or_select(&mut self, expr: &IdedExpr) -> Option<Kind> {
+    fn name_or_select(&mut self, expr: &IdedExpr) -> Option<NodeKind> {
         if let Some(name) = qualified(expr) {
             let root = name.split('.').next().unwrap_or_default();
             if let (Some(slot), true) = (self.local(root), root.len() == name.len()) {
-                return Some(Kind::Local(slot));
+                return Some(NodeKind::Local(slot));
             }
             if self.local(root).is_none() {
                 let name = name.trim_start_matches('.');
@@ -251,25 +261,25 @@ impl Lower<'_> {
                     if !self.mentioned.contains(&place) {
                         self.mentioned.push(place);
                     }
-                    return Some(Kind::Global(place));
+                    return Some(NodeKind::Global(place));
                 }
                 if library::is_type_name(name) {
-                    return Some(Kind::Literal(Value::Type(name.into())));
+                    return Some(NodeKind::Literal(Value::Type(name.into())));
                 }
             }
         }
         match &expr.expr {
             Expr::Select(select) => {
-                let mode = if select.test { Mode::Test } else { Mode::Value };
+                let mode = if select.test { SelectMode::Test } else { SelectMode::Value };
                 let operand = self.boxed(&select.operand)?;
-                Some(Kind::Select { operand, field: select.field.as_str().into(), mode })
+                Some(NodeKind::Select { operand, field: select.field.as_str().into(), mode })
             }
             Expr::Ident(name) => self.undeclared(expr.id, name),
             _ => None,
         }
     }
 
-    fn call(&mut self, id: u64, call: &CallExpr) -> Option<Kind> {
+    fn call(&mut self, id: u64, call: &CallExpr) -> Option<NodeKind> {
         if let Expansion::Macro(expansion) = self.macros(call) {
             return expansion;
         }
@@ -290,7 +300,7 @@ impl Lower<'_> {
             return self.undeclared(id, &name);
         };
         let args = args.into_iter().collect::<Option<Vec<_>>>()?;
-        Some(Kind::Call { callee, member: target.is_some(), args })
+        Some(NodeKind::Call { callee, member: target.is_some(), args })
     }
 
     fn callee(&self, name: &str) -> Option<Callee> {
@@ -305,34 +315,56 @@ impl Lower<'_> {
         let name = call.func_name.as_str();
         let Some(target) = call.target.as_deref() else { return self.global_macro(call) };
         Expansion::Macro(match (name, call.args.as_slice()) {
-            ("all", [v, p]) => self.each(Goal::All, target, &[v], None, p),
-            ("all", [k, v, p]) => self.each(Goal::All, target, &[k, v], None, p),
-            ("exists", [v, p]) => self.each(Goal::Exists, target, &[v], None, p),
-            ("exists", [k, v, p]) => self.each(Goal::Exists, target, &[k, v], None, p),
-            ("exists_one", [v, p]) => self.each(Goal::ExistsOne, target, &[v], None, p),
-            ("exists_one" | "existsOne", [k, v, p]) => {
-                self.each(Goal::ExistsOne, target, &[k, v], None, p)
+            ("all", [v, p]) => self.comprehension(ComprehensionKind::All, target, &[v], None, p),
+            ("all", [k, v, p]) => {
+                self.comprehension(ComprehensionKind::All, target, &[k, v], None, p)
             }
-            ("filter", [v, p]) => self.each(Goal::Filter, target, &[v], None, p),
-            ("map", [v, t]) => self.each(Goal::List, target, &[v], None, t),
-            ("map", [v, f, t]) => self.each(Goal::List, target, &[v], Some(f), t),
-            ("transformList", [k, v, t]) => self.each(Goal::List, target, &[k, v], None, t),
-            ("transformList", [k, v, f, t]) => self.each(Goal::List, target, &[k, v], Some(f), t),
-            ("transformMap", [k, v, t]) => self.each(Goal::Map, target, &[k, v], None, t),
-            ("transformMap", [k, v, f, t]) => self.each(Goal::Map, target, &[k, v], Some(f), t),
-            ("transformMapEntry", [k, v, t]) => self.each(Goal::Entries, target, &[k, v], None, t),
+            ("exists", [v, p]) => {
+                self.comprehension(ComprehensionKind::Exists, target, &[v], None, p)
+            }
+            ("exists", [k, v, p]) => {
+                self.comprehension(ComprehensionKind::Exists, target, &[k, v], None, p)
+            }
+            ("exists_one", [v, p]) => {
+                self.comprehension(ComprehensionKind::ExistsOne, target, &[v], None, p)
+            }
+            ("exists_one" | "existsOne", [k, v, p]) => {
+                self.comprehension(ComprehensionKind::ExistsOne, target, &[k, v], None, p)
+            }
+            ("filter", [v, p]) => {
+                self.comprehension(ComprehensionKind::Filter, target, &[v], None, p)
+            }
+            ("map", [v, t]) => self.comprehension(ComprehensionKind::List, target, &[v], None, t),
+            ("map", [v, f, t]) => {
+                self.comprehension(ComprehensionKind::List, target, &[v], Some(f), t)
+            }
+            ("transformList", [k, v, t]) => {
+                self.comprehension(ComprehensionKind::List, target, &[k, v], None, t)
+            }
+            ("transformList", [k, v, f, t]) => {
+                self.comprehension(ComprehensionKind::List, target, &[k, v], Some(f), t)
+            }
+            ("transformMap", [k, v, t]) => {
+                self.comprehension(ComprehensionKind::Map, target, &[k, v], None, t)
+            }
+            ("transformMap", [k, v, f, t]) => {
+                self.comprehension(ComprehensionKind::Map, target, &[k, v], Some(f), t)
+            }
+            ("transformMapEntry", [k, v, t]) => {
+                self.comprehension(ComprehensionKind::Entries, target, &[k, v], None, t)
+            }
             ("transformMapEntry", [k, v, f, t]) => {
-                self.each(Goal::Entries, target, &[k, v], Some(f), t)
+                self.comprehension(ComprehensionKind::Entries, target, &[k, v], Some(f), t)
             }
             ("sortBy", [v, key]) => {
                 let range = self.boxed(target);
                 let key = self.scoped(&[v], &[key]).and_then(|mut keys| keys.pop());
-                range.zip(key).map(|(range, key)| Kind::SortBy { range, key: Box::new(key) })
+                range.zip(key).map(|(range, key)| NodeKind::SortBy { range, key: Box::new(key) })
             }
             ("optMap" | "optFlatMap", [v, body]) => {
                 let operand = self.boxed(target);
                 let body = self.scoped(&[v], &[body]).and_then(|mut bodies| bodies.pop());
-                operand.zip(body).map(|(operand, body)| Kind::OptionalMap {
+                operand.zip(body).map(|(operand, body)| NodeKind::OptionalMap {
                     operand,
                     body: Box::new(body),
                     flat: name == "optFlatMap",
@@ -341,7 +373,7 @@ impl Lower<'_> {
             ("bind", [v, value, body]) if qualified(target).as_deref() == Some("cel") => {
                 let value = self.boxed(value);
                 let body = self.scoped(&[v], &[body]).and_then(|mut bodies| bodies.pop());
-                value.zip(body).map(|(value, body)| Kind::Bind { value, body: Box::new(body) })
+                value.zip(body).map(|(value, body)| NodeKind::Bind { value, body: Box::new(body) })
             }
             _ => return Expansion::Call,
         })
@@ -350,28 +382,29 @@ impl Lower<'_> {
     fn global_macro(&mut self, call: &CallExpr) -> Expansion {
         Expansion::Macro(match (call.func_name.as_str(), call.args.as_slice()) {
             (operators::HAS, [IdedExpr { expr: Expr::Select(select), .. }]) => {
-                self.boxed(&select.operand).map(|operand| Kind::Select {
+                self.boxed(&select.operand).map(|operand| NodeKind::Select {
                     operand,
                     field: select.field.as_str().into(),
-                    mode: Mode::Test,
+                    mode: SelectMode::Test,
                 })
             }
             (operators::HAS, [other]) => {
-                self.fault(other.id, "invalid argument to has() macro".to_owned())
+                self.report(other.id, "invalid argument to has() macro".to_owned())
             }
             (operators::LOGICAL_AND, [left, right]) => {
-                self.pair(left, right).map(|pair| Kind::And(Box::new(pair)))
+                self.pair(left, right).map(|pair| NodeKind::And(Box::new(pair)))
             }
             (operators::LOGICAL_OR, [left, right]) => {
-                self.pair(left, right).map(|pair| Kind::Or(Box::new(pair)))
+                self.pair(left, right).map(|pair| NodeKind::Or(Box::new(pair)))
             }
             (operators::CONDITIONAL, [test, yes, no]) => {
                 let test = self.node(test);
                 let pair = self.pair(yes, no);
-                test.zip(pair).map(|(test, [yes, no])| Kind::Conditional(Box::new([test, yes, no])))
+                test.zip(pair)
+                    .map(|(test, [yes, no])| NodeKind::Conditional(Box::new([test, yes, no])))
             }
             (operators::INDEX | operators::OPT_INDEX, [operand, index]) => {
-                self.pair(operand, index).map(|[operand, index]| Kind::Index {
+                self.pair(operand, index).map(|[operand, index]| NodeKind::Index {
                     operand: Box::new(operand),
                     index: Box::new(index),
                     optional: call.func_name == operators::OPT_INDEX,
@@ -381,10 +414,10 @@ impl Lower<'_> {
                 let Expr::Literal(LiteralValue::String(field)) = &field.expr else {
                     return Expansion::Call;
                 };
-                self.boxed(operand).map(|operand| Kind::Select {
+                self.boxed(operand).map(|operand| NodeKind::Select {
                     operand,
                     field: field.inner().into(),
-                    mode: Mode::Optional,
+                    mode: SelectMode::Optional,
                 })
             }
             _ => return Expansion::Call,
@@ -397,20 +430,26 @@ impl Lower<'_> {
         Some([left?, right?])
     }
 
-    fn each(
+    fn comprehension(
         &mut self,
-        goal: Goal,
+        goal: ComprehensionKind,
         range: &IdedExpr,
         names: &[&IdedExpr],
         filter: Option<&IdedExpr>,
         body: &IdedExpr,
-    ) -> Option<Kind> {
+    ) -> Option<NodeKind> {
         let range = self.node(range);
         let parts: Vec<&IdedExpr> = filter.into_iter().chain([body]).collect();
         let mut parts = self.scoped(names, &parts)?;
         let body = parts.pop()?;
         let (range, two) = (range?, names.len() == 2);
-        Some(Kind::Loop(Box::new(Loop { goal, range, two, filter: parts.pop(), body })))
+        Some(NodeKind::Comprehension(Box::new(Comprehension {
+            kind: goal,
+            range,
+            two_variables: two,
+            filter: parts.pop(),
+            body,
+        })))
     }
 
     /// The parts of a macro in which its variables can be seen.
@@ -421,7 +460,7 @@ impl Lower<'_> {
                 Expr::Ident(name) => self.locals.push(name.clone()),
                 _ => {
                     self.locals.truncate(outside);
-                    return self.fault(name.id, "argument must be a simple name".to_owned());
+                    return self.report(name.id, "argument must be a simple name".to_owned());
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The types a function takes and gives.
+//! The parameter and result types of a function.
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use crate::types::{ListKind, ListType, MapType, Type};
 #[derive(Clone, Debug)]
 pub(crate) struct Signature {
     pub(crate) member: bool,
-    pub(crate) params: Vec<Shape>,
-    pub(crate) result: Shape,
+    pub(crate) params: Vec<TypePattern>,
+    pub(crate) result: TypePattern,
 }
 
 /// A type with holes.
 #[derive(Clone, Debug)]
-pub(crate) enum Shape {
+pub(crate) enum TypePattern {
     Var(usize),
     Plain(Type),
-    List(Box<Shape>),
-    Map(Box<Shape>, Box<Shape>),
-    Optional(Box<Shape>),
+    List(Box<TypePattern>),
+    Map(Box<TypePattern>, Box<TypePattern>),
+    Optional(Box<TypePattern>),
 }
 
 impl Signature {
@@ -35,16 +35,16 @@ impl Signature {
         };
         let params = split(params);
         let shapes =
-            target.into_iter().chain(params).map(Shape::parse).collect::<Option<Vec<_>>>()?;
-        Some(Self { member: target.is_some(), params: shapes, result: Shape::parse(result)? })
+            target.into_iter().chain(params).map(TypePattern::parse).collect::<Option<Vec<_>>>()?;
+        Some(Self { member: target.is_some(), params: shapes, result: TypePattern::parse(result)? })
     }
 
     /// The type of the answer for arguments of these types, if there is one.
-    pub(crate) fn answer(&self, args: &[Type]) -> Option<Type> {
+    pub(crate) fn result_type(&self, args: &[Type]) -> Option<Type> {
         let mut holes = [const { None }; 26];
         let fits = self.params.len() == args.len()
-            && self.params.iter().zip(args).all(|(shape, ty)| shape.accept(ty, &mut holes));
-        fits.then(|| self.result.fill(&holes))
+            && self.params.iter().zip(args).all(|(shape, ty)| shape.unify(ty, &mut holes));
+        fits.then(|| self.result.substitute(&holes))
     }
 }
 
@@ -69,7 +69,7 @@ fn split(text: &str) -> Vec<&str> {
     parts
 }
 
-impl Shape {
+impl TypePattern {
     fn parse(text: &str) -> Option<Self> {
         if let [letter @ b'A'..=b'Z'] = text.as_bytes() {
             return Some(Self::Var(usize::from(letter - b'A')));
@@ -100,7 +100,7 @@ impl Shape {
         }))
     }
 
-    fn accept(&self, ty: &Type, holes: &mut [Option<Type>; 26]) -> bool {
+    fn unify(&self, ty: &Type, holes: &mut [Option<Type>; 26]) -> bool {
         match (self, ty) {
             (Self::Var(place), _) => match &holes[*place] {
                 None => {
@@ -117,26 +117,26 @@ impl Shape {
             },
             (Self::Plain(wanted), _) => join(wanted, ty).is_some(),
             (_, ty) if ty.is_dynamic() => true,
-            (Self::List(element), Type::List(list)) => element.accept(&list.element, holes),
+            (Self::List(element), Type::List(list)) => element.unify(&list.element, holes),
             (Self::Map(key, value), Type::Map(map)) => {
-                key.accept(&map.key, holes) && value.accept(&map.value, holes)
+                key.unify(&map.key, holes) && value.unify(&map.value, holes)
             }
-            (Self::Optional(inner), Type::Optional(ty)) => inner.accept(ty, holes),
+            (Self::Optional(inner), Type::Optional(ty)) => inner.unify(ty, holes),
             (Self::List(_) | Self::Map(..) | Self::Optional(_), _) => false,
         }
     }
 
-    fn fill(&self, holes: &[Option<Type>; 26]) -> Type {
+    fn substitute(&self, holes: &[Option<Type>; 26]) -> Type {
         match self {
             Self::Var(place) => holes[*place].clone().unwrap_or(Type::Dyn),
             Self::Plain(ty) => ty.clone(),
-            Self::List(element) => Type::list(element.fill(holes)),
+            Self::List(element) => Type::list(element.substitute(holes)),
             Self::Map(key, value) => Type::Map(Arc::new(MapType {
-                key: key.fill(holes),
-                value: value.fill(holes),
+                key: key.substitute(holes),
+                value: value.substitute(holes),
                 max_properties: None,
             })),
-            Self::Optional(inner) => Type::optional(inner.fill(holes)),
+            Self::Optional(inner) => Type::optional(inner.substitute(holes)),
         }
     }
 }

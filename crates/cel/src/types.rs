@@ -1,4 +1,4 @@
-//! What an expression may be told about a value before it sees one.
+//! The types of values, as far as they are known before evaluation.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -102,12 +102,15 @@ pub struct ObjectType {
 }
 
 impl ObjectType {
-    /// The field that an expression calls `name`: by its escaped name, or by a word that the grammar
-    /// keeps for itself and takes as the name of a field all the same.
+    /// The field that an expression calls `name`: by its escaped name, or by a word that the
+    /// grammar keeps for itself and takes as the name of a field all the same.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.get(name).or_else(|| {
-            RESERVED.contains(&name).then(|| self.fields.get(&format!("__{name}__"))).flatten()
+            RESERVED_WORDS
+                .contains(&name)
+                .then(|| self.fields.get(&format!("__{name}__")))
+                .flatten()
         })
     }
 }
@@ -178,8 +181,8 @@ impl Type {
         matches!(self, Self::Dyn | Self::IntOrString { .. })
     }
 
-    /// Whether null may stand for a value of this type. A server decides by type alone: that a field
-    /// is declared nullable changes nothing.
+    /// Whether null may stand for a value of this type. A server decides by type alone: that a
+    /// field is declared nullable changes nothing.
     pub(crate) fn may_be_null(&self) -> bool {
         match self {
             Self::Dyn
@@ -210,17 +213,17 @@ impl Type {
         match self {
             // A character takes up to four bytes, and a size counts bytes.
             Self::String { max_length } | Self::IntOrString { max_length } => {
-                Some(max_length.map_or(REQUEST - 2, |most| most.saturating_mul(4)))
+                Some(max_length.map_or(MAX_REQUEST_BYTES - 2, |most| most.saturating_mul(4)))
             }
-            Self::Bytes { max_length } => Some(max_length.unwrap_or(REQUEST - 2)),
+            Self::Bytes { max_length } => Some(max_length.unwrap_or(MAX_REQUEST_BYTES - 2)),
             Self::List(list) => {
                 let smallest = list.element.min_serialized();
-                Some(list.max_items.unwrap_or((REQUEST - 2) / (smallest + 1)))
+                Some(list.max_items.unwrap_or((MAX_REQUEST_BYTES - 2) / (smallest + 1)))
             }
             Self::Map(map) => {
                 // Two quotes, a colon, a comma and a key of at least two characters.
                 let smallest = map.value.min_serialized();
-                Some(map.max_properties.unwrap_or((REQUEST - 2) / (smallest + 6)))
+                Some(map.max_properties.unwrap_or((MAX_REQUEST_BYTES - 2) / (smallest + 6)))
             }
             Self::Optional(inner) => inner.max_size(),
             Self::Bool
@@ -264,7 +267,7 @@ impl Type {
 }
 
 /// The largest request a server takes, 3 MiB: no value is larger.
-const REQUEST: u64 = 3 * 1024 * 1024;
+const MAX_REQUEST_BYTES: u64 = 3 * 1024 * 1024;
 
 impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -293,7 +296,8 @@ impl fmt::Display for Type {
 ///
 /// ```
 /// assert_eq!(gantry_cel::escape("nodePort").as_deref(), Some("nodePort"));
-/// assert_eq!(gantry_cel::escape("node-port/a.b").as_deref(), Some("node__dash__port__slash__a__dot__b"));
+/// assert_eq!(gantry_cel::escape("node-port/a.b").as_deref(),
+/// Some("node__dash__port__slash__a__dot__b"));
 /// assert_eq!(gantry_cel::escape("namespace").as_deref(), Some("__namespace__"));
 /// assert_eq!(gantry_cel::escape("__x").as_deref(), Some("__underscores__x"));
 /// assert_eq!(gantry_cel::escape("1st"), None);
@@ -303,7 +307,7 @@ pub fn escape(name: &str) -> Option<String> {
     if name.bytes().next()?.is_ascii_digit() {
         return None;
     }
-    if RESERVED.contains(&name) {
+    if RESERVED_WORDS.contains(&name) {
         return Some(format!("__{name}__"));
     }
     let mut escaped = String::with_capacity(name.len());
@@ -325,7 +329,7 @@ pub fn escape(name: &str) -> Option<String> {
 }
 
 /// Words that the grammar keeps for itself.
-const RESERVED: [&str; 21] = [
+const RESERVED_WORDS: [&str; 21] = [
     "true",
     "false",
     "null",
@@ -355,7 +359,7 @@ const RESERVED: [&str; 21] = [
 #[must_use]
 pub fn unescape(escaped: &str) -> String {
     if let Some(word) = escaped.strip_prefix("__").and_then(|rest| rest.strip_suffix("__"))
-        && RESERVED.contains(&word)
+        && RESERVED_WORDS.contains(&word)
     {
         return word.to_owned();
     }

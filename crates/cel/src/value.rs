@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use crate::fault::EvalError;
+use crate::error::EvalError;
 use crate::key::{AsKey, Key};
-use crate::library::format::Format;
+use crate::library::named_formats::Format;
 use crate::library::net::{Cidr, Ip};
 use crate::library::quantity::Quantity;
-use crate::library::semver::Version;
-use crate::library::time::Moment;
+use crate::library::semver::Semver;
+use crate::library::time::Timestamp;
 use crate::library::url::Url;
 use crate::types::{ListKind, MapType, ObjectType, Type};
 use crate::view::view;
@@ -21,8 +21,8 @@ use crate::view::view;
 /// A value, which may borrow the JSON tree it is seen in.
 ///
 /// Copying one never copies a tree.
-// The tag takes a whole word: with a tag of one byte what follows is moved byte for byte from an odd
-// place, which costs an evaluation more than half of its time.
+// The tag takes a whole word: with a tag of one byte what follows is moved byte for byte from an
+// odd place, which costs an evaluation more than half of its time.
 #[derive(Clone, Debug)]
 #[repr(u64)]
 pub enum Value<'v> {
@@ -41,7 +41,7 @@ pub enum Value<'v> {
     /// Bytes.
     Bytes(Arc<[u8]>),
     /// A point in time.
-    Timestamp(Moment),
+    Timestamp(Timestamp),
     /// A length of time in nanoseconds.
     Duration(i64),
     /// A list.
@@ -61,7 +61,7 @@ pub enum Value<'v> {
     /// A reference to a resource.
     Url(Arc<Url>),
     /// A semantic version.
-    Semver(Arc<Version>),
+    Semver(Arc<Semver>),
     /// A named format of text.
     Format(&'static Format),
     /// A value that only the host understands.

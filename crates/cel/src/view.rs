@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use crate::fault::EvalError;
+use crate::error::EvalError;
 use crate::library::time;
 use crate::types::{ListKind, Type};
 use crate::value::{List, Map, Text, Value};

@@ -3,16 +3,16 @@
 use std::fmt;
 use std::pin::Pin;
 
-use gantry_testkit::hook::HooksError;
 use gantry_testkit::http::SendError;
+use gantry_testkit::webhook_server::WebhookServerError;
 
-use crate::conversation::Conversation;
+use crate::session::Session;
 
 /// What a case ends with.
 pub type Outcome = Result<(), CaseError>;
 
 /// A case in progress.
-pub type Running<'talk> = Pin<Box<dyn Future<Output = Outcome> + Send + 'talk>>;
+pub type CaseFuture<'talk> = Pin<Box<dyn Future<Output = Outcome> + Send + 'talk>>;
 
 /// Something that must hold on every API server, written once.
 ///
@@ -26,7 +26,7 @@ pub struct Case {
     /// The numbers of the scenarios it is part of, see [`crate::scenario::TITLES`].
     pub scenarios: &'static [u8],
     /// Holds the conversation.
-    pub run: for<'talk> fn(&'talk mut Conversation) -> Running<'talk>,
+    pub run: for<'talk> fn(&'talk mut Session) -> CaseFuture<'talk>,
 }
 
 impl fmt::Debug for Case {
@@ -55,10 +55,10 @@ pub enum CaseError {
     Unreachable(#[from] SendError),
     /// The case needs webhooks, and there are none; says nothing about the server either.
     #[error(transparent)]
-    NoHooks(#[from] HooksError),
+    WebhooksUnavailable(#[from] WebhookServerError),
     /// The case asks for something that cannot be sent.
     #[error("cannot send {what}")]
-    Unsendable {
+    InvalidRequest {
         /// The header or method, with its value.
         what: String,
     },
@@ -74,7 +74,7 @@ pub enum CaseError {
     },
     /// Something that must come did not come before the safety net.
     #[error("gave up waiting: {what}")]
-    Overdue {
+    TimedOut {
         /// What was waited for, and how far it had come.
         what: String,
     },
@@ -84,7 +84,7 @@ pub enum CaseError {
 ///
 /// # Errors
 /// [`CaseError::Unexpected`] if `expected` and `found` differ.
-pub fn same<T: fmt::Debug + PartialEq>(what: &str, expected: &T, found: &T) -> Outcome {
+pub fn expect_equal<T: fmt::Debug + PartialEq>(what: &str, expected: &T, found: &T) -> Outcome {
     if expected == found {
         return Ok(());
     }
@@ -95,7 +95,7 @@ pub fn same<T: fmt::Debug + PartialEq>(what: &str, expected: &T, found: &T) -> O
 ///
 /// # Errors
 /// [`CaseError::Unexpected`] if it does not hold.
-pub fn holds(what: &str, fact: bool) -> Outcome {
+pub fn expect_true(what: &str, fact: bool) -> Outcome {
     if fact { Ok(()) } else { Err(unexpected(what, "yes", "no")) }
 }
 

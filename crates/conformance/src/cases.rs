@@ -15,7 +15,7 @@ mod dry_run;
 mod evictions;
 mod field_validation;
 mod metadata;
-mod paging;
+mod pagination;
 mod pod_admission;
 mod revisions;
 mod selectors;
@@ -43,18 +43,19 @@ mod custom_versions;
 mod definitions;
 
 mod conversion;
-mod conversion_faults;
+mod conversion_failures;
 mod conversion_storage;
 mod policies;
+mod policy_case;
 mod policy_libraries;
 mod policy_matching;
-mod policy_validity;
+mod policy_validation;
 mod quotas;
 mod services;
 
-mod webhook_changes;
-mod webhook_faults;
+mod webhook_failures;
 mod webhook_matching;
+mod webhook_mutations;
 mod webhooks;
 
 use crate::case::Case;
@@ -75,7 +76,7 @@ pub const TOPICS: [Topic; 44] = [
     ("deletion", deletion::CASES),
     ("evictions", evictions::CASES),
     ("admission of pods", pod_admission::CASES),
-    ("paging", paging::CASES),
+    ("paging", pagination::CASES),
     ("watches", watches::CASES),
     ("selectors", selectors::CASES),
     ("dry run", dry_run::CASES),
@@ -98,16 +99,16 @@ pub const TOPICS: [Topic; 44] = [
     ("policies", policies::CASES),
     ("policy libraries", policy_libraries::CASES),
     ("policy matching", policy_matching::CASES),
-    ("policy validity", policy_validity::CASES),
+    ("policy validity", policy_validation::CASES),
     ("quotas", quotas::CASES),
     ("services", services::CASES),
     ("conversion", conversion::CASES),
-    ("conversion faults", conversion_faults::CASES),
+    ("conversion faults", conversion_failures::CASES),
     ("conversion and storage", conversion_storage::CASES),
     ("webhooks", webhooks::CASES),
-    ("changes by webhooks", webhook_changes::CASES),
+    ("changes by webhooks", webhook_mutations::CASES),
     ("matching of webhooks", webhook_matching::CASES),
-    ("faults of webhooks", webhook_faults::CASES),
+    ("faults of webhooks", webhook_failures::CASES),
 ];
 
 /// Topics for a server with controllers that forgets old revisions within seconds.

@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::Value;
 use similar::TextDiff;
 
-use crate::normalise::{Normal, normalise};
+use crate::normalise::{NormalisedExchange, normalise};
 use crate::transcript::Transcript;
 
 /// A place where two servers parted.
@@ -44,15 +44,15 @@ pub fn compare(real: &Transcript, other: &Transcript) -> Vec<Difference> {
 }
 
 /// A unified diff of two exchanges.
-fn diff(left: Option<&Normal>, right: Option<&Normal>) -> String {
-    let (left, right) = (page(left), page(right));
+fn diff(left: Option<&NormalisedExchange>, right: Option<&NormalisedExchange>) -> String {
+    let (left, right) = (exchange_lines(left), exchange_lines(right));
     let diff = TextDiff::from_lines(&left, &right);
     diff.unified_diff().context_radius(3).header("real", "other").to_string()
 }
 
 /// One exchange as lines.
-fn page(exchange: Option<&Normal>) -> String {
-    let Some(Normal { request, answer }) = exchange else {
+fn exchange_lines(exchange: Option<&NormalisedExchange>) -> String {
+    let Some(NormalisedExchange { request, response: answer }) = exchange else {
         return "(no such exchange)\n".to_owned();
     };
     format!("{request}\n{}\n", pretty(answer))
@@ -77,28 +77,28 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::answer::{Answer, Body};
-    use crate::transcript::{Exchange, Party, Sent};
+    use crate::response::{Body, Response};
+    use crate::transcript::{Caller, Exchange, RecordedRequest};
 
     /// A transcript of GETs with these bodies.
     fn transcript(place: &str, bodies: &[Value]) -> Transcript {
         let mut transcript = Transcript::new("a-case", place, "127.0.0.1:1");
         for body in bodies {
             let path = format!("/api/v1/namespaces/{place}/configmaps/a");
-            let request = Sent {
-                party: Party::Admin,
+            let request = RecordedRequest {
+                caller: Caller::Admin,
                 method: "GET".into(),
                 path,
                 headers: Vec::new(),
                 body: None,
             };
-            let answer = Answer {
-                asked: String::new(),
+            let answer = Response {
+                request_line: String::new(),
                 status: 200,
                 headers: BTreeMap::from([("date".into(), vec![place.into()])]),
                 body: Body::Json(body.clone()),
             };
-            transcript.exchanges.push(Exchange { request, answer });
+            transcript.exchanges.push(Exchange { request, response: answer });
         }
         transcript
     }
@@ -108,14 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn accidents_are_no_difference() {
+    fn volatile_values_are_ignored() {
         let left = transcript("one", &[object("5", "x"), object("5", "x"), object("9", "y")]);
         let right = transcript("two", &[object("71", "x"), object("71", "x"), object("72", "y")]);
         assert_eq!(compare(&left, &right), []);
     }
 
     #[test]
-    fn what_a_client_can_see_is_a_difference() {
+    fn visible_changes_are_differences() {
         let real = transcript("one", &[object("5", "x"), object("5", "y")]);
         let table = [
             ("another value", vec![object("5", "x"), object("5", "z")], 2),
@@ -129,7 +129,7 @@ mod tests {
             assert_eq!(places, [exchange], "{why}: {found:?}");
         }
         let mut other = transcript("two", &[object("5", "x"), object("5", "y")]);
-        other.exchanges[0].answer.status = 201;
+        other.exchanges[0].response.status = 201;
         assert_eq!(compare(&real, &other).len(), 1, "another status");
         other.exchanges[1].request.path.push_str("?pretty=1");
         assert_eq!(compare(&real, &other).len(), 2, "another request");

@@ -19,30 +19,30 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::answer::{Answer, Body};
+use crate::response::{Body, Response};
 use crate::transcript::Transcript;
-use text::Words;
+use text::Replacements;
 
 /// The domain below which cases define their own API groups.
 ///
 /// What is below it and does not belong to the conversation belongs to a case that runs beside it,
 /// and is left out of discovery.
-pub const GROUPS: &str = ".case.test";
+pub const CASE_GROUP_SUFFIX: &str = ".case.test";
 
 /// One exchange without accidents.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Normal {
+pub struct NormalisedExchange {
     /// Method, path and query.
     pub request: String,
     /// Status, the headers that are compared, and the body or the events.
-    pub answer: Value,
+    pub response: Value,
 }
 
 /// Headers whose value is compared.
-const COMPARED: [&str; 4] = ["content-type", "retry-after", "vary", "warning"];
+const COMPARED_HEADERS: [&str; 4] = ["content-type", "retry-after", "vary", "warning"];
 
 /// Headers of which only the presence is compared.
-const PRESENT: [&str; 1] = ["etag"];
+const PRESENCE_ONLY_HEADERS: [&str; 1] = ["etag"];
 
 /// Fields that describe the build or the place of a server, never its behaviour.
 const SERVER_FIELDS: [&str; 10] = [
@@ -60,28 +60,31 @@ const SERVER_FIELDS: [&str; 10] = [
 
 /// The exchanges of a conversation, without accidents.
 #[must_use]
-pub fn normalise(transcript: &Transcript) -> Vec<Normal> {
-    let mut words = Words::of(transcript);
+pub fn normalise(transcript: &Transcript) -> Vec<NormalisedExchange> {
+    let mut words = Replacements::of(transcript);
     let exchanges = transcript.exchanges.iter();
     exchanges
         .map(|exchange| {
             let request = &exchange.request;
             let line = words.request_line(&format!("{} {}", request.method, request.path));
-            Normal { request: line, answer: answer(&mut words, &exchange.answer) }
+            NormalisedExchange {
+                request: line,
+                response: normalise_response(&mut words, &exchange.response),
+            }
         })
         .collect()
 }
 
 /// An answer as one document.
-fn answer(words: &mut Words, answer: &Answer) -> Value {
+fn normalise_response(words: &mut Replacements, answer: &Response) -> Value {
     let mut headers = BTreeMap::new();
-    for name in COMPARED {
+    for name in COMPARED_HEADERS {
         let values: Vec<String> = answer.header(name).iter().map(|it| words.text(it)).collect();
         if !values.is_empty() {
             headers.insert(name, json!(values));
         }
     }
-    for name in PRESENT {
+    for name in PRESENCE_ONLY_HEADERS {
         if !answer.header(name).is_empty() {
             headers.insert(name, json!("present"));
         }
@@ -111,16 +114,16 @@ fn is_bookmark(event: &Value) -> bool {
 }
 
 /// One event of a watch.
-fn watch_event(words: &mut Words, event: &Value) -> Value {
+fn watch_event(words: &mut Replacements, event: &Value) -> Value {
     let own = if is_bookmark(event) { Revisions::Floor } else { Revisions::Rank };
-    value(words, event, Place { key: "", own, hashes: true })
+    value(words, event, ValueContext { key: "", own, hashes: true })
 }
 
 /// A whole document.
-fn root(words: &mut Words, body: &Value) -> Value {
+fn root(words: &mut Replacements, body: &Value) -> Value {
     let hashes = body.get("groupVersion").and_then(Value::as_str);
-    let hashes = hashes.is_none_or(|group| !group.contains(GROUPS));
-    value(words, body, Place { key: "", own: Revisions::Rank, hashes })
+    let hashes = hashes.is_none_or(|group| !group.contains(CASE_GROUP_SUFFIX));
+    value(words, body, ValueContext { key: "", own: Revisions::Rank, hashes })
 }
 
 /// How revisions are named.
@@ -134,7 +137,7 @@ enum Revisions {
 
 /// Where in a document a value is.
 #[derive(Clone, Copy)]
-struct Place<'doc> {
+struct ValueContext<'doc> {
     /// The key that led here; that of the array for an element.
     key: &'doc str,
     /// How revisions below are named.
@@ -143,15 +146,15 @@ struct Place<'doc> {
     hashes: bool,
 }
 
-impl<'doc> Place<'doc> {
+impl<'doc> ValueContext<'doc> {
     /// The place below a key.
-    fn below(self, key: &'doc str) -> Self {
+    fn child(self, key: &'doc str) -> Self {
         Self { key, ..self }
     }
 }
 
 /// Any value.
-fn value(words: &mut Words, from: &Value, place: Place<'_>) -> Value {
+fn value(words: &mut Replacements, from: &Value, place: ValueContext<'_>) -> Value {
     if SERVER_FIELDS.contains(&place.key) || (place.key == "storageVersionHash" && !place.hashes) {
         return json!(format!("{{{}}}", place.key));
     }
@@ -164,7 +167,7 @@ fn value(words: &mut Words, from: &Value, place: Place<'_>) -> Value {
 }
 
 /// A string, by what the key says it is.
-fn string(words: &mut Words, text: &str, place: Place<'_>) -> String {
+fn string(words: &mut Replacements, text: &str, place: ValueContext<'_>) -> String {
     match place.key {
         "resourceVersion" => match place.own {
             Revisions::Rank => words.rank(text),
@@ -178,7 +181,7 @@ fn string(words: &mut Words, text: &str, place: Place<'_>) -> String {
 }
 
 /// A list: its order is a promise, unless it is one of those that are sets.
-fn array(words: &mut Words, items: &[Value], place: Place<'_>) -> Value {
+fn array(words: &mut Replacements, items: &[Value], place: ValueContext<'_>) -> Value {
     let own: Vec<&Value> = items.iter().filter(|item| !words.is_foreign_object(item)).collect();
     let mut items: Vec<Value> = own.iter().map(|item| value(words, item, place)).collect();
     match place.key {
@@ -196,13 +199,13 @@ fn manager(entry: &Value) -> [String; 4] {
 }
 
 /// An object, with its keys in alphabetical order.
-fn object(words: &mut Words, fields: &Map<String, Value>, place: Place<'_>) -> Value {
+fn object(words: &mut Replacements, fields: &Map<String, Value>, place: ValueContext<'_>) -> Value {
     let collection = fields.contains_key("items") || fields.contains_key("rows");
     let mut sorted: Vec<_> = fields.iter().filter(|(key, _)| !words.is_foreign(key)).collect();
     sorted.sort_by_key(|(key, _)| *key);
     let mut result = Map::new();
     for (key, field) in sorted {
-        let mut below = place.below(key);
+        let mut below = place.child(key);
         if collection && key == "metadata" {
             below.own = Revisions::Floor;
         }

@@ -9,12 +9,12 @@ use gantry_testkit::http::{Client, Credentials, Protocol, Target, TargetError};
 
 use crate::case::{Case, CaseError, Outcome};
 use crate::compare::{Difference, compare};
-use crate::conversation::{Clients, Conversation};
+use crate::session::{Clients, Session};
 use crate::transcript::Transcript;
 
 /// One run of one case.
 #[derive(Debug)]
-pub struct Run {
+pub struct CaseRun {
     /// The name of the case.
     pub case: &'static str,
     /// What was said, also if the case did not hold.
@@ -27,7 +27,7 @@ pub struct Run {
 #[derive(Debug)]
 pub struct Report {
     /// One per case.
-    pub runs: Vec<Run>,
+    pub runs: Vec<CaseRun>,
 }
 
 /// How a list of cases is run.
@@ -52,7 +52,7 @@ pub async fn run(
     // HTTP/1.1 gives each watch a connection of its own: one that is not read cannot slow others.
     let client = |target: &Target| Client::new(target, Protocol::Http1, settings.clock.clone());
     let nobody = Target { credentials: Credentials::Anonymous, ..target.clone() };
-    let clients = Clients { admin: client(target)?, stranger: client(&nobody)? };
+    let clients = Clients { admin: client(target)?, anonymous: client(&nobody)? };
     let server = target.base.split_once("://").map_or("", |(_, server)| server);
     let queue = Mutex::new(cases.iter().enumerate());
     let done = Mutex::new(Vec::new());
@@ -61,8 +61,8 @@ pub async fn run(
         while let Some((index, case)) = next() {
             let place = format!("{}-{}", case.name, settings.label);
             let clock = settings.clock.clone();
-            let talk = Conversation::new(clients.clone(), clock, case.name, &place, server);
-            let run = Box::pin(hold(case, talk)).await;
+            let talk = Session::new(clients.clone(), clock, case.name, &place, server);
+            let run = Box::pin(run_case(case, talk)).await;
             done.lock().unwrap_or_else(PoisonError::into_inner).push((index, run));
         }
     };
@@ -75,25 +75,25 @@ pub async fn run(
 }
 
 /// Holds one conversation from its namespace to its farewell.
-async fn hold(case: &Case, mut talk: Conversation) -> Run {
+async fn run_case(case: &Case, mut talk: Session) -> CaseRun {
     let mut outcome = talk.begin().await;
     if outcome.is_ok() {
         outcome = (case.run)(&mut talk).await;
     }
     let said = talk.transcript().clone();
     let farewell = talk.end().await.map(drop);
-    Run { case: case.name, transcript: said, outcome: outcome.and(farewell) }
+    CaseRun { case: case.name, transcript: said, outcome: outcome.and(farewell) }
 }
 
 impl Report {
     /// The runs that did not hold, with the reason.
-    pub fn failed(&self) -> impl Iterator<Item = (&Run, &CaseError)> {
+    pub fn failed(&self) -> impl Iterator<Item = (&CaseRun, &CaseError)> {
         self.runs.iter().filter_map(|run| Some((run, run.outcome.as_ref().err()?)))
     }
 
     /// Whether every case held.
     #[must_use]
-    pub fn holds(&self) -> bool {
+    pub fn all_passed(&self) -> bool {
         self.failed().next().is_none()
     }
 
@@ -106,7 +106,7 @@ impl Report {
         for (real, other) in self.runs.iter().zip(&other.runs) {
             let found = compare(&real.transcript, &other.transcript);
             if found.is_empty() && real.outcome.is_ok() != other.outcome.is_ok() {
-                let side = |run: &Run| match &run.outcome {
+                let side = |run: &CaseRun| match &run.outcome {
                     Ok(()) => "held\n".to_owned(),
                     Err(error) => format!("{error}\n"),
                 };
@@ -123,8 +123,9 @@ impl Report {
     }
 }
 
-/// Exchanges that are printed of a case that does not hold: the one that failed, and what led to it.
-const TAIL: usize = 3;
+/// Exchanges that are printed of a case that does not hold: the one that failed, and what led to
+/// it.
+const PRINTED_EXCHANGES: usize = 3;
 
 impl fmt::Display for Report {
     /// Every case that did not hold with the end of its conversation, then one line of counts.
@@ -137,7 +138,7 @@ impl fmt::Display for Report {
                 "FAILED {}: {}\n{}",
                 run.case,
                 error_chain(error),
-                run.transcript.tail(TAIL)
+                run.transcript.tail(PRINTED_EXCHANGES)
             )?;
         }
         write!(f, "{} passed, {failed} failed", self.runs.len() - failed)
@@ -147,21 +148,21 @@ impl fmt::Display for Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case::holds;
+    use crate::case::expect_true;
 
     /// A report of one run that ended like this, without a word said.
     fn report(outcome: Outcome) -> Report {
         let transcript = Transcript::new("a-case", "here", "");
-        Report { runs: vec![Run { case: "a-case", transcript, outcome }] }
+        Report { runs: vec![CaseRun { case: "a-case", transcript, outcome }] }
     }
 
     #[test]
     fn a_report_counts_and_names_what_failed() {
         let good = report(Ok(()));
-        assert!(good.holds());
+        assert!(good.all_passed());
         assert_eq!(good.to_string(), "1 passed, 0 failed");
-        let bad = report(holds("the fact", false));
-        assert!(!bad.holds());
+        let bad = report(expect_true("the fact", false));
+        assert!(!bad.all_passed());
         let printed = bad.to_string();
         assert!(
             printed.starts_with("FAILED a-case: the fact: expected yes, found no\n"),
@@ -171,8 +172,8 @@ mod tests {
     }
 
     #[test]
-    fn a_case_that_holds_on_one_side_only_is_a_difference() {
-        let (good, bad) = (report(Ok(())), report(holds("the fact", false)));
+    fn one_sided_pass_is_a_difference() {
+        let (good, bad) = (report(Ok(())), report(expect_true("the fact", false)));
         assert_eq!(good.differences(&report(Ok(()))), []);
         let found = good.differences(&bad);
         assert_eq!(found.len(), 1);

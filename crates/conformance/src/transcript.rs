@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::answer::Answer;
+use crate::response::Response;
 
 /// Every recorded exchange of one run of one case, in the order in which the answers were complete.
 #[derive(Clone, Debug)]
@@ -12,7 +12,7 @@ pub struct Transcript {
     /// The name of the case.
     pub case: String,
     /// The namespace of the run. Names of cluster-wide objects contain it as well.
-    pub place: String,
+    pub namespace: String,
     /// Host and port of the server, as they may appear in texts.
     pub server: String,
     /// The exchanges.
@@ -23,25 +23,25 @@ pub struct Transcript {
 #[derive(Clone, Debug)]
 pub struct Exchange {
     /// What was asked.
-    pub request: Sent,
+    pub request: RecordedRequest,
     /// What came back.
-    pub answer: Answer,
+    pub response: Response,
 }
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Party {
-    /// Someone who may do everything.
+pub enum Caller {
+    /// A user who may do everything.
     Admin,
-    /// Someone who shows no credentials but those of the request itself.
-    Stranger,
+    /// A client without credentials but those of the request itself.
+    Anonymous,
 }
 
 /// A request as it was sent.
 #[derive(Clone, Debug)]
-pub struct Sent {
+pub struct RecordedRequest {
     /// Who asked.
-    pub party: Party,
+    pub caller: Caller,
     /// The HTTP method.
     pub method: String,
     /// Path and query.
@@ -59,7 +59,7 @@ impl Transcript {
         let exchanges = Vec::new();
         Self {
             case: case.to_owned(),
-            place: place.to_owned(),
+            namespace: place.to_owned(),
             server: server.to_owned(),
             exchanges,
         }
@@ -76,7 +76,7 @@ impl Transcript {
 
 impl fmt::Display for Exchange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { request, answer } = self;
+        let Self { request, response: answer } = self;
         writeln!(f, "{} {}", request.method, request.path)?;
         for (name, value) in &request.headers {
             writeln!(f, "  > {name}: {value}")?;
@@ -89,11 +89,11 @@ impl fmt::Display for Exchange {
 }
 
 /// Longest piece of a body that is printed. Enough for any Status; a large list is cut.
-const PRINTED: usize = 4_000;
+const MAX_PRINTED_BYTES: usize = 4_000;
 
 /// A text cut to what a person will read.
 pub(crate) fn shortened(text: &str) -> String {
-    let Some((end, _)) = text.char_indices().nth(PRINTED) else { return text.to_owned() };
+    let Some((end, _)) = text.char_indices().nth(MAX_PRINTED_BYTES) else { return text.to_owned() };
     format!("{}… ({} bytes)", &text[..end], text.len())
 }
 

@@ -1,8 +1,9 @@
-//! Finds out how a server addresses a kind.
+//! Finds the resource that a server serves for a kind.
 //!
-//! Objects name their kind by `apiVersion` and `kind`; requests name it by a resource. The discovery document of
-//! a group and version (`/apis/GROUP/VERSION`, `/api/VERSION`) says which resource a kind has. [`find`] reads it
-//! within bounds; [`ResourceList`] reads one that was fetched by other means.
+//! Objects name their kind by `apiVersion` and `kind`; requests name it by a resource. The
+//! discovery document of a group and version (`/apis/GROUP/VERSION`, `/api/VERSION`) says which
+//! resource a kind has. [`find`] reads it within limits; [`ResourceList`] decodes one that was
+//! fetched by other means.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -15,32 +16,35 @@ use kube::Client;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::read::{self, Bounds, NoAnswer, ReadError};
+use crate::read::{self, NoResponse, ReadBounds, ReadError};
 
-/// What reading one discovery document may take: the largest groups are described in some hundred KiB.
-pub const DISCOVERY_BOUNDS: Bounds = Bounds { time: Duration::from_secs(10), bytes: 8 << 20 };
+/// The limits for reading one discovery document: those of the largest groups have some hundred
+/// KiB.
+pub const DISCOVERY_BOUNDS: ReadBounds =
+    ReadBounds { time: Duration::from_secs(10), bytes: 8 << 20 };
 
 /// A resource as a server describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedResource {
     /// How it is addressed, and whether it has a status subresource.
     pub resource: Resource,
-    /// What the server can do with it, such as `list` and `watch`. Whether the caller may is another question.
+    /// The verbs that the server supports for it, such as `list` and `watch`. Whether the caller is
+    /// allowed to is another question.
     pub verbs: BTreeSet<String>,
 }
 
 impl ServedResource {
-    /// Whether the server can do this with it.
+    /// Whether the server supports this verb for it.
     #[must_use]
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.contains(verb)
     }
 }
 
-/// Why nothing was found out about a kind.
+/// Why the resource of a kind could not be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoveryError {
-    /// No server serves such an `apiVersion`: it is no group and version.
+    /// The `apiVersion` is not a valid group and version, so no server serves it.
     #[error(transparent)]
     InvalidApiVersion(#[from] InvalidPath),
     /// The server refused to describe the group.
@@ -48,14 +52,14 @@ pub enum DiscoveryError {
     Refused {
         /// The HTTP status; never 404, which means that the kind is not served.
         code: StatusCode,
-        /// The words of the server.
+        /// The server's message.
         message: String,
     },
-    /// There was no answer within the bounds.
+    /// There was no response within the limits.
     #[error(transparent)]
-    NoAnswer(#[from] NoAnswer),
-    /// The answer is no discovery document.
-    #[error("cannot read the answer as a discovery document")]
+    NoResponse(#[from] NoResponse),
+    /// The response is not a discovery document.
+    #[error("cannot decode the response as a discovery document")]
     Malformed(#[source] serde_json::Error),
 }
 
@@ -63,35 +67,35 @@ impl From<ReadError> for DiscoveryError {
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::Refused { code, message } => Self::Refused { code, message },
-            ReadError::NoAnswer(no_answer) => Self::NoAnswer(no_answer),
-            ReadError::Garbled(error) => Self::Malformed(error),
+            ReadError::NoResponse(no_answer) => Self::NoResponse(no_answer),
+            ReadError::InvalidJson(error) => Self::Malformed(error),
         }
     }
 }
 
-/// Asks a server for the resource of a kind. Absent when it does not serve the kind.
+/// Asks a server for the resource of a kind. `None` when it does not serve the kind.
 ///
 /// # Errors
-/// Whether it does was not found out.
+/// It could not be determined whether the server serves it.
 pub async fn find(
     client: &Client,
     clock: &Clock,
     (api_version, kind): (&str, &str),
-    bounds: Bounds,
+    bounds: ReadBounds,
 ) -> Result<Option<ServedResource>, DiscoveryError> {
     let list = list(client, clock, api_version, bounds).await?;
     Ok(list.and_then(|it| it.resource_of(kind)))
 }
 
-/// Reads the discovery document of a group and version. Absent when the server does not serve them.
+/// Reads the discovery document of a group and version. `None` when the server does not serve them.
 ///
 /// # Errors
-/// Whether it does was not found out.
+/// It could not be determined whether the server serves it.
 pub async fn list(
     client: &Client,
     clock: &Clock,
     api_version: &str,
-    bounds: Bounds,
+    bounds: ReadBounds,
 ) -> Result<Option<ResourceList>, DiscoveryError> {
     let path = ApiPath::version(api_version)?;
     match read::get(client, clock, &path, bounds).await {
@@ -105,12 +109,12 @@ pub async fn list(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceList {
     api_version: String,
-    resources: Vec<Described>,
+    resources: Vec<DiscoveredResource>,
 }
 
 /// One entry of a discovery document, as far as it is needed.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-struct Described {
+struct DiscoveredResource {
     /// `jobs`, or `jobs/status`.
     name: String,
     kind: String,
@@ -125,8 +129,8 @@ struct Described {
     short: Vec<String>,
 }
 
-impl Described {
-    /// Whether people mean it by this name, in any letter case.
+impl DiscoveredResource {
+    /// Whether users may call it by this name, in any letter case.
     fn is_called(&self, name: &str) -> bool {
         let names = [&self.name, &self.kind, &self.singular].into_iter().chain(&self.short);
         names.into_iter().any(|it| it.eq_ignore_ascii_case(name))
@@ -134,10 +138,10 @@ impl Described {
 }
 
 impl ResourceList {
-    /// Reads the discovery document of a group and version.
+    /// Decodes the discovery document of a group and version.
     ///
     /// # Errors
-    /// It is none.
+    /// The document is not a discovery document.
     pub fn read(api_version: &str, document: &Value) -> Result<Self, DiscoveryError> {
         let resources = Vec::deserialize(&document["resources"]);
         let resources = resources.map_err(DiscoveryError::Malformed)?;
@@ -150,7 +154,8 @@ impl ResourceList {
         self.main().find(|it| it.kind == kind).map(|it| self.served(it))
     }
 
-    /// The resource that people mean by a name as `kubectl` takes it: plural, singular, short, or the kind.
+    /// The resource that users mean by a name as `kubectl` accepts it: plural, singular, short, or
+    /// the kind.
     #[must_use]
     pub fn resource_called(&self, name: &str) -> Option<ServedResource> {
         self.main().find(|it| it.is_called(name)).map(|it| self.served(it))
@@ -161,13 +166,13 @@ impl ResourceList {
         self.main().map(|it| self.served(it))
     }
 
-    fn main(&self) -> impl Iterator<Item = &Described> {
+    fn main(&self) -> impl Iterator<Item = &DiscoveredResource> {
         // Subresources such as `jobs/status` have a kind too, often that of another resource.
         self.resources.iter().filter(|it| !it.name.contains('/'))
     }
 
-    fn served(&self, described: &Described) -> ServedResource {
-        let Described { name, kind, namespaced, verbs, .. } = described;
+    fn served(&self, described: &DiscoveredResource) -> ServedResource {
+        let DiscoveredResource { name, kind, namespaced, verbs, .. } = described;
         let (group, version) = self.api_version.split_once('/').unwrap_or(("", &self.api_version));
         let status =
             self.resources.iter().any(|it| it.name.strip_prefix(name.as_str()) == Some("/status"));
@@ -177,7 +182,7 @@ impl ResourceList {
             plural: Cow::Owned(name.clone()),
             kind: Cow::Owned(kind.clone()),
             scope: if *namespaced { Scope::Namespaced } else { Scope::Cluster },
-            status,
+            has_status: status,
         };
         ServedResource { resource, verbs: verbs.clone() }
     }
@@ -189,7 +194,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use bytes::Bytes;
-    use gantry_process::clock::Hand;
+    use gantry_process::clock::FakeClock;
     use http::{Request, Response};
     use http_body_util::Full;
     use serde_json::json;
@@ -213,7 +218,7 @@ mod tests {
         assert_eq!(jobs.resource, Resource::namespaced("batch", "v1", "jobs", "Job"));
         assert!(jobs.has_verb("create") && jobs.has_verb("list") && !jobs.has_verb("get"));
         let queues = list.resource_of("Queue").unwrap();
-        assert_eq!((queues.resource.scope, queues.resource.status), (Scope::Cluster, false));
+        assert_eq!((queues.resource.scope, queues.resource.has_status), (Scope::Cluster, false));
         assert_eq!(list.resource_of("CronJob"), None);
         for name in ["Job", "jobs", "JOB"] {
             assert_eq!(list.resource_called(name), Some(jobs.clone()), "{name}");
@@ -240,10 +245,10 @@ mod tests {
         })
     }
 
-    /// A kind that is not served, a server that refuses and an answer that is no list mean different things to a
-    /// caller: only the first says something about the kind.
+    /// A kind that is not served, a server that refuses and a response that is not a list mean
+    /// different things to a caller: only the first says something about the kind.
     #[tokio::test]
-    async fn what_is_not_served_is_told_apart_from_what_was_not_found_out() {
+    async fn not_served_differs_from_unknown() {
         let clock = Clock::system();
         let ask = async |status, body: &str, kind| {
             let server = server(status, body);
@@ -273,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_asked_about_what_is_no_group_and_version() {
+    async fn invalid_api_versions_are_not_requested() {
         let asked = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&asked);
         let server = in_process(move |_: Request<Bytes>| {
@@ -295,21 +300,24 @@ mod tests {
 
     #[tokio::test]
     async fn a_document_is_read_within_its_bounds() {
-        let bounds = Bounds { time: Duration::from_secs(5), bytes: 64 };
+        let bounds = ReadBounds { time: Duration::from_secs(5), bytes: 64 };
         let (server, clock) = (server(200, &document().to_string()), Clock::system());
         let large = find(&server, &clock, ("batch/v1", "Job"), bounds).await;
         assert!(
-            matches!(large, Err(DiscoveryError::NoAnswer(NoAnswer::TooLarge(64)))),
+            matches!(large, Err(DiscoveryError::NoResponse(NoResponse::TooLarge(64)))),
             "{large:?}"
         );
         let silent =
             in_process(|_: Request<Bytes>| std::future::pending::<Response<Full<Bytes>>>());
-        let hand = Hand::at(jiff::Timestamp::UNIX_EPOCH);
+        let hand = FakeClock::at(jiff::Timestamp::UNIX_EPOCH);
         let clock = hand.clock();
         let (late, ()) = tokio::join!(
             find(&silent, &clock, ("batch/v1", "Job"), bounds),
             hand.advance(bounds.time + Duration::from_secs(1)),
         );
-        assert!(matches!(late, Err(DiscoveryError::NoAnswer(NoAnswer::Late(_)))), "{late:?}");
+        assert!(
+            matches!(late, Err(DiscoveryError::NoResponse(NoResponse::TimedOut(_)))),
+            "{late:?}"
+        );
     }
 }

@@ -1,23 +1,23 @@
-//! Tells users what happened, without flooding anybody.
+//! Writes Kubernetes events, without flooding the API server.
 //!
-//! Notes become events of the API as client-go writes them. Telling never holds up a pass: notes wait
-//! in a queue of a fixed length, and one task writes them. What happens again is counted on the first
-//! event instead of written anew; what is alike but for its words is combined; who complains without
-//! end is heard now and then.
+//! Events are written as client-go writes them. Recording never blocks a reconcile: events wait in
+//! a queue of a fixed length, and one task writes them. A repeated event increments the count of
+//! the first one; events that differ only in their message are aggregated; a source that records
+//! too many is rate limited.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use gantry_process::error_chain;
 use gantry_process::tasks::{Backoff, TaskError};
-use gantry_reconcile::{ApiPath, InvalidPath, Note, Parameter};
+use gantry_reconcile::{ApiPath, Event, InvalidPath, Parameter};
 use http::{Method, StatusCode};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::ask::{NoAnswer, Reply, ask, request};
-use crate::meters::{Meters, Told};
+use crate::api_request::{ApiResponse, NoResponse, build_request, send_request};
+use crate::metrics::{ControllerMetrics, EventResult};
 use crate::retry;
 use crate::run::Actor;
 use crate::writer::Writer;
@@ -25,76 +25,77 @@ use crate::writer::Writer;
 mod correlate;
 mod lru;
 
-use correlate::{Correlator, Post, Said};
+use correlate::{Correlator, EventOccurrence, EventWrite};
 
-/// Notes that may wait to be written: some per pod of the largest cluster we support, which a roll-out
-/// can bring about at once. On overflow the newest is dropped and counted: events are a courtesy.
-const WAITING: usize = 10_000;
+/// How many events may wait to be written: some per pod of the largest cluster we support, which a
+/// roll-out can cause at once. On overflow the newest is dropped and counted: events are best
+/// effort.
+const EVENT_QUEUE_CAPACITY: usize = 10_000;
 
-/// How long events are still begun after the shell was told to stop.
-pub(crate) const LAST: Duration = Duration::from_secs(2);
+/// For how long after the shutdown began the writes of further events are started.
+pub(crate) const EVENT_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often an event is offered to a server that does not answer.
-const TRIES: u32 = 12;
+/// How often the write of an event is attempted when the server does not respond.
+const MAX_WRITE_ATTEMPTS: u32 = 12;
 
-/// The wait between two offers: the first, and the longest.
-const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+/// The delay between two attempts: the first, and the longest.
+const EVENT_RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
-/// Takes notes. Clones write with the same pen.
+/// Records events. Clones share the queue.
 #[derive(Clone, Debug)]
-pub struct Recorder {
-    queue: mpsc::Sender<Dictated>,
+pub struct EventRecorder {
+    queue: mpsc::Sender<QueuedEvent>,
     writer: Writer,
-    meters: Meters,
+    meters: ControllerMetrics,
 }
 
-/// A note that waits to be written.
-struct Dictated {
+/// An event that waits to be written.
+struct QueuedEvent {
     actor: Arc<Actor>,
-    note: Note,
+    event: Event,
     at: Timestamp,
 }
 
-/// Writes what was noted.
-pub(crate) struct Scribe {
-    queue: mpsc::Receiver<Dictated>,
+/// Writes the recorded events.
+pub(crate) struct EventWriter {
+    queue: mpsc::Receiver<QueuedEvent>,
     writer: Writer,
     correlator: Correlator,
     backoff: Backoff,
     jitter: fastrand::Rng,
-    meters: Meters,
+    meters: ControllerMetrics,
 }
 
-/// A recorder, and the task that writes for it.
-pub(crate) fn recorder(
+/// A recorder, and the task that writes its events.
+pub(crate) fn event_recorder(
     writer: Writer,
     mut jitter: fastrand::Rng,
-    meters: Meters,
-) -> (Recorder, Scribe) {
-    let (sender, queue) = mpsc::channel(WAITING);
-    let recorder = Recorder { queue: sender, writer: writer.clone(), meters: meters.clone() };
+    meters: ControllerMetrics,
+) -> (EventRecorder, EventWriter) {
+    let (sender, queue) = mpsc::channel(EVENT_QUEUE_CAPACITY);
+    let recorder = EventRecorder { queue: sender, writer: writer.clone(), meters: meters.clone() };
     let correlator = Correlator::new(jitter.fork());
-    let backoff = retry::between(PAUSE);
-    (recorder, Scribe { queue, writer, correlator, backoff, jitter, meters })
+    let backoff = retry::backoff_between(EVENT_RETRY_DELAYS);
+    (recorder, EventWriter { queue, writer, correlator, backoff, jitter, meters })
 }
 
-impl Recorder {
-    /// Notes something in the name of an actor. It never waits.
-    pub fn tell(&self, actor: &Arc<Actor>, note: Note) {
+impl EventRecorder {
+    /// Records an event as an actor. It never waits.
+    pub fn record(&self, actor: &Arc<Actor>, note: Event) {
         let at = self.writer.clock.now();
-        if self.queue.try_send(Dictated { actor: Arc::clone(actor), note, at }).is_err() {
-            self.meters.told(Told::Overflowed);
+        if self.queue.try_send(QueuedEvent { actor: Arc::clone(actor), event: note, at }).is_err() {
+            self.meters.event_recorded(EventResult::Overflowed);
         }
     }
 }
 
-impl Scribe {
-    /// Writes until told to stop, then what is left, each once.
+impl EventWriter {
+    /// Writes until `stop` is cancelled, then the rest of the queue, each event with one attempt.
     pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), TaskError> {
         loop {
             let next = tokio::select! {
                 biased;
-                // Either may be dropped: waiting takes nothing from the queue.
+                // Either is cancel-safe: waiting takes nothing from the queue.
                 () = stop.cancelled() => break,
                 next = self.queue.recv() => next,
             };
@@ -102,8 +103,9 @@ impl Scribe {
             self.write(dictated, &stop).await;
         }
         self.queue.close();
-        // None is broken off: one that is under way when the lease is given back might arrive later.
-        let until = self.writer.clock.moment() + LAST;
+        // No write is cancelled: one that is in flight when the lease is released might arrive
+        // later.
+        let until = self.writer.clock.moment() + EVENT_DRAIN_TIMEOUT;
         while let Some(dictated) = self.queue.recv().await {
             if self.writer.clock.moment() >= until {
                 tracing::warn!("stopped before all events were written");
@@ -114,55 +116,56 @@ impl Scribe {
         Ok(())
     }
 
-    async fn write(&mut self, dictated: Dictated, stop: &CancellationToken) {
-        let Dictated { actor, note, at } = dictated;
-        let said = Said { component: &actor.component, host: &actor.host, note: &note, at };
+    async fn write(&mut self, dictated: QueuedEvent, stop: &CancellationToken) {
+        let QueuedEvent { actor, event: note, at } = dictated;
+        let said =
+            EventOccurrence { component: &actor.component, host: &actor.host, event: &note, at };
         let moment = self.writer.clock.moment();
         let Some(post) = self.correlator.correlate(&said, moment) else {
-            self.meters.told(Told::Filtered);
+            self.meters.event_recorded(EventResult::Filtered);
             return;
         };
         let mut tries = 0;
         loop {
-            let error = match self.offer(&actor, &post).await {
-                Ok(()) => return self.meters.told(Told::Written),
-                Err(Unwritten::Refused(why)) => return self.give_up(&note, &why),
-                Err(Unwritten::Unanswered(why)) => why,
+            let error = match self.write_once(&actor, &post).await {
+                Ok(()) => return self.meters.event_recorded(EventResult::Written),
+                Err(EventWriteError::Refused(why)) => return self.give_up(&note, &why),
+                Err(EventWriteError::Unknown(why)) => why,
             };
             tries += 1;
-            if tries >= TRIES || stop.is_cancelled() {
+            if tries >= MAX_WRITE_ATTEMPTS || stop.is_cancelled() {
                 return self.give_up(&note, &error);
             }
             let wait = self.backoff.delay(tries - 1, &mut self.jitter);
             tokio::select! {
                 biased;
-                // Either may be dropped: both only wait.
+                // Either is cancel-safe: both only wait.
                 () = stop.cancelled() => {}
                 () = self.writer.clock.sleep(wait) => {}
             }
         }
     }
 
-    fn give_up(&self, note: &Note, why: &str) {
-        self.meters.told(Told::Refused);
+    fn give_up(&self, note: &Event, why: &str) {
+        self.meters.event_recorded(EventResult::Refused);
         let (object, reason) = (note.about.key.to_string(), &*note.reason);
         tracing::warn!(object, reason, why, "event was not written");
     }
 
-    /// Offers an event to the server once.
-    async fn offer(&self, actor: &Actor, post: &Post) -> Result<(), Unwritten> {
-        if let Some(again) = &post.again {
+    /// Sends an event to the server once.
+    async fn write_once(&self, actor: &Actor, post: &EventWrite) -> Result<(), EventWriteError> {
+        if let Some(again) = &post.patch {
             let path = collection(&post.namespace)?.item(&post.name)?;
             let content = "application/strategic-merge-patch+json";
             let reply = self.send(actor, Method::PATCH, &path, content, again).await?;
-            // It may have been removed since: servers keep events for an hour.
+            // It may have been deleted since: servers keep events for an hour.
             if reply.status != StatusCode::NOT_FOUND {
-                return taken(&reply);
+                return check_response(&reply);
             }
         }
         let path = collection(&post.namespace)?;
         let reply = self.send(actor, Method::POST, &path, "application/json", &post.event).await?;
-        taken(&reply)
+        check_response(&reply)
     }
 
     async fn send(
@@ -172,15 +175,15 @@ impl Scribe {
         path: &ApiPath,
         content: &str,
         body: &serde_json::Value,
-    ) -> Result<Reply, Unwritten> {
-        let Writer { clock, limiter, permit, limit } = &self.writer;
-        limiter.turn().await;
-        permit.check().map_err(|no| Unwritten::Refused(no.to_string()))?;
-        let path = path.clone().with(Parameter::FieldManager(&actor.manager));
-        let unanswered = |error: NoAnswer| Unwritten::Unanswered(error_chain(&error));
-        let request = request(method, &path, content, body.to_string().into_bytes());
+    ) -> Result<ApiResponse, EventWriteError> {
+        let Writer { clock, limiter, permit, timeout: limit } = &self.writer;
+        limiter.wait().await;
+        permit.check().map_err(|no| EventWriteError::Refused(no.to_string()))?;
+        let path = path.clone().with(Parameter::FieldManager(&actor.field_manager));
+        let unanswered = |error: NoResponse| EventWriteError::Unknown(error_chain(&error));
+        let request = build_request(method, &path, content, body.to_string().into_bytes());
         let request = request.map_err(unanswered)?;
-        ask(&actor.client, clock, *limit, request).await.map_err(unanswered)
+        send_request(&actor.client, clock, *limit, request).await.map_err(unanswered)
     }
 }
 
@@ -189,27 +192,27 @@ fn collection(namespace: &str) -> Result<ApiPath, InvalidPath> {
 }
 
 /// Why an event was not written.
-enum Unwritten {
-    /// The server does not want it.
+enum EventWriteError {
+    /// The server refused it.
     Refused(String),
-    /// The server did not say.
-    Unanswered(String),
+    /// There was no response.
+    Unknown(String),
 }
 
-impl From<InvalidPath> for Unwritten {
+impl From<InvalidPath> for EventWriteError {
     fn from(invalid: InvalidPath) -> Self {
         Self::Refused(invalid.to_string())
     }
 }
 
-fn taken(reply: &Reply) -> Result<(), Unwritten> {
+fn check_response(reply: &ApiResponse) -> Result<(), EventWriteError> {
     match reply.status {
         code if code.is_success() => Ok(()),
-        // A repeated offer finds what the first left behind.
+        // A retry finds the event that the first attempt created.
         StatusCode::CONFLICT => Ok(()),
         code if code.is_server_error() || code == StatusCode::TOO_MANY_REQUESTS => {
-            Err(Unwritten::Unanswered(reply.refusal().message))
+            Err(EventWriteError::Unknown(reply.error_status().message))
         }
-        _ => Err(Unwritten::Refused(reply.refusal().message)),
+        _ => Err(EventWriteError::Refused(reply.error_status().message)),
     }
 }

@@ -1,11 +1,11 @@
-//! Who leads: leases, and the permission to write that comes with one.
+//! Leader election: leases, and the permission to write that comes with one.
 //!
-//! A lease is an object that names its holder and is written anew every few seconds. Nobody trusts
-//! anybody else's clock: a lease has run out when it was not written for its whole duration as measured
-//! here, from when its last writing was first seen. The holder counts from before it sent the writing,
-//! and for less than the duration. So when somebody else may take the lease, the holder knows already
-//! that it may no longer write, whatever was delayed, lost or stopped in between. Every writing is
-//! fenced by the revision it was decided from.
+//! A lease is an object that names its holder and is renewed every few seconds. No process trusts
+//! another one's clock: a lease has expired when it was not renewed for its whole duration as
+//! measured here, from when its last renewal was first observed. The holder counts from before it
+//! sent the renewal, and for less than the duration. So when another process may take the lease,
+//! the holder already knows that it may no longer write, whatever was delayed, lost or suspended in
+//! between. Every renewal is fenced by the revision it was decided from.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,112 +19,116 @@ use kube::Client;
 use kube::client::Body;
 use tokio::sync::oneshot;
 
-use crate::ask::{Reply, ask, request};
-use crate::meters::Meters;
+use crate::api_request::{ApiResponse, build_request, send_request};
+use crate::metrics::ControllerMetrics;
 
 mod election;
 mod permit;
 mod record;
 
-pub use election::{Action, Election, Ended, Heard, Move, Timing, TimingError};
+pub use election::{
+    Action, Election, LeaseRequest, LeaseResponse, LossReason, Timing, TimingError,
+};
 pub use permit::{Grant, NotLeading, Permit};
-pub use record::{Record, Seen};
+pub use record::{LeaseRecord, ObservedLease};
 
-/// What to compete for, and as whom.
+/// The lease to acquire, and the identity of this process.
 #[derive(Clone)]
-pub struct Settings {
-    /// How the lease is read and written. Its own client: it must not wait behind other requests.
+pub struct LeaseSettings {
+    /// The client for the lease, not shared with others: renewals must not wait behind other
+    /// requests.
     pub client: Client,
-    /// Where the lease is.
+    /// The namespace of the lease.
     pub namespace: String,
-    /// Its name.
+    /// The name of the lease.
     pub name: String,
-    /// Who competes. It must differ between any two processes, also between one and its successor on
-    /// the same machine.
+    /// The identity of this process. It must differ between any two processes, also between one and
+    /// its successor on the same machine.
     pub identity: String,
-    /// How long things take.
+    /// The timings of the election.
     pub timing: Timing,
 }
 
-impl fmt::Debug for Settings {
+impl fmt::Debug for LeaseSettings {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { client: _, namespace, name, identity, timing } = self;
         write!(to, "Settings({namespace}/{name} as {identity}, {timing:?})")
     }
 }
 
-/// How to end.
+/// What to do with the lease on shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leave {
-    /// Nothing is under way any more: the next may begin at once.
+pub(crate) enum OnStop {
+    /// No write is in flight any more: release the lease, so that the next leader may start at
+    /// once.
     Release,
-    /// Something may still be under way: the lease runs out by itself.
+    /// A write may still be in flight: let the lease expire by itself.
     Abandon,
 }
 
-/// The lease was held and is not any more.
+/// The lease was held and is lost.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("lost the lease {lease}: {why}")]
 pub struct LeaseLost {
     /// The lease.
     pub lease: String,
-    /// How that came.
-    pub why: Ended,
+    /// How it was lost.
+    pub why: LossReason,
 }
 
-/// Leases as the API addresses them.
-const LEASES: Resource =
+/// The leases resource.
+const LEASE_RESOURCE: Resource =
     Resource::namespaced("coordination.k8s.io", "v1", "leases", "Lease").without_status();
 
-/// Competes for a lease and keeps it.
-pub(crate) struct Keeper {
-    settings: Settings,
+/// Acquires a lease and renews it.
+pub(crate) struct LeaderElector {
+    settings: LeaseSettings,
     election: Election,
     clock: Clock,
     grant: Grant,
-    meters: Meters,
+    meters: ControllerMetrics,
 }
 
-impl Keeper {
+impl LeaderElector {
     pub(crate) fn new(
-        settings: Settings,
+        settings: LeaseSettings,
         clock: Clock,
         grant: Grant,
-        meters: Meters,
+        meters: ControllerMetrics,
         jitter: fastrand::Rng,
     ) -> Self {
         let election = Election::new(settings.identity.clone(), settings.timing, jitter);
         Self { settings, election, clock, grant, meters }
     }
 
-    /// Competes until told to leave.
+    /// Competes for the lease until shutdown.
     ///
     /// # Errors
-    /// [`LeaseLost`]. It does not compete again: what was planned as leader must not go on.
-    pub(crate) async fn run(mut self, leave: oneshot::Receiver<Leave>) -> Result<(), TaskError> {
+    /// [`LeaseLost`]. It does not compete again: what was planned as leader must not continue.
+    pub(crate) async fn run(mut self, leave: oneshot::Receiver<OnStop>) -> Result<(), TaskError> {
         self.meters.leading(false);
         let end = tokio::select! {
             biased;
-            // Either may be dropped. A request that is given up may still arrive: then the lease is
-            // written once more, and runs out a little later.
-            leave = leave => Ok(leave.unwrap_or(Leave::Abandon)),
-            why = self.compete() => Err(why),
+            // Either is cancel-safe. A request that is cancelled may still arrive: then the lease
+            // is renewed once more, and expires a little later.
+            leave = leave => Ok(leave.unwrap_or(OnStop::Abandon)),
+            why = self.acquire_and_renew() => Err(why),
         };
         self.grant.revoke();
         self.meters.leading(false);
         let lease = format!("{}/{}", self.settings.namespace, self.settings.name);
         match end {
             Err(why) => Err(LeaseLost { lease, why }.into()),
-            Ok(Leave::Abandon) => Ok(()),
-            Ok(Leave::Release) => {
+            Ok(OnStop::Abandon) => Ok(()),
+            Ok(OnStop::Release) => {
                 self.release(&lease).await;
                 Ok(())
             }
         }
     }
 
-    /// Takes the lease when it is free and keeps it, until it is lost.
-    async fn compete(&mut self) -> Ended {
+    /// Acquires the lease when it is free and renews it, until it is lost.
+    async fn acquire_and_renew(&mut self) -> LossReason {
         loop {
             let now = self.clock.moment();
             let what = match self.election.step(now, self.clock.now()) {
@@ -136,89 +140,94 @@ impl Keeper {
                 Action::Send(what) => what,
             };
             let sent = self.clock.moment();
-            let heard = self.send(&what, self.election.limit(sent)).await;
+            let heard = self.send(&what, self.election.request_timeout(sent)).await;
             let was = self.election.leads_until().is_some();
-            self.election.heard(&what, heard, sent, self.clock.moment());
-            self.show(was);
+            self.election.observe_response(&what, heard, sent, self.clock.moment());
+            self.publish_term(was);
         }
     }
 
-    /// Says how long one may write now.
-    fn show(&self, was: bool) {
+    /// Publishes until when this process may write.
+    fn publish_term(&self, was: bool) {
         let Some(until) = self.election.leads_until() else { return };
         self.grant.until(until);
         if !was {
             self.meters.leading(true);
-            let Settings { namespace, name, identity, .. } = &self.settings;
-            tracing::info!(namespace, name, identity, "took the lease");
+            let LeaseSettings { namespace, name, identity, .. } = &self.settings;
+            tracing::info!(namespace, name, identity, "acquired the lease");
         }
     }
 
-    /// Gives the lease back. The last writing of ours may have been given up on its way, so who finds
-    /// another revision looks once whether it is that.
+    /// Releases the lease. Our last renewal may have been cancelled in flight, so on a conflict the
+    /// lease is read once to see whether the new revision is ours.
     async fn release(&mut self, lease: &str) {
         for _ in 0..2 {
             let Some(what) = self.election.release(self.clock.now()) else { return };
             let limit = self.settings.timing.renew_deadline / 2;
             match self.send(&what, limit).await {
-                Heard::Wrote(_) => return tracing::info!(lease, "gave the lease back"),
-                Heard::Nothing(why) => {
-                    tracing::warn!(lease, why, "could not give the lease back, it will run out");
+                LeaseResponse::Written(_) => return tracing::info!(lease, "released the lease"),
+                LeaseResponse::Unknown(why) => {
+                    tracing::warn!(lease, why, "could not release the lease, it will expire");
                     return;
                 }
-                Heard::Found(_) | Heard::Absent | Heard::Stale => {}
+                LeaseResponse::Found(_) | LeaseResponse::NotFound | LeaseResponse::Conflict => {}
             }
             let sent = self.clock.moment();
-            let heard = self.send(&Move::Read, limit).await;
-            self.election.heard(&Move::Read, heard, sent, self.clock.moment());
+            let heard = self.send(&LeaseRequest::Read, limit).await;
+            self.election.observe_response(&LeaseRequest::Read, heard, sent, self.clock.moment());
         }
     }
 
-    /// Makes a move and says what was heard of it.
-    async fn send(&self, what: &Move, limit: Duration) -> Heard {
+    /// Sends a request of the election and returns the response.
+    async fn send(&self, what: &LeaseRequest, limit: Duration) -> LeaseResponse {
         let request = match self.request(what) {
             Ok(request) => request,
-            Err(why) => return Heard::Nothing(why),
+            Err(why) => return LeaseResponse::Unknown(why),
         };
-        match ask(&self.settings.client, &self.clock, limit, request).await {
-            Ok(reply) => heard(what, &reply),
-            Err(error) => Heard::Nothing(error_chain(&error)),
+        match send_request(&self.settings.client, &self.clock, limit, request).await {
+            Ok(reply) => parse_response(what, &reply),
+            Err(error) => LeaseResponse::Unknown(error_chain(&error)),
         }
     }
 
-    /// The request of a move. The namespace and the name of the lease are settings, which may be wrong.
-    fn request(&self, what: &Move) -> Result<Request<Body>, String> {
-        let Settings { namespace, name, .. } = &self.settings;
-        let collection = LEASES.collection(namespace).map_err(|it| it.to_string())?;
+    /// The HTTP request. The namespace and the name of the lease are settings, which may be
+    /// invalid.
+    fn request(&self, what: &LeaseRequest) -> Result<Request<Body>, String> {
+        let LeaseSettings { namespace, name, .. } = &self.settings;
+        let collection = LEASE_RESOURCE.collection(namespace).map_err(|it| it.to_string())?;
         let path = collection.item(name).map_err(|it| it.to_string())?;
         let manager = Parameter::FieldManager("gantry-lease");
         let request = match what {
-            Move::Read => request(Method::GET, &path, "", Vec::new()),
-            Move::Create(record) => {
+            LeaseRequest::Read => build_request(Method::GET, &path, "", Vec::new()),
+            LeaseRequest::Create(record) => {
                 let body = record.to_object(namespace, name).to_string().into_bytes();
-                request(Method::POST, &collection.with(manager), "application/json", body)
+                build_request(Method::POST, &collection.with(manager), "application/json", body)
             }
-            Move::Update(record, revision) => {
+            LeaseRequest::Update(record, revision) => {
                 let body = record.to_patch(revision).to_string().into_bytes();
                 let content = "application/merge-patch+json";
-                request(Method::PATCH, &path.with(manager), content, body)
+                build_request(Method::PATCH, &path.with(manager), content, body)
             }
         };
         request.map_err(|error| error_chain(&error))
     }
 }
 
-/// What an answer means for the election.
-fn heard(what: &Move, reply: &Reply) -> Heard {
+/// The meaning of a response for the election.
+fn parse_response(what: &LeaseRequest, reply: &ApiResponse) -> LeaseResponse {
     match (reply.status, what) {
-        (code, _) if code.is_success() => match (Seen::read(&reply.body), what) {
-            (Some(seen), Move::Read) => Heard::Found(seen),
-            (Some(seen), Move::Create(_) | Move::Update(..)) => Heard::Wrote(seen),
-            (None, _) => Heard::Nothing("the answer is no lease".to_owned()),
+        (code, _) if code.is_success() => match (ObservedLease::read(&reply.body), what) {
+            (Some(seen), LeaseRequest::Read) => LeaseResponse::Found(seen),
+            (Some(seen), LeaseRequest::Create(_) | LeaseRequest::Update(..)) => {
+                LeaseResponse::Written(seen)
+            }
+            (None, _) => LeaseResponse::Unknown("the response is not a lease".to_owned()),
         },
-        (StatusCode::CONFLICT, _) => Heard::Stale,
-        (StatusCode::NOT_FOUND, Move::Read | Move::Update(..)) => Heard::Absent,
-        _ => Heard::Nothing(reply.refusal().message),
+        (StatusCode::CONFLICT, _) => LeaseResponse::Conflict,
+        (StatusCode::NOT_FOUND, LeaseRequest::Read | LeaseRequest::Update(..)) => {
+            LeaseResponse::NotFound
+        }
+        _ => LeaseResponse::Unknown(reply.error_status().message),
     }
 }
 

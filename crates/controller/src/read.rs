@@ -1,8 +1,9 @@
-//! Single requests outside of caches and plans, each with a limit of time and of size.
+//! Single requests outside of caches and plans, each with a timeout and a size limit.
 //!
-//! What controllers follow comes through a [`cache`](crate::cache). What users may name, such as the kind
-//! of a wrapped object or the object that configures a device, is read one by one: a watch in its place,
-//! or a list of a whole cluster, must neither keep the reader waiting nor fill its memory.
+//! Objects that controllers follow come through a [`cache`](crate::cache). Objects that users may
+//! name, such as the kind of a wrapped object or the object that configures a device, are read one
+//! by one: a watch in place of one, or a list of a whole cluster, must neither block the reader nor
+//! fill its memory.
 
 use std::time::Duration;
 
@@ -12,19 +13,19 @@ use http::{Method, StatusCode};
 use kube::Client;
 use serde_json::Value;
 
-pub use crate::ask::NoAnswer;
-use crate::ask::{ask_within, request};
+pub use crate::api_request::NoResponse;
+use crate::api_request::{build_request, send_request_limited};
 
-/// How much one request may take.
+/// The limits of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
-    /// Until its answer is read to the end.
+pub struct ReadBounds {
+    /// The timeout until the response is read completely.
     pub time: Duration,
-    /// The largest answer, in bytes.
+    /// The largest response, in bytes.
     pub bytes: usize,
 }
 
-/// Why a request has no good answer.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The server refused it.
@@ -32,25 +33,25 @@ pub enum ReadError {
     Refused {
         /// The HTTP status.
         code: StatusCode,
-        /// The words of the server.
+        /// The server's message.
         message: String,
     },
-    /// There was no answer within the bounds.
+    /// There was no response within the limits.
     #[error(transparent)]
-    NoAnswer(#[from] NoAnswer),
-    /// The answer is no JSON.
-    #[error("cannot read the answer as JSON")]
-    Garbled(#[source] serde_json::Error),
+    NoResponse(#[from] NoResponse),
+    /// The response is not JSON.
+    #[error("cannot decode the response as JSON")]
+    InvalidJson(#[source] serde_json::Error),
 }
 
 impl ReadError {
-    /// Whether the server says that there is no such thing.
+    /// Whether the server says that it does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.code() == Some(StatusCode::NOT_FOUND)
     }
 
-    /// Whether the server says that the caller may not.
+    /// Whether the server says that the caller is not allowed to.
     #[must_use]
     pub fn is_forbidden(&self) -> bool {
         self.code() == Some(StatusCode::FORBIDDEN)
@@ -61,57 +62,57 @@ impl ReadError {
     pub fn code(&self) -> Option<StatusCode> {
         match self {
             Self::Refused { code, .. } => Some(*code),
-            Self::NoAnswer(_) | Self::Garbled(_) => None,
+            Self::NoResponse(_) | Self::InvalidJson(_) => None,
         }
     }
 }
 
-/// Reads what is at a path.
+/// Reads the object at a path.
 ///
 /// # Errors
-/// The server refused, or did not answer within the bounds.
+/// The server refused, or did not respond within the limits.
 pub async fn get(
     client: &Client,
     clock: &Clock,
     path: &ApiPath,
-    bounds: Bounds,
+    bounds: ReadBounds,
 ) -> Result<Value, ReadError> {
     send(client, clock, Method::GET, path, ("", None), bounds).await
 }
 
-/// Sends a request with a body of a content type, if it has one, and reads the answer.
+/// Sends a request with a body of a content type, if it has one, and reads the response.
 ///
 /// # Errors
-/// The server refused, or did not answer within the bounds.
+/// The server refused, or did not respond within the limits.
 pub async fn send(
     client: &Client,
     clock: &Clock,
     method: Method,
     path: &ApiPath,
     (content, body): (&str, Option<&Value>),
-    bounds: Bounds,
+    bounds: ReadBounds,
 ) -> Result<Value, ReadError> {
     let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
-    let request = request(method, path, content, body)?;
-    let reply = ask_within(client, clock, bounds.time, bounds.bytes, request).await?;
+    let request = build_request(method, path, content, body)?;
+    let reply = send_request_limited(client, clock, bounds.time, bounds.bytes, request).await?;
     if !reply.status.is_success() {
-        let message = reply.refusal().message;
+        let message = reply.error_status().message;
         return Err(ReadError::Refused { code: reply.status, message });
     }
-    serde_json::from_slice(&reply.body).map_err(ReadError::Garbled)
+    serde_json::from_slice(&reply.body).map_err(ReadError::InvalidJson)
 }
 
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use gantry_process::clock::Hand;
+    use gantry_process::clock::FakeClock;
     use http::{Request, Response};
     use http_body_util::Full;
 
     use super::*;
     use crate::transport::in_process;
 
-    const BOUNDS: Bounds = Bounds { time: Duration::from_secs(5), bytes: 64 };
+    const BOUNDS: ReadBounds = ReadBounds { time: Duration::from_secs(5), bytes: 64 };
 
     fn client(status: u16, body: &'static str) -> Client {
         in_process(move |_: Request<Bytes>| async move {
@@ -134,8 +135,8 @@ mod tests {
         const LARGE: &str =
             r#"{"kind": "Status", "message": "it is more than sixty-four bytes long"}  "#;
         let large = ask(200, LARGE).await.unwrap_err();
-        assert!(matches!(large, ReadError::NoAnswer(NoAnswer::TooLarge(64))), "{large}");
-        assert!(matches!(ask(200, "{").await.unwrap_err(), ReadError::Garbled(_)));
+        assert!(matches!(large, ReadError::NoResponse(NoResponse::TooLarge(64))), "{large}");
+        assert!(matches!(ask(200, "{").await.unwrap_err(), ReadError::InvalidJson(_)));
     }
 
     #[tokio::test]
@@ -143,13 +144,13 @@ mod tests {
         let endless =
             in_process(|_: Request<Bytes>| std::future::pending::<Response<Full<Bytes>>>());
         let path = ApiPath::from_static("/api/v1/pods");
-        let hand = Hand::at(jiff::Timestamp::UNIX_EPOCH);
+        let hand = FakeClock::at(jiff::Timestamp::UNIX_EPOCH);
         let clock = hand.clock();
         let (late, ()) = tokio::join!(
             get(&endless, &clock, &path, BOUNDS),
             hand.advance(BOUNDS.time + Duration::from_secs(1)),
         );
         let late = late.unwrap_err();
-        assert!(matches!(late, ReadError::NoAnswer(NoAnswer::Late(_))), "{late}");
+        assert!(matches!(late, ReadError::NoResponse(NoResponse::TimedOut(_))), "{late}");
     }
 }

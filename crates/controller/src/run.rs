@@ -7,206 +7,222 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use gantry_process::clock::Clock;
-use gantry_process::tasks::{Lost, OnLoss, Tasks};
-use gantry_reconcile::{Controller, Place};
+use gantry_process::tasks::{LostTask, OnLoss, Tasks};
+use gantry_reconcile::{Controller, StoreId};
 use kube::Client;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::audience::Audience;
-use crate::cache::{Filter, Reflector, Timing};
+use crate::cache::{Filter, ReflectorTimeouts};
 use crate::events;
+use crate::external::calls::{self, Calls};
+use crate::external::{AnyInquiry, ExternalSystems, ResponderContext, inquiries};
+use crate::held_reasons::HeldReasons;
 use crate::lease::{self, Permit};
-use crate::ledger::Ledger;
-use crate::meters::Meters;
-use crate::outside::calls::{self, Calls};
-use crate::outside::{AnyInquiry, Outside, ResponderContext, inquiries};
-use crate::rate::{Limiter, Rate};
-use crate::retry::{self, Retries};
-use crate::wake_queue::Queue;
+use crate::metrics::ControllerMetrics;
+use crate::rate::{Rate, RateLimiter};
+use crate::retry::{self, KeyBackoff};
+use crate::subscribers::Subscribers;
+use crate::work_queue::WorkQueue;
 use crate::writer::Writer;
 
 mod handle;
-mod listeners;
-mod pass;
+mod reflectors;
+mod wiring;
+mod worker;
 
-pub use handle::{Ended, Handle};
+pub use handle::{ManagerHandle, ManagerStopped};
 
-use handle::Newcomer;
-use listeners::{listeners, shelves};
-use pass::Desk;
+use handle::AddedWatch;
+use reflectors::Reflectors;
+use wiring::{build_world, subscribers};
+use worker::WorkerContext;
 
-/// In whose name a controller acts.
+/// The identity with which a controller reads and writes.
 #[derive(Clone)]
 pub struct Actor {
-    /// How it reaches the server, and as whom.
+    /// The client that reaches the server, with its credentials.
     pub client: Client,
-    /// Who owns the fields it writes, such as `kube-controller-manager`.
-    pub manager: String,
-    /// Who its events come from, such as `replicaset-controller`.
+    /// The field manager of its writes, such as `kube-controller-manager`.
+    pub field_manager: String,
+    /// The component that its events name as source, such as `replicaset-controller`.
     pub component: String,
-    /// The machine its events come from; empty where that says nothing.
+    /// The host that its events name as source; empty where there is no meaningful one.
     pub host: String,
-    /// Whether its client honours [`OnBehalfOf`](crate::writer::OnBehalfOf), which only a server in the same
-    /// process can. Steps in the name of a user are refused where it does not.
-    pub acts_for_users: bool,
+    /// Whether its client honours [`ImpersonatedUser`](crate::writer::ImpersonatedUser), which only
+    /// a server in the same process does. Where it does not, steps that impersonate a user are
+    /// refused.
+    pub can_impersonate: bool,
 }
 
 impl Actor {
-    /// An actor that writes in its own name only.
+    /// An actor that cannot impersonate users.
     #[must_use]
     pub fn new(client: Client, manager: &str, component: &str) -> Self {
         let (manager, component) = (manager.to_owned(), component.to_owned());
-        Self { client, manager, component, host: String::new(), acts_for_users: false }
+        Self {
+            client,
+            field_manager: manager,
+            component,
+            host: String::new(),
+            can_impersonate: false,
+        }
     }
 
-    /// The same, with a client that writes in the name of the user that a request carries.
+    /// The same actor, with a client that impersonates the user in the extensions of a request.
     #[must_use]
-    pub fn acting_for_users(self) -> Self {
-        Self { acts_for_users: true, ..self }
+    pub fn with_impersonation(self) -> Self {
+        Self { can_impersonate: true, ..self }
     }
 }
 
 impl fmt::Debug for Actor {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "Actor({} as {})", self.component, self.manager)
+        write!(to, "Actor({} as {})", self.component, self.field_manager)
     }
 }
 
 /// A controller and how it is run.
 #[derive(Clone)]
-pub struct Seat {
+pub struct Registration {
     /// The controller.
     pub controller: Arc<dyn Controller>,
-    /// In whose name it acts.
+    /// The identity with which it reads and writes.
     pub actor: Arc<Actor>,
-    /// How many keys are planned at once; at least one.
+    /// How many keys are planned concurrently; at least one.
     pub workers: usize,
 }
 
-impl Seat {
-    /// A controller with as many workers as most do well with.
+impl Registration {
+    /// A controller with the default number of workers.
     #[must_use]
     pub fn new(controller: Arc<dyn Controller>, actor: Arc<Actor>) -> Self {
         Self { controller, actor, workers: 4 }
     }
 
-    /// Plans one key at a time: for decisions about things that keys share.
+    /// Plans one key at a time: for decisions about resources that keys share.
     #[must_use]
-    pub fn alone(mut self) -> Self {
+    pub fn with_single_worker(mut self) -> Self {
         self.workers = 1;
         self
     }
 }
 
-impl fmt::Debug for Seat {
+impl fmt::Debug for Registration {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "Seat({}, {} workers)", self.controller.name(), self.workers)
+        write!(to, "Registration({}, {} workers)", self.controller.name(), self.workers)
     }
 }
 
-/// How the shell runs.
+/// Options of a [`ControllerManager`].
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// Which objects of a kind are cached for those who see it through one view; what is not named is
-    /// cached whole.
-    pub filters: BTreeMap<Place, Filter>,
+pub struct ManagerOptions {
+    /// Which objects a store caches; a store that is not listed caches all objects.
+    pub filters: BTreeMap<StoreId, Filter>,
     /// Observers, inquiries and callers.
-    pub outside: Outside,
-    /// How long lists and watches may take.
-    pub timing: Timing,
-    /// How fast the process may ask; absent for no limit.
-    pub rate: Option<Rate>,
+    pub external: ExternalSystems,
+    /// Timeouts of lists and watches.
+    pub reflector_timeouts: ReflectorTimeouts,
+    /// The rate limit of the process; absent for no limit.
+    pub rate_limit: Option<Rate>,
     /// How long one write may take.
-    pub write_limit: Duration,
-    /// How many writes of one controller may be under way.
-    pub in_flight: usize,
-    /// After how many refusals the rest of a plan is left for the next pass.
-    pub refusals: usize,
-    /// How long writes that are under way may take to end when the shell stops.
-    pub grace: Duration,
-    /// What to compete for before anything is written; absent where nobody competes.
-    pub lease: Option<lease::Settings>,
+    pub write_timeout: Duration,
+    /// How many writes of one controller may be in flight.
+    pub max_in_flight_writes: usize,
+    /// After how many refusals the rest of a plan is left for the next reconcile.
+    pub max_refusals: usize,
+    /// How long writes in flight may take to finish when the manager stops.
+    pub shutdown_grace: Duration,
+    /// The lease to acquire before anything is written; absent without leader election.
+    pub lease: Option<lease::LeaseSettings>,
 }
 
-impl Default for Options {
+impl Default for ManagerOptions {
     fn default() -> Self {
         Self {
             filters: BTreeMap::new(),
-            outside: Outside::default(),
-            timing: Timing::default(),
-            rate: None,
-            write_limit: Duration::from_secs(30),
-            in_flight: 16,
-            refusals: 8,
-            grace: Duration::from_secs(10),
+            external: ExternalSystems::default(),
+            reflector_timeouts: ReflectorTimeouts::default(),
+            rate_limit: None,
+            write_timeout: Duration::from_secs(30),
+            max_in_flight_writes: 16,
+            max_refusals: 8,
+            shutdown_grace: Duration::from_secs(10),
             lease: None,
         }
     }
 }
 
-/// Why the shell ended.
+/// Why the manager ended.
 #[derive(Debug, thiserror::Error)]
-pub enum ShellError {
+pub enum ManagerError {
     /// Two controllers have the same name.
     #[error("cannot run two controllers named {name}")]
-    TwoNames {
+    DuplicateName {
         /// The name.
         name: &'static str,
     },
-    /// The times of the lease make no election.
-    #[error("cannot compete for a lease")]
-    Timing(#[from] lease::TimingError),
-    /// A task that cannot be spared was lost; the lease among them.
-    #[error("lost a part of the shell")]
-    Lost(#[from] Lost),
-    /// Writes were still under way when the time to stop was up.
-    #[error("writes were still under way {grace:?} after they were told to end")]
+    /// The timings of the lease are invalid.
+    #[error("invalid lease timings")]
+    LeaseTiming(#[from] lease::TimingError),
+    /// An essential task ended, such as the one that renews the lease.
+    #[error("an essential task of the controllers ended")]
+    TaskLost(#[from] LostTask),
+    /// Writes were still in flight when the grace period ended.
+    #[error("writes were still in flight {grace:?} after the shutdown began")]
     Unfinished {
-        /// The time they had.
+        /// The grace period.
         grace: Duration,
     },
 }
 
-/// Controllers, ready to run.
-pub struct Shell {
+/// A set of controllers, ready to run.
+pub struct ControllerManager {
     clock: Clock,
     jitter: fastrand::Rng,
-    options: Options,
-    meters: Meters,
-    places: Vec<Place>,
-    lookout: Lookout,
-    newcomers: mpsc::Receiver<Newcomer>,
-    desks: Vec<Arc<Desk>>,
+    options: ManagerOptions,
+    metrics: ControllerMetrics,
+    store_ids: Vec<StoreId>,
+    reflectors: Reflectors,
+    added_watches: mpsc::Receiver<AddedWatch>,
+    workers: Vec<Arc<WorkerContext>>,
     calls: Calls,
-    inquiries: Vec<Inquiring>,
+    inquiries: Vec<InquiryTask>,
     permit: Permit,
     grant: Option<lease::Grant>,
-    scribe: events::Scribe,
-    handle: Handle,
+    event_writer: events::EventWriter,
+    handle: ManagerHandle,
 }
 
-impl Shell {
-    /// Puts controllers together. Their caches are filled through `reader`.
+impl ControllerManager {
+    /// Creates a manager. Caches are filled through `reader`.
     ///
     /// # Errors
-    /// [`ShellError::TwoNames`] and [`ShellError::Timing`]: mistakes in the wiring and in the settings.
+    /// [`ManagerError::DuplicateName`] and [`ManagerError::Timing`]: mistakes in the wiring and in
+    /// the settings.
     pub fn new(
         clock: Clock,
         mut jitter: fastrand::Rng,
         reader: Client,
-        seats: Vec<Seat>,
-        options: Options,
-        meters: Meters,
-    ) -> Result<Self, ShellError> {
-        let world = Arc::new(shelves(&seats, &options.outside)?);
-        let queue = |seat: &Seat| Queue::paced(clock.clone(), seat.controller.pace());
-        let queues: Vec<_> = seats.iter().map(|seat| Arc::new(queue(seat))).collect();
-        let asked: Vec<Arc<Queue>> =
-            options.outside.inquiries.iter().map(|_| Arc::new(Queue::new(clock.clone()))).collect();
-        let listeners = listeners(&seats, &queues, &options.outside, &asked);
-        let audience = Arc::new(Audience::new(world, listeners, meters.clone()));
-        let limiter = Arc::new(Limiter::new(clock.clone(), options.rate));
+        registrations: Vec<Registration>,
+        options: ManagerOptions,
+        metrics: ControllerMetrics,
+    ) -> Result<Self, ManagerError> {
+        let world = Arc::new(build_world(&registrations, &options.external)?);
+        let queue = |registration: &Registration| {
+            WorkQueue::with_min_interval(clock.clone(), registration.controller.min_plan_interval())
+        };
+        let queues: Vec<_> =
+            registrations.iter().map(|registration| Arc::new(queue(registration))).collect();
+        let asked: Vec<Arc<WorkQueue>> = options
+            .external
+            .inquiries
+            .iter()
+            .map(|_| Arc::new(WorkQueue::new(clock.clone())))
+            .collect();
+        let listeners = subscribers(&registrations, &queues, &options.external, &asked);
+        let subscribers = Arc::new(Subscribers::new(world, listeners, metrics.clone()));
+        let limiter = Arc::new(RateLimiter::new(clock.clone(), options.rate_limit));
         let (grant, permit) = match &options.lease {
             None => (None, Permit::always(clock.clone())),
             Some(settings) => {
@@ -219,61 +235,72 @@ impl Shell {
             clock: clock.clone(),
             limiter: Arc::clone(&limiter),
             permit: permit.clone(),
-            limit: options.write_limit,
+            timeout: options.write_timeout,
         };
-        let (recorder, scribe) = events::recorder(writer.clone(), jitter.fork(), meters.clone());
-        let ledger = Ledger::of(Arc::clone(audience.world()));
-        let named =
-            |(seat, queue): (&Seat, &Arc<Queue>)| (seat.controller.name(), Arc::clone(queue));
-        let context = calls::Context {
-            world: Arc::clone(audience.world()),
-            queues: seats.iter().zip(&queues).map(named).collect(),
+        let (recorder, event_writer) =
+            events::event_recorder(writer.clone(), jitter.fork(), metrics.clone());
+        let held_reasons = HeldReasons::of(Arc::clone(subscribers.world()));
+        let named = |(registration, queue): (&Registration, &Arc<WorkQueue>)| {
+            (registration.controller.name(), Arc::clone(queue))
+        };
+        let context = calls::CallsContext {
+            world: Arc::clone(subscribers.world()),
+            queues: registrations.iter().zip(&queues).map(named).collect(),
             permit: permit.clone(),
             clock: clock.clone(),
-            meters: meters.clone(),
+            metrics: metrics.clone(),
             jitter: jitter.fork(),
         };
-        let Outside { callers, call_bounds, .. } = &options.outside;
+        let ExternalSystems { callers, call_bounds, .. } = &options.external;
         let calls = Calls::new(callers, *call_bounds, context);
-        let desk = |(seat, queue): (Seat, &Arc<Queue>)| {
-            Arc::new(Desk {
-                retries: Mutex::new(Retries::new(retry::between(retry::KEY), jitter.fork())),
-                lanes: options.in_flight.max(1),
-                in_flight: Semaphore::new(options.in_flight.max(1)),
-                seat,
+        let worker = |(registration, queue): (Registration, &Arc<WorkQueue>)| {
+            Arc::new(WorkerContext {
+                backoff: Mutex::new(KeyBackoff::new(
+                    retry::backoff_between(retry::KEY_RETRY_DELAYS),
+                    jitter.fork(),
+                )),
+                max_in_flight_writes: options.max_in_flight_writes.max(1),
+                write_permits: Semaphore::new(options.max_in_flight_writes.max(1)),
+                registration,
                 queue: Arc::clone(queue),
                 calls: calls.clone(),
                 writer: writer.clone(),
-                audience: Arc::clone(&audience),
+                subscribers: Arc::clone(&subscribers),
                 recorder: recorder.clone(),
-                ledger: ledger.clone(),
-                meters: meters.clone(),
+                held_reasons: held_reasons.clone(),
+                metrics: metrics.clone(),
                 clock: clock.clone(),
-                refusals: options.refusals.max(1),
+                max_refusals: options.max_refusals.max(1),
             })
         };
-        let desks: Vec<_> = seats.into_iter().zip(&queues).map(desk).collect();
-        let places = audience.world().shelves().map(|shelf| shelf.place()).collect();
-        let (sender, newcomers) = mpsc::channel(NEWCOMERS);
-        let handle =
-            Handle::new(audience, ledger, permit.clone(), Arc::clone(&limiter), &desks, sender);
-        let inquiry = |(inquiry, queue): (&Arc<dyn AnyInquiry>, Arc<Queue>)| {
-            let context = inquiries::Context {
-                audience: Arc::clone(handle.audience()),
+        let workers: Vec<_> = registrations.into_iter().zip(&queues).map(worker).collect();
+        let store_ids = subscribers.world().stores().map(|store| store.store_id()).collect();
+        let (sender, added_watches) = mpsc::channel(MAX_PENDING_WATCHES);
+        let handle = ManagerHandle::new(
+            subscribers,
+            held_reasons,
+            permit.clone(),
+            Arc::clone(&limiter),
+            &workers,
+            sender,
+        );
+        let inquiry = |(inquiry, queue): (&Arc<dyn AnyInquiry>, Arc<WorkQueue>)| {
+            let context = inquiries::InquiryContext {
+                subscribers: Arc::clone(handle.subscribers()),
                 queue,
                 permit: permit.clone(),
-                meters: meters.clone(),
+                metrics: metrics.clone(),
                 responder: ResponderContext { handle: handle.clone(), clock: clock.clone() },
             };
             (Arc::clone(inquiry), context)
         };
-        let inquiries = options.outside.inquiries.iter().zip(asked).map(inquiry).collect();
-        let lookout = Lookout {
+        let inquiries = options.external.inquiries.iter().zip(asked).map(inquiry).collect();
+        let reflectors = Reflectors {
             reader,
             limiter,
             clock: clock.clone(),
-            timing: options.timing,
-            meters: meters.clone(),
+            timeouts: options.reflector_timeouts,
+            metrics: metrics.clone(),
             handle: handle.clone(),
             jitter: jitter.fork(),
         };
@@ -281,170 +308,139 @@ impl Shell {
             clock,
             jitter,
             options,
-            meters,
-            places,
-            lookout,
-            newcomers,
-            desks,
+            metrics,
+            store_ids,
+            reflectors,
+            added_watches,
+            workers,
             calls,
             inquiries,
             permit,
             grant,
-            scribe,
+            event_writer,
             handle,
         })
     }
 
-    /// A way to look at the shell, and to tell it things, while it runs.
+    /// A handle to inspect and control the manager while it runs.
     #[must_use]
-    pub fn handle(&self) -> Handle {
+    pub fn handle(&self) -> ManagerHandle {
         self.handle.clone()
     }
 
-    /// Runs until the tasks' token is cancelled, or until something is lost that cannot be spared.
+    /// Runs until the token of the tasks is cancelled, or until an essential task ends.
     ///
-    /// When told to stop it takes no more keys, waits for the writes that are under way, and gives the
-    /// lease back, so that the next one can begin at once. Where that took too long, or the lease was
-    /// lost, it is not given back: it ends by itself, after every write that may still arrive.
+    /// On shutdown it takes no more keys, waits for the writes in flight, and releases the lease,
+    /// so that the next leader can start at once. Where that took too long, or the lease was lost,
+    /// the lease is not released: it expires by itself, after every write that may still arrive.
     ///
     /// # Errors
-    /// [`ShellError::Lost`], for the lease as for any other task, and [`ShellError::Unfinished`].
-    pub async fn run(mut self, mut tasks: Tasks) -> Result<(), ShellError> {
+    /// [`ManagerError::TaskLost`], for the lease as for any other task, and
+    /// [`ManagerError::Unfinished`].
+    pub async fn run(mut self, mut tasks: Tasks) -> Result<(), ManagerError> {
         let stop = tasks.token().clone();
         let mut caches = tasks.child();
         let mut workers = tasks.child();
-        let (mut keeper, mut scribe) = (tasks.child(), tasks.child());
-        for place in &self.places {
+        let (mut lease_tasks, mut event_tasks) = (tasks.child(), tasks.child());
+        for place in &self.store_ids {
             let filter = self.options.filters.get(place).cloned().unwrap_or_default();
-            self.lookout.keep(place, filter, &mut caches);
+            self.reflectors.start(place, filter, &mut caches);
         }
         let (leave, left) = oneshot::channel();
         if let (Some(settings), Some(grant)) = (self.options.lease.take(), self.grant.take()) {
-            let keeper_of = lease::Keeper::new(
+            let elector = lease::LeaderElector::new(
                 settings,
                 self.clock.clone(),
                 grant,
-                self.meters.clone(),
+                self.metrics.clone(),
                 self.jitter.fork(),
             );
-            // It goes on after it is told to stop: the lease is kept while writes are under way.
-            keeper.spawn("lease", OnLoss::EndOwner, move |_| keeper_of.run(left));
+            // It continues after the shutdown began: the lease is kept while writes are in flight.
+            lease_tasks.spawn("lease", OnLoss::EndOwner, move |_| elector.run(left));
         } else {
-            self.meters.leading(true);
+            self.metrics.leading(true);
         }
-        // Likewise: the last events are told after the last write.
-        let hush = CancellationToken::new();
-        let (pen, hushed) = (self.scribe, hush.clone());
-        scribe.spawn("events", OnLoss::EndOwner, move |_| pen.run(hushed));
+        // Likewise: the last events are written after the last write.
+        let stop_events = CancellationToken::new();
+        let (event_writer, events_stopped) = (self.event_writer, stop_events.clone());
+        event_tasks.spawn("events", OnLoss::EndOwner, move |_| event_writer.run(events_stopped));
         let outside = (self.calls, self.inquiries);
         let outcome = {
-            let mut work =
-                pin!(start(&self.handle, &self.permit, &self.desks, outside, &mut workers));
+            let mut work = pin!(start_workers(
+                &self.handle,
+                &self.permit,
+                &self.workers,
+                outside,
+                &mut workers
+            ));
             loop {
-                let newcomer = tokio::select! {
+                let added = tokio::select! {
                     biased;
-                    // Each may be dropped: joining and receiving forget nothing, and what was started
-                    // is joined below.
-                    lost = ended(&mut caches) => break lost,
-                    lost = ended(&mut keeper) => break lost,
-                    lost = ended(&mut scribe) => break lost,
+                    // Each is cancel-safe: joining and receiving lose nothing, and tasks that were
+                    // started are joined below.
+                    lost = join_all(&mut caches) => break lost,
+                    lost = join_all(&mut lease_tasks) => break lost,
+                    lost = join_all(&mut event_tasks) => break lost,
                     lost = &mut work => break lost,
                     () = stop.cancelled() => break Ok(()),
-                    Some(newcomer) = self.newcomers.recv() => newcomer,
+                    Some(added) = self.added_watches.recv() => added,
                 };
-                self.lookout.keep(&newcomer.place, newcomer.filter, &mut caches);
+                self.reflectors.start(&added.store_id, added.filter, &mut caches);
             }
         };
-        // Whoever waits for a kind to be seen waits in vain from here on.
-        self.newcomers.close();
-        for tasks in [&caches, &workers, &keeper, &scribe] {
+        // From here on, no waiting `add_watch` can succeed.
+        self.added_watches.close();
+        for tasks in [&caches, &workers, &lease_tasks, &event_tasks] {
             tasks.token().cancel();
         }
-        let grace = self.options.grace;
-        let finished = self.clock.timeout(grace, ended(&mut workers)).await;
-        let finished = finished.unwrap_or(Err(ShellError::Unfinished { grace }));
-        // What is still under way is given up here.
+        let grace = self.options.shutdown_grace;
+        let finished = self.clock.timeout(grace, join_all(&mut workers)).await;
+        let finished = finished.unwrap_or(Err(ManagerError::Unfinished { grace }));
+        // Writes that are still in flight are cancelled here.
         drop(workers);
-        hush.cancel();
-        let told = self.clock.timeout(LAST_EVENTS, ended(&mut scribe)).await;
-        // An event that is under way is a write like any other.
-        drop(scribe);
-        let clean = outcome.is_ok() && finished.is_ok() && told.is_ok();
-        let how = if clean { lease::Leave::Release } else { lease::Leave::Abandon };
-        // Nobody listens where there is no lease, or where it was lost.
+        stop_events.cancel();
+        let events_written =
+            self.clock.timeout(LAST_EVENTS_TIMEOUT, join_all(&mut event_tasks)).await;
+        // An event in flight is a write like any other.
+        drop(event_tasks);
+        let clean = outcome.is_ok() && finished.is_ok() && events_written.is_ok();
+        let how = if clean { lease::OnStop::Release } else { lease::OnStop::Abandon };
+        // There is no receiver where there is no lease, or where it was lost.
         let _ = leave.send(how);
-        let released = ended(&mut keeper).await;
-        let _ = ended(&mut caches).await;
+        let released = join_all(&mut lease_tasks).await;
+        let _ = join_all(&mut caches).await;
         outcome.and(finished).and(released)
     }
 }
 
-/// Keeps shelves as the server shows them.
-struct Lookout {
-    reader: Client,
-    limiter: Arc<Limiter>,
-    clock: Clock,
-    timing: Timing,
-    meters: Meters,
-    handle: Handle,
-    jitter: fastrand::Rng,
-}
+/// An inquiry and its context.
+type InquiryTask = (Arc<dyn AnyInquiry>, inquiries::InquiryContext);
 
-impl Lookout {
-    /// Starts to keep one.
-    fn keep(&mut self, place: &Place, filter: Filter, caches: &mut Tasks) {
-        let resource = place.resource();
-        // Who sees a part of a kind beside others is told apart from them by what it sees.
-        let name = match (self.handle.world().views(resource).len(), filter.words()) {
-            (..=1, _) => resource.to_string(),
-            (_, words) if words.is_empty() => resource.to_string(),
-            (_, words) => format!("{resource} ({words})"),
-        };
-        let reflector = Reflector {
-            client: self.reader.clone(),
-            place: place.clone(),
-            name: name.clone(),
-            filter,
-            audience: Arc::clone(self.handle.audience()),
-            limiter: Arc::clone(&self.limiter),
-            clock: self.clock.clone(),
-            timing: self.timing,
-            meters: self.meters.clone(),
-            backoff: retry::between(retry::CONNECTION),
-            trouble: self.handle.trouble(place),
-        };
-        let jitter = self.jitter.fork();
-        let task = format!("cache {name}");
-        caches.spawn(task, OnLoss::EndOwner, move |stop| reflector.run(jitter, stop));
-    }
-}
+/// How many added watches may wait to be started; further calls wait.
+const MAX_PENDING_WATCHES: usize = 16;
 
-/// An inquiry, and what it needs.
-type Inquiring = (Arc<dyn AnyInquiry>, inquiries::Context);
+/// How long the last events may take: the time during which new ones are started, and as long again
+/// for the last.
+const LAST_EVENTS_TIMEOUT: Duration =
+    Duration::from_secs(2 * events::EVENT_DRAIN_TIMEOUT.as_secs());
 
-/// How many kinds may wait to be followed: more wait for their turn.
-const NEWCOMERS: usize = 16;
-
-/// How long the last events may take: as long as more of them are begun, and as long again for the last.
-const LAST_EVENTS: Duration = Duration::from_secs(2 * events::LAST.as_secs());
-
-/// Starts the workers when the caches are filled and the lease is held, and waits for their end.
-async fn start(
-    handle: &Handle,
+/// Starts the workers once the caches are synced and the lease is held, and waits for their end.
+async fn start_workers(
+    handle: &ManagerHandle,
     permit: &Permit,
-    desks: &[Arc<Desk>],
-    (calls, inquiries): (Calls, Vec<Inquiring>),
+    desks: &[Arc<WorkerContext>],
+    (calls, inquiries): (Calls, Vec<InquiryTask>),
     workers: &mut Tasks,
-) -> Result<(), ShellError> {
-    handle.filled().await;
-    // From here on everybody is told of everything, beginning with all there is.
-    handle.audience().open();
-    // Some questions are asked by processes that do not lead, too.
+) -> Result<(), ManagerError> {
+    handle.wait_for_cache_sync().await;
+    // From here on all subscribers receive every change, beginning with all existing objects.
+    handle.subscribers().start_notifying();
+    // Some questions are asked by processes that are not the leader, too.
     for (inquiry, context) in inquiries {
         let name = format!("inquiry {}", inquiry.name());
         workers.spawn(name, OnLoss::EndOwner, move |stop| async move {
             tokio::select! {
-                // Either may be dropped: a question changes nothing.
+                // Either is cancel-safe: a question changes nothing.
                 () = stop.cancelled() => {}
                 () = inquiry.run(context) => {}
             }
@@ -452,31 +448,31 @@ async fn start(
         });
     }
     if permit.granted().await.is_err() {
-        // The keeper of the lease is gone; whoever joins it knows why.
+        // The lease task has ended; the code that joins it knows why.
         return std::future::pending().await;
     }
     workers.spawn("calls".to_owned(), OnLoss::EndOwner, move |stop| calls.run(stop));
     for desk in desks {
-        for worker in 0..desk.seat.workers.max(1) {
-            let name = format!("{} {worker}", desk.seat.controller.name());
+        for worker in 0..desk.registration.workers.max(1) {
+            let name = format!("{} {worker}", desk.registration.controller.name());
             let desk = Arc::clone(desk);
-            workers.spawn(name, OnLoss::EndOwner, move |stop| desk.work(stop));
+            workers.spawn(name, OnLoss::EndOwner, move |stop| desk.run_worker(stop));
         }
     }
-    ended(workers).await
+    join_all(workers).await
 }
 
 /// Waits until all tasks have ended; forever where there are none.
-async fn ended(tasks: &mut Tasks) -> Result<(), ShellError> {
+async fn join_all(tasks: &mut Tasks) -> Result<(), ManagerError> {
     if tasks.is_empty() && !tasks.token().is_cancelled() {
         return std::future::pending().await;
     }
     Ok(tasks.join().await?)
 }
 
-impl fmt::Debug for Shell {
+impl fmt::Debug for ControllerManager {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("Shell").field("seats", &self.desks.len()).finish_non_exhaustive()
+        to.debug_struct("Shell").field("seats", &self.workers.len()).finish_non_exhaustive()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Ways to a server: over the network, or into one that lives in the same process.
+//! Clients of a server: over the network, or of a server in the same process.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -17,42 +17,43 @@ use kube::{Client, Config};
 
 mod gate;
 
-pub use gate::Gate;
-use gate::Gated;
+use gate::GatedConnector;
+pub use gate::WriteGate;
 
 /// What a body may fail with.
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A client of a server over the network.
 ///
-/// It repeats nothing by itself: a repeated write is a decision, and there is one policy for it
-/// ([`crate::retry`]). It also never gives up on an answer that is silent: watches are, and everybody
-/// here says how long they wait.
+/// It retries nothing by itself: a retried write is a decision, and there is one policy for it
+/// ([`crate::retry`]). It also never times out on a silent response: watches are silent, and every
+/// caller in this crate sets a timeout of its own.
 ///
 /// # Errors
-/// The configuration cannot be used: a certificate that cannot be read, a proxy of an unknown kind.
+/// The configuration is invalid: a certificate that cannot be read, a proxy of an unknown kind.
 pub fn to_cluster(mut config: Config) -> Result<Client, kube::Error> {
     config.default_retry = false;
     config.read_timeout = None;
     Client::try_from(config)
 }
 
-/// The same for writes of somebody who competes for a lease: what is on its way when the permit lapses
-/// does not leave this process any more, however long it was stopped. Of what is sent before, the
-/// connection is given up with the permit.
+/// The same for the writes of a process with leader election: bytes that are not sent when the
+/// permit lapses do not leave this process any more, however long it was suspended. Connections on
+/// which something was sent before are closed with the permit.
 ///
 /// # Errors
 /// As [`to_cluster`].
-pub fn to_cluster_behind(mut config: Config, gate: Gate) -> Result<Client, kube::Error> {
-    // It says what cannot be used, proxies among it, and settles who encrypts.
+pub fn to_cluster_with_gate(mut config: Config, gate: WriteGate) -> Result<Client, kube::Error> {
+    // It checks the configuration, proxies included, and selects the TLS implementation.
     to_cluster(config.clone())?;
     config.default_retry = false;
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_connect_timeout(config.connect_timeout);
-    let connector = config.rustls_https_connector_with_connector(Gated { connector, gate })?;
-    let client = AnyError(legacy::Client::builder(TokioExecutor::new()).build(connector));
+    let connector =
+        config.rustls_https_connector_with_connector(GatedConnector { connector, gate })?;
+    let client = BoxedErrors(legacy::Client::builder(TokioExecutor::new()).build(connector));
     let namespace = config.default_namespace.clone();
     let client = ClientBuilder::new(client, namespace).with_layer(&config.extra_headers_layer()?);
     let address = config.base_uri_layer();
@@ -62,11 +63,11 @@ pub fn to_cluster_behind(mut config: Config, gate: Gate) -> Result<Client, kube:
     })
 }
 
-/// A client with errors of any kind, which is what the layers of `kube` want below them.
+/// A client whose errors are boxed, as the layers of `kube` require.
 #[derive(Clone, Debug)]
-struct AnyError<Inner>(Inner);
+struct BoxedErrors<Inner>(Inner);
 
-impl<Inner> tower_service::Service<Request<Body>> for AnyError<Inner>
+impl<Inner> tower_service::Service<Request<Body>> for BoxedErrors<Inner>
 where
     Inner: tower_service::Service<Request<Body>>,
     Inner::Future: Send + 'static,
@@ -86,11 +87,10 @@ where
     }
 }
 
-/// A client of a server in the same process: requests are handed over as they are, without a socket,
-/// and answers are read as they are made.
+/// A client of a server in the same process: requests are passed on without a socket, and responses
+/// are read as they are produced.
 ///
-/// A request whose answer nobody waits for any more is dropped where it stands, as a closed
-/// connection would end it.
+/// A request whose response is no longer awaited is dropped, as a closed connection would end it.
 pub fn in_process<Serve, Answer, Content>(serve: Serve) -> Client
 where
     Serve: Fn(Request<Bytes>) -> Answer + Clone + Send + 'static,
@@ -111,7 +111,7 @@ impl<Serve> fmt::Debug for InProcess<Serve> {
     }
 }
 
-type Answered<Content> = Response<Either<Full<Bytes>, Content>>;
+type InProcessResponse<Content> = Response<Either<Full<Bytes>, Content>>;
 
 impl<Serve, Answer, Content> tower_service::Service<Request<Body>> for InProcess<Serve>
 where
@@ -120,9 +120,10 @@ where
     Content: hyper::body::Body<Data = Bytes> + Send + 'static,
     Content::Error: Into<BodyError>,
 {
-    type Response = Answered<Content>;
+    type Response = InProcessResponse<Content>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Answered<Content>, Infallible>> + Send>>;
+    type Future =
+        Pin<Box<dyn Future<Output = Result<InProcessResponse<Content>, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -133,7 +134,7 @@ where
         Box::pin(async move {
             let (parts, body) = request.into_parts();
             let Ok(body) = body.collect().await else {
-                let words = Bytes::from_static(b"the body of the request broke off");
+                let words = Bytes::from_static(b"the body of the request was cut short");
                 let mut answer = Response::new(Either::Left(Full::new(words)));
                 *answer.status_mut() = StatusCode::BAD_REQUEST;
                 return Ok(answer);

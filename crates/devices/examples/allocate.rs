@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gantry_devices::problem::{
-    Alternative, Budget, Charge, Claim, Count, Device, Grain, Hold, Inventory, Node, Pool, Pooled,
-    Request, Stock, Symbols, Term, Value, Verdict,
+    Alternative, Budget, Charge, Claim, Count, Device, Granularity, Hold, Inventory, Node, Pool,
+    PoolDevices, PoolResource, Request, Symbols, Term, Value, Verdict,
 };
-use gantry_devices::{Offer, Packing, allocate, choose};
+use gantry_devices::{FeasibleNode, Packing, allocate, choose};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!(
         "{:>6} {:>8} {:>12} {:>12} {:>12}",
-        "nodes", "pods", "fill/pod", "drain/pod", "no room"
+        "nodes", "pods", "fill/pod", "drain/pod", "no fit"
     );
     for nodes in [100, 200, 500, 1000, 2000, 5000] {
         fleet(nodes, 8)?;
@@ -34,13 +34,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn fleet(nodes: usize, devices: usize) -> Result<(), Box<dyn std::error::Error>> {
     let mut inventory = inventory(nodes, devices);
     let request = request(&[1]);
-    let offers: Vec<Offer> = (0..nodes).map(|node| Offer { node, load: 0 }).collect();
+    let offers: Vec<FeasibleNode> = (0..nodes).map(|node| FeasibleNode { node, load: 0 }).collect();
     let mut held: Vec<Hold> = Vec::new();
     let start = Instant::now();
     let pods = nodes * devices;
     for _ in 0..pods {
-        let chosen = choose(&inventory, &offers, &request, Packing::Tight, &Budget::default());
-        let placement = chosen.placement.ok_or("a device is free, and nobody found it")?;
+        let chosen = choose(&inventory, &offers, &request, Packing::BinPack, &Budget::default());
+        let placement = chosen.placement.ok_or("a device is free, and it was not found")?;
         for hold in placement.allocation.holds() {
             inventory.hold(hold)?;
             held.push(hold.clone());
@@ -48,7 +48,7 @@ fn fleet(nodes: usize, devices: usize) -> Result<(), Box<dyn std::error::Error>>
     }
     let fill = start.elapsed();
     let start = Instant::now();
-    let full = choose(&inventory, &offers, &request, Packing::Tight, &Budget::default());
+    let full = choose(&inventory, &offers, &request, Packing::BinPack, &Budget::default());
     let no_room = start.elapsed();
     if full.placement.is_some() {
         return Err("a device was given away twice".into());
@@ -78,9 +78,9 @@ fn too_many(n: u32) {
         let start = Instant::now();
         let chosen = choose(
             inventory,
-            &[Offer { node: 0, load: 0 }],
+            &[FeasibleNode { node: 0, load: 0 }],
             &request,
-            Packing::Tight,
+            Packing::BinPack,
             &Budget::default(),
         );
         assert!(chosen.placement.is_none() && chosen.undecided.is_empty(), "{n}");
@@ -95,13 +95,16 @@ fn slices() {
     let memory = symbols.intern("memory");
     let devices = (0..8).map(|at| Device {
         name: format!("slice-{at}"),
-        charges: vec![Charge { resource: 0, amount: if at == 0 { 20 } else { 10 } * Grain::UNIT }],
+        charges: vec![Charge {
+            resource: 0,
+            amount: if at == 0 { 20 } else { 10 } * Granularity::UNIT,
+        }],
         ..Device::default()
     });
     let pool = Pool {
         name: "card".to_owned(),
-        resources: vec![Pooled { name: memory, capacity: 70 * Grain::UNIT, used: 0 }],
-        stock: Stock::Listed(devices.collect()),
+        resources: vec![PoolResource { name: memory, capacity: 70 * Granularity::UNIT, used: 0 }],
+        devices: PoolDevices::Listed(devices.collect()),
         ..Pool::default()
     };
     let node = Node { name: "n".to_owned(), pools: vec![0] };
@@ -128,8 +131,8 @@ fn inventory(nodes: usize, devices: usize) -> Inventory {
             attributes: vec![(numa, *value)],
             ..Device::default()
         });
-        let stock = Stock::Listed(listed.collect());
-        Pool { name: format!("node-{node:04}-gpu"), stock, ..Pool::default() }
+        let stock = PoolDevices::Listed(listed.collect());
+        Pool { name: format!("node-{node:04}-gpu"), devices: stock, ..Pool::default() }
     });
     let nodes_of = (0..nodes).map(|at| Node { name: format!("node-{at:04}"), pools: vec![at] });
     Inventory::new(symbols, pools.collect(), nodes_of.collect())

@@ -1,38 +1,38 @@
-//! Capacities and what is drawn from them, in the words of the published objects.
+//! Capacities and draws from them, in the terms of the published objects.
 //!
-//! [`draw`] says what a capacity gives to a request; [`reduce`] says what is left of it. Neither
-//! changes what it is given. The texts of [`CapacityError`] are part of the interface: they are
-//! what users of the oldest files have seen.
+//! [`draw`] computes what a capacity gives to a request; [`reduce`] computes what is left of it.
+//! Neither changes its arguments. The texts of [`CapacityError`] are part of the interface: they
+//! are what users of the oldest files have seen.
 
 mod access;
 mod reduce;
 #[cfg(test)]
 mod tests;
 
-pub use access::{bears, parse_mode};
+pub use access::{allows_holder, parse_mode};
 pub use reduce::{CapacityResult, PoolResult, reduce, reduce_device, reduce_pool};
 
-use gantry_api::devices::{Draw, Shape};
+use gantry_api::devices::{RequestedCapacity, Shape};
 use gantry_api::quantity::{ArithmeticError, Quantity};
 
-/// What becomes of a request: what it gets, and what it still lacks.
+/// The result of a request: what it gets, and what it still lacks.
 ///
-/// Both are none for a request that a capacity can do nothing for and that asks for nothing more.
+/// Both are `None` for a request that a capacity cannot serve and that asks for nothing more.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drawn<T> {
-    /// What is given, after rounding; none if nothing is.
+    /// What is given, after rounding; `None` if nothing is.
     pub allocated: Option<T>,
-    /// What is still missing, after rounding; none if nothing is.
+    /// What is still missing, after rounding; `None` if nothing is.
     pub remainder: Option<T>,
 }
 
-/// Why a request cannot be held against a capacity.
+/// Why a request cannot be applied to a capacity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CapacityError {
-    /// The device has no such capacity, or not in that place.
+    /// The device has no such capacity, or not in that topology domain.
     #[error("allocated capacity \"{key}\" not found in device capacities")]
     NotFound {
-        /// Name and places.
+        /// Name and topology domains.
         key: String,
     },
     /// The request is for something else.
@@ -46,10 +46,10 @@ pub enum CapacityError {
     /// The request and the capacity are of different kinds.
     #[error("request/capacity type mismatch")]
     Mismatch,
-    /// There is no such mode.
+    /// There is no such access mode.
     #[error("invalid request access mode \"{mode}\"")]
     InvalidMode {
-        /// What was given as one.
+        /// The given text.
         mode: String,
     },
     /// The result is of another pool.
@@ -72,14 +72,14 @@ pub enum CapacityError {
         /// What was to be reduced.
         pool: String,
     },
-    /// More is taken than there is, which the allocator never asks for.
+    /// More is taken than there is, which the allocator never does.
     #[error("cannot take {amount} of capacity \"{key}\": only {left} is left")]
     Overdrawn {
-        /// Name and places.
+        /// Name and topology domains.
         key: String,
         /// What was to be taken.
         amount: String,
-        /// What there is.
+        /// What is left.
         left: String,
     },
     /// An amount is out of range.
@@ -87,16 +87,19 @@ pub enum CapacityError {
     Arithmetic(#[from] ArithmeticError),
 }
 
-/// What a capacity gives to a request of a kind.
+/// Returns what a capacity gives to a request of a kind.
 ///
 /// # Errors
-/// If the kinds do not go together, or an amount is out of range.
-pub fn draw(shape: &Shape, request: &Draw) -> Result<Drawn<Draw>, CapacityError> {
+/// If the kinds do not match, or an amount is out of range.
+pub fn draw(
+    shape: &Shape,
+    request: &RequestedCapacity,
+) -> Result<Drawn<RequestedCapacity>, CapacityError> {
     match (shape, request) {
-        (Shape::Counter { counter }, Draw::Counter { request }) => {
+        (Shape::Counter { counter }, RequestedCapacity::Counter { request }) => {
             let (asked, there) = (*request, counter.capacity.max(0));
             let given = asked.min(there);
-            let give = |request| Draw::Counter { request };
+            let give = |request| RequestedCapacity::Counter { request };
             Ok(Drawn {
                 allocated: (given > 0 || asked == 0).then(|| give(given)),
                 remainder: (given < asked).then(|| give(asked - given)),
@@ -104,18 +107,24 @@ pub fn draw(shape: &Shape, request: &Draw) -> Result<Drawn<Draw>, CapacityError>
         }
         (
             Shape::Quantity { .. } | Shape::Block { .. } | Shape::Capacity { .. },
-            Draw::Quantity { request },
+            RequestedCapacity::Quantity { request },
         ) => {
             let drawn = draw_amount(shape, *request)?;
-            let give = |request| Draw::Quantity { request };
+            let give = |request| RequestedCapacity::Quantity { request };
             Ok(Drawn { allocated: drawn.allocated.map(give), remainder: drawn.remainder.map(give) })
         }
-        (Shape::AccessMode { access_mode }, Draw::AccessMode { request }) => {
+        (Shape::AccessMode { access_mode }, RequestedCapacity::AccessMode { request }) => {
             let mode = access_mode.upgrade(*request);
-            Ok(if bears(access_mode, mode) {
-                Drawn { allocated: Some(Draw::AccessMode { request: mode }), remainder: None }
+            Ok(if allows_holder(access_mode, mode) {
+                Drawn {
+                    allocated: Some(RequestedCapacity::AccessMode { request: mode }),
+                    remainder: None,
+                }
             } else {
-                Drawn { allocated: None, remainder: Some(Draw::AccessMode { request: *request }) }
+                Drawn {
+                    allocated: None,
+                    remainder: Some(RequestedCapacity::AccessMode { request: *request }),
+                }
             })
         }
         (
@@ -124,16 +133,18 @@ pub fn draw(shape: &Shape, request: &Draw) -> Result<Drawn<Draw>, CapacityError>
             | Shape::Block { .. }
             | Shape::Capacity { .. }
             | Shape::AccessMode { .. },
-            Draw::Counter { .. } | Draw::Quantity { .. } | Draw::AccessMode { .. },
+            RequestedCapacity::Counter { .. }
+            | RequestedCapacity::Quantity { .. }
+            | RequestedCapacity::AccessMode { .. },
         ) => Err(CapacityError::Mismatch),
     }
 }
 
-/// What a capacity of any kind gives to a request for an amount, in the request's suffixes.
+/// Returns what a capacity of any kind gives to a request for an amount, in the request's suffixes.
 ///
 /// # Errors
-/// If access is all there is to give, if a counter is asked for a fraction, or if an amount is out
-/// of range.
+/// If the capacity only offers access, if a counter is requested in a fraction, or if an amount is
+/// out of range.
 pub fn draw_amount(shape: &Shape, asked: Quantity) -> Result<Drawn<Quantity>, CapacityError> {
     let one = Quantity::from(1);
     let (there, block) = match shape {

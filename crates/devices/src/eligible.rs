@@ -1,18 +1,18 @@
-//! Whether a device is a candidate, by itself.
+//! Decides whether a device is a candidate, by itself.
 
 use gantry_api::devices::{
     AccessMode, Taint, TaintEffect, Toleration, TolerationEffect, TolerationOperator,
 };
 
-use crate::capacity::bears;
-use crate::parts::{self, Scarcity};
-use crate::prepare::{Ask, Prepared};
+use crate::capacity::allows_holder;
+use crate::capacity_split::{self, Sufficiency};
+use crate::prepare::{Prepared, PreparedAlternative};
 use crate::problem::{Device, Inventory, Pool, Reason, Signature, Verdict};
 
-/// What driver, type and constraints say.
-pub(crate) fn judged(
+/// Returns the verdict of driver, type and constraints.
+pub(crate) fn check_selector(
     prepared: &Prepared<'_>,
-    ask: &Ask<'_>,
+    ask: &PreparedAlternative<'_>,
     signature: Signature,
 ) -> Result<(), Reason> {
     match prepared.request.verdict(ask.source.selector, signature) {
@@ -21,27 +21,27 @@ pub(crate) fn judged(
     }
 }
 
-/// Whether a listed device is a candidate; why not, if it is none. The reason is only written down
-/// if someone wants to read it.
-pub(crate) fn eligible(
+/// Checks whether a listed device is a candidate, and why not. The reason is only formatted if it
+/// is requested.
+pub(crate) fn check_eligible(
     prepared: &Prepared<'_>,
     inventory: &Inventory,
     pool: &Pool,
     device: &Device,
-    ask: &Ask<'_>,
+    ask: &PreparedAlternative<'_>,
 ) -> Result<(), Reason> {
-    judged(prepared, ask, device.signature)?;
-    if let Some(fault) = &pool.fault {
+    check_selector(prepared, ask, device.signature)?;
+    if let Some(fault) = &pool.invalid_reason {
         return Err(Reason::Invalid(fault.clone()));
     }
     if let Some(key) = untolerated(device, &ask.source.tolerations) {
         return Err(Reason::Tainted { key: key.to_owned() });
     }
-    published(device, ask)?;
+    check_published(device, ask)?;
     if ask.source.admin {
         return Ok(());
     }
-    if !bears(&device.sharing, mode(device, ask)) {
+    if !allows_holder(&device.sharing, effective_mode(device, ask)) {
         return Err(match ask.access.first() {
             Some((name, _)) => {
                 Reason::Insufficient { name: (*name).to_owned(), device: device.name.clone() }
@@ -49,8 +49,8 @@ pub(crate) fn eligible(
             None => Reason::NoneAvailable,
         });
     }
-    for want in ask.wants.iter().filter(|_| ask.each) {
-        if parts::scarcity(&device.entries, want) == Scarcity::Short {
+    for want in ask.amounts.iter().filter(|_| ask.each) {
+        if capacity_split::sufficiency(&device.capacities, want) == Sufficiency::Short {
             let (name, device) = (want.text.to_owned(), device.name.clone());
             return Err(Reason::Insufficient { name, device });
         }
@@ -65,12 +65,12 @@ pub(crate) fn eligible(
     Ok(())
 }
 
-/// How a device is held, after it had its say.
-pub(crate) fn mode(device: &Device, ask: &Ask<'_>) -> AccessMode {
+/// Returns how a device is held, after the device has upgraded the mode.
+pub(crate) fn effective_mode(device: &Device, ask: &PreparedAlternative<'_>) -> AccessMode {
     device.sharing.upgrade(ask.mode)
 }
 
-fn published(device: &Device, ask: &Ask<'_>) -> Result<(), Reason> {
+fn check_published(device: &Device, ask: &PreparedAlternative<'_>) -> Result<(), Reason> {
     let missing =
         |name: &str| Reason::NoCapacity { name: name.to_owned(), device: device.name.clone() };
     let mismatch = |name: &str| Reason::Mismatch {
@@ -81,33 +81,33 @@ fn published(device: &Device, ask: &Ask<'_>) -> Result<(), Reason> {
     for (text, name) in &ask.access {
         match name {
             Some(name) if device.access == Some(*name) => {}
-            Some(name) if device.entries.iter().any(|entry| entry.name == *name) => {
+            Some(name) if device.capacities.iter().any(|entry| entry.name == *name) => {
                 return Err(mismatch(text));
             }
             Some(_) | None => return Err(missing(text)),
         }
     }
-    for want in &ask.wants {
+    for want in &ask.amounts {
         let Some(name) = want.name else { return Err(missing(want.text)) };
-        let mut entries = device.entries.iter().filter(|entry| entry.name == name).peekable();
+        let mut entries = device.capacities.iter().filter(|entry| entry.name == name).peekable();
         if entries.peek().is_none() {
             let access = device.access == Some(name);
             return Err(if access { mismatch(want.text) } else { missing(want.text) });
         }
-        if !entries.all(|entry| want.fits(entry.grain)) {
+        if !entries.all(|entry| want.fits(entry.granularity)) {
             return Err(mismatch(want.text));
         }
     }
     Ok(())
 }
 
-/// The key of the first taint that keeps the device from being given away.
+/// Returns the key of the first taint that keeps the device from being allocated.
 fn untolerated<'a>(device: &'a Device, tolerations: &[Toleration]) -> Option<&'a str> {
     let kept = device.taints.iter().find(|taint| !tolerates(tolerations, taint));
     kept.map(|taint| taint.key.as_str())
 }
 
-/// Whether one of these tolerations puts up with a taint. One that only informs needs none.
+/// Whether one of these tolerations tolerates a taint. A taint that only informs needs none.
 #[must_use]
 pub fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
     let effect = match taint.effect {

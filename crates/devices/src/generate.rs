@@ -1,8 +1,8 @@
-//! Inventories to try things on, under the names that the original had for them.
+//! Generates example inventories, under the names that the original had for them.
 //!
-//! There are three families. `0` to `3` are nodes in the form of the oldest files; `zero` to `three`
-//! and `foozer-barzer` are pools that only count their devices; `foozer-1000-tiny` and its like are
-//! pools of devices with names.
+//! There are three families. `0` to `3` are nodes in the form of the oldest files; `zero` to
+//! `three` and `foozer-barzer` are pools that only count their devices; `foozer-1000-tiny` and its
+//! like are pools of devices with names.
 
 mod nodes;
 mod pools;
@@ -12,21 +12,21 @@ mod tests;
 use gantry_api::devices::{Attribute, AttributeValue, DevicePool, NodeDevices};
 use serde_json::Value;
 
-/// How much of a shape to make. What is not said is as the original had it.
+/// How much of a shape to generate. Unset fields have the values of the original.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
     /// How many nodes.
     pub nodes: Option<u32>,
-    /// How many networks the cards of shapes `2` and `3` are on; one.
+    /// How many networks the cards of shapes `2` and `3` are on; one by default.
     pub nets: Option<u32>,
 }
 
-/// What was made.
+/// A generated inventory.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Example {
     /// Nodes in the form of the oldest files: one list.
     Nodes(Vec<NodeDevices>),
-    /// Pools: an object each.
+    /// Pools: one object each.
     Pools(Vec<DevicePool>),
 }
 
@@ -34,11 +34,11 @@ pub enum Example {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown shape \"{shape}\"; choose from {}", shapes().join(", "))]
 pub struct UnknownShape {
-    /// What was asked for.
+    /// The requested shape.
     pub shape: String,
 }
 
-/// Makes a shape.
+/// Generates a shape.
 ///
 /// # Errors
 /// If there is none of that name.
@@ -60,7 +60,7 @@ pub fn example(shape: &str, extent: Extent) -> Result<Example, UnknownShape> {
         .ok_or_else(|| UnknownShape { shape: shape.to_owned() })
 }
 
-/// The names of all shapes.
+/// Returns the names of all shapes.
 #[must_use]
 pub fn shapes() -> Vec<String> {
     let mut all: Vec<String> = nodes::SHAPES.map(str::to_owned).to_vec();
@@ -70,7 +70,7 @@ pub fn shapes() -> Vec<String> {
 }
 
 impl Example {
-    /// The documents that a file of it has.
+    /// Returns the documents of a file with it.
     ///
     /// # Errors
     /// If something cannot be written as JSON.

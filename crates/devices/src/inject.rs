@@ -1,8 +1,8 @@
-//! Manifests made fit for an API server that knows nothing of devices in pods.
+//! Converts manifests for an API server that has no device fields in pods.
 //!
 //! What a pod says about devices in fields that Kubernetes does not have is moved to annotations,
-//! names that only differ from legal ones by upper case letters become legal, and so do values of
-//! ConfigMaps. Everything that was done is said.
+//! names that differ from valid ones only by upper case letters become valid, and so do values of
+//! ConfigMaps. Every change is reported.
 
 #[cfg(test)]
 mod tests;
@@ -11,52 +11,55 @@ use std::collections::BTreeMap;
 
 use gantry_api::decode::Decoded;
 use gantry_api::devices::{
-    CONTAINER_DEVICES_ANNOTATION, Carried, DEVICE_CLAIMS_ANNOTATION, POD_DEVICES_ANNOTATION,
-    PodClaims,
+    CONTAINER_DEVICES_ANNOTATION, DEVICE_CLAIMS_ANNOTATION, POD_DEVICES_ANNOTATION, PodClaims,
+    PodDeviceClaims,
 };
 use gantry_api::finding::Findings;
 use gantry_api::meta::dns_subdomain_problem;
 use serde_json::{Map, Value, json};
 
-/// The scheduler that gives pods their devices.
-pub const SCHEDULER: &str = "gantry";
+/// The scheduler that allocates devices to pods.
+pub const SCHEDULER_NAME: &str = "gantry";
 
-/// The scheduling gate that is opened when a pod has its devices.
-pub const GATE: &str = "devmgmtproto.k8s.io/devices";
+/// The scheduling gate that is removed when a pod has its devices.
+pub const SCHEDULING_GATE: &str = "devmgmtproto.k8s.io/devices";
 
-/// How a pod that wants devices is kept from being started without them.
+/// How a pod that claims devices is kept from starting without them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Keep {
-    /// It waits for the scheduler that knows of devices.
+pub enum SchedulingHold {
+    /// It waits for the scheduler that allocates devices.
     #[default]
     Scheduler,
-    /// It waits behind a gate, and any scheduler may place it after.
+    /// It waits behind a scheduling gate, and any scheduler may bind it afterwards.
     Gate,
-    /// It is not: something else sees to it.
-    Not,
+    /// It is unchanged: another component handles it.
+    Unchanged,
 }
 
-/// An object for an API server, and what was done to make it one.
+/// An object for an API server, and the changes that were made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Injected {
     /// The object.
     pub object: Value,
-    /// What was done, a sentence each.
+    /// The changes, one sentence each.
     pub remarks: Vec<String>,
-    /// The name as it was written, of an object of ours.
-    written: Option<String>,
+    /// The original name of an object of the device API group.
+    original_name: Option<String>,
 }
 
-/// Why something cannot be made an object for an API server.
+/// Why something cannot be converted to an object for an API server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InjectError {
-    /// It is no object at all.
-    #[error("a file from before there were API objects; no API server takes it")]
+    /// It is not an API object.
+    #[error(
+        "not a Kubernetes API object: no API server accepts this file format; write it as API \
+         objects"
+    )]
     NoObject,
-    /// It was refused when it was read.
-    #[error("it is refused")]
+    /// It was rejected when it was parsed.
+    #[error("rejected as invalid")]
     Refused,
-    /// What it says about devices cannot be read.
+    /// Its claims cannot be parsed.
     #[error("{0}")]
     Carrier(String),
     /// It cannot be written.
@@ -72,17 +75,17 @@ pub enum InjectError {
     },
 }
 
-/// The names of objects, by kind and namespace, that were given out in lower case.
+/// The names of objects, by kind and namespace, that were converted to lower case.
 #[derive(Clone, Debug, Default)]
-pub struct Names(BTreeMap<[String; 3], String>);
+pub struct LowercaseNames(BTreeMap<[String; 3], String>);
 
-impl Names {
-    /// Takes a name for an object. The same object may come again, which changes it.
+impl LowercaseNames {
+    /// Reserves a name for an object. The same object may be given again, which updates it.
     ///
     /// # Errors
     /// An object whose name was written differently has it.
-    pub fn take(&mut self, injected: &Injected) -> Result<(), InjectError> {
-        let Some(written) = &injected.written else { return Ok(()) };
+    pub fn reserve(&mut self, injected: &Injected) -> Result<(), InjectError> {
+        let Some(written) = &injected.original_name else { return Ok(()) };
         let object = &injected.object;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let metadata = &object["metadata"];
@@ -95,11 +98,11 @@ impl Names {
     }
 }
 
-/// Makes a document fit for an API server.
+/// Converts a document for an API server.
 ///
 /// # Errors
-/// There is nothing that an API server could take.
-pub fn inject(content: &Decoded, keep: Keep) -> Result<Injected, InjectError> {
+/// There is nothing that an API server could accept.
+pub fn inject(content: &Decoded, keep: SchedulingHold) -> Result<Injected, InjectError> {
     let mut remarks = Vec::new();
     let mut written = None;
     let object = match content {
@@ -109,22 +112,26 @@ pub fn inject(content: &Decoded, keep: Keep) -> Result<Injected, InjectError> {
             let object = object.to_value();
             let mut object = object.map_err(|error| InjectError::Unwritable(error.to_string()))?;
             written = object["metadata"]["name"].as_str().map(ToOwned::to_owned);
-            lower(&mut object["metadata"]["name"], "metadata.name", &mut remarks);
+            lowercase_field(&mut object["metadata"]["name"], "metadata.name", &mut remarks);
             if let Some(spec) = object.get_mut("spec") {
-                references(spec, &mut remarks);
+                lowercase_references(spec, &mut remarks);
             }
             object
         }
         Decoded::Foreign(value) => {
             let mut object = value.clone();
-            foreign(&mut object, keep, &mut remarks)?;
+            inject_pods(&mut object, keep, &mut remarks)?;
             object
         }
     };
-    Ok(Injected { object, remarks, written })
+    Ok(Injected { object, remarks, original_name: written })
 }
 
-fn foreign(object: &mut Value, keep: Keep, remarks: &mut Vec<String>) -> Result<(), InjectError> {
+fn inject_pods(
+    object: &mut Value,
+    keep: SchedulingHold,
+    remarks: &mut Vec<String>,
+) -> Result<(), InjectError> {
     let template = match (object["apiVersion"].as_str(), object["kind"].as_str()) {
         (Some("v1"), Some("ConfigMap")) => {
             quote(object, remarks);
@@ -143,7 +150,7 @@ fn foreign(object: &mut Value, keep: Keep, remarks: &mut Vec<String>) -> Result<
     }
 }
 
-/// Puts values of a ConfigMap in quotes that YAML took for something else.
+/// Quotes values of a ConfigMap that YAML parsed as another type.
 fn quote(config_map: &mut Value, remarks: &mut Vec<String>) {
     let data = config_map.get_mut("data").and_then(Value::as_object_mut);
     for (key, value) in data.into_iter().flatten() {
@@ -156,43 +163,50 @@ fn quote(config_map: &mut Value, remarks: &mut Vec<String>) {
 }
 
 /// The lists of containers that can have devices.
-const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
+const CONTAINER_FIELDS: [&str; 2] = ["containers", "initContainers"];
 
-fn inject_pod(pod: &mut Value, keep: Keep, remarks: &mut Vec<String>) -> Result<(), InjectError> {
-    let carried = Carried::of(pod).map_err(|findings| InjectError::Carrier(problems(&findings)))?;
+fn inject_pod(
+    pod: &mut Value,
+    keep: SchedulingHold,
+    remarks: &mut Vec<String>,
+) -> Result<(), InjectError> {
+    let carried =
+        PodDeviceClaims::of(pod).map_err(|findings| InjectError::Carrier(problems(&findings)))?;
     match carried {
         None => return Ok(()),
-        Some(Carried::Named(_)) => {
+        Some(PodDeviceClaims::Named(_)) => {
             let name = &mut pod["metadata"]["annotations"][POD_DEVICES_ANNOTATION];
-            lower(name, POD_DEVICES_ANNOTATION, remarks);
+            lowercase_field(name, POD_DEVICES_ANNOTATION, remarks);
         }
-        Some(Carried::Claims(claims)) => annotate(pod, &claims, remarks)?,
+        Some(PodDeviceClaims::Claims(claims)) => annotate(pod, &claims, remarks)?,
     }
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return Ok(()) };
     let waits = spec.contains_key("schedulerName") || is_gated(spec);
     match keep {
-        Keep::Scheduler if !waits => {
-            spec.insert("schedulerName".to_owned(), SCHEDULER.into());
-            remarks.push(format!("spec.schedulerName: set to {SCHEDULER}, which knows of devices"));
+        SchedulingHold::Scheduler if !waits => {
+            spec.insert("schedulerName".to_owned(), SCHEDULER_NAME.into());
+            remarks.push(format!(
+                "spec.schedulerName: set to {SCHEDULER_NAME}, which allocates devices"
+            ));
         }
-        Keep::Gate if !is_gated(spec) => {
+        SchedulingHold::Gate if !is_gated(spec) => {
             let gates = spec.entry("schedulingGates").or_insert_with(|| json!([]));
             if let Some(gates) = gates.as_array_mut() {
-                gates.push(json!({"name": GATE}));
+                gates.push(json!({"name": SCHEDULING_GATE}));
             }
-            remarks.push(format!("spec.schedulingGates: added {GATE}"));
+            remarks.push(format!("spec.schedulingGates: added {SCHEDULING_GATE}"));
         }
-        Keep::Scheduler | Keep::Gate | Keep::Not => {}
+        SchedulingHold::Scheduler | SchedulingHold::Gate | SchedulingHold::Unchanged => {}
     }
     Ok(())
 }
 
 fn is_gated(spec: &Map<String, Value>) -> bool {
     let gates = spec.get("schedulingGates").and_then(Value::as_array);
-    gates.into_iter().flatten().any(|gate| gate["name"] == GATE)
+    gates.into_iter().flatten().any(|gate| gate["name"] == SCHEDULING_GATE)
 }
 
-/// Writes the claims of a pod into annotations, whatever carried them before.
+/// Writes the claims of a pod into annotations, in whatever form they were given.
 fn annotate(
     pod: &mut Value,
     claims: &PodClaims,
@@ -200,12 +214,12 @@ fn annotate(
 ) -> Result<(), InjectError> {
     let written = |error: serde_json::Error| InjectError::Unwritable(error.to_string());
     let mut listed = serde_json::to_value(&claims.device_claims).map_err(written)?;
-    references(&mut listed, remarks);
+    lowercase_references(&mut listed, remarks);
     let used = serde_json::to_value(&claims.containers).map_err(written)?;
     let mut moved = false;
     if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
         moved |= spec.shift_remove("deviceClaims").is_some();
-        for list in CONTAINERS {
+        for list in CONTAINER_FIELDS {
             let containers = spec.get_mut(list).and_then(Value::as_array_mut);
             for container in containers.into_iter().flatten() {
                 let fields = container.as_object_mut();
@@ -231,30 +245,33 @@ fn annotate(
     Ok(())
 }
 
-/// Fields that name an object of ours.
-const REFERENCES: [&str; 4] = ["deviceClass", "driver", "claimName", "claimTemplateName"];
+/// Fields that name an object of the device API group.
+const REFERENCE_FIELDS: [&str; 4] = ["deviceClass", "driver", "claimName", "claimTemplateName"];
 
-/// Maps whose keys are the user's own, and lists that name other people's objects.
-const NOT_OURS: [&str; 4] = ["attributes", "configs", "limits", "requests"];
+/// Maps whose keys are the user's own, and lists that name objects of other groups.
+const SKIPPED_FIELDS: [&str; 4] = ["attributes", "configs", "limits", "requests"];
 
-/// Writes every name of an object of ours in lower case: no server has another.
-fn references(value: &mut Value, remarks: &mut Vec<String>) {
+/// Converts every name of an object of the device API group to lower case: a server accepts no
+/// other.
+fn lowercase_references(value: &mut Value, remarks: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
             for (key, value) in fields {
-                if REFERENCES.contains(&key.as_str()) {
-                    lower(value, key, remarks);
-                } else if !NOT_OURS.contains(&key.as_str()) {
-                    references(value, remarks);
+                if REFERENCE_FIELDS.contains(&key.as_str()) {
+                    lowercase_field(value, key, remarks);
+                } else if !SKIPPED_FIELDS.contains(&key.as_str()) {
+                    lowercase_references(value, remarks);
                 }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| references(item, remarks)),
+        Value::Array(items) => {
+            items.iter_mut().for_each(|item| lowercase_references(item, remarks));
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
-fn lower(value: &mut Value, field: &str, remarks: &mut Vec<String>) {
+fn lowercase_field(value: &mut Value, field: &str, remarks: &mut Vec<String>) {
     let Some(name) = value.as_str() else { return };
     let lower = name.to_lowercase();
     if lower != name && dns_subdomain_problem(&lower).is_none() {

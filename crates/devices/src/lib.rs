@@ -1,16 +1,17 @@
-//! Which devices a pod gets, decided without clock, network or chance.
+//! Decides which devices a pod gets, as a pure function: without clock, network or randomness.
 //!
-//! An [`Inventory`](problem::Inventory) says what there is and what of it is held; a
-//! [`Request`](problem::Request) says what a pod wants; [`allocate`] says what it gets on a node, or
-//! what stands in the way; [`choose`] says on which node, and [`allocate_group`] whether many pods find all
-//! they want at once. [`lower`] makes both from the objects of a
-//! cluster or of files, where [`constraint`]s say which devices qualify, and [`dump`] tells people what
-//! was found. [`schedule`], [`top`], [`generate`] and [`inject`] are what the command line does with all
-//! of it.
+//! An [`Inventory`](problem::Inventory) lists the devices and what of them is held; a
+//! [`Request`](problem::Request) is what a pod claims; [`allocate`] computes what it gets on a
+//! node, or why it gets nothing; [`choose`] selects the node, and [`allocate_group`] decides
+//! whether many pods get everything they need at once. [`lower`] converts the objects of a cluster
+//! or of files to both, where [`constraint`]s decide which devices qualify, and [`dump`] prints the
+//! result for users. [`schedule`], [`top`], [`generate`] and [`inject`] implement the commands of
+//! the command line.
 
 mod allocate;
-mod bits;
+mod bit_set;
 pub mod capacity;
+mod capacity_split;
 mod choose;
 pub mod constraint;
 pub mod dump;
@@ -19,7 +20,6 @@ pub mod generate;
 mod group;
 pub mod inject;
 pub mod lower;
-mod parts;
 mod prepare;
 pub mod problem;
 mod report;
@@ -31,6 +31,6 @@ mod tests;
 pub mod top;
 
 pub use allocate::allocate;
-pub use choose::{Chosen, Offer, Packing, Placement, choose};
+pub use choose::{FeasibleNode, NodeChoice, Packing, Placement, choose};
 pub use eligible::tolerates;
-pub use group::{Gang, GroupAnswer, Member, Placed, Shortfall, allocate_group};
+pub use group::{Gang, GangMember, GroupOutcome, PlacedPod, Shortfall, allocate_group};

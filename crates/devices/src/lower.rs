@@ -1,16 +1,16 @@
-//! From the objects of a cluster, or of files, to a problem that can be searched.
+//! Converts the objects of a cluster, or of files, to a problem that can be searched.
 //!
-//! A [`Snapshot`] is what drivers publish and schedulers have written into the books of their
-//! pools; [`Snapshot::request`] makes a request of what a pod's claims say. Everything that can be
-//! found wrong without looking for devices is found here: a pool that contradicts itself is not
-//! used and says why, a claim that contradicts its class is refused.
+//! A [`Snapshot`] is what drivers publish and schedulers have written into the ledgers of their
+//! pools; [`Snapshot::request`] converts a pod's claims to a request. Everything that can be found
+//! wrong without searching devices is found here: a pool that contradicts itself is not used and
+//! has a reason, a claim that contradicts its class is refused.
 
 mod catalog;
 mod claim;
 mod file;
+mod node_selection;
 mod pod;
 mod pool;
-mod reach;
 mod selector;
 mod snapshot;
 mod status;
@@ -18,11 +18,11 @@ mod status;
 mod tests;
 
 pub use catalog::Catalog;
-pub use claim::{ClaimError, Fault, Lowered, Note, Wanted};
+pub use claim::{ClaimError, ClaimSpecRef, ClaimWarning, LoweredRequest, TermProblem};
 pub use file::{file_claims, file_pools};
-pub use pod::{PodEntry, ResolveError, Resolved, generated_name, resolve};
-pub use reach::NodeLabels;
-pub(crate) use reach::selects;
-pub use snapshot::{Lost, Snapshot};
+pub use node_selection::NodeLabels;
+pub(crate) use node_selection::matches_selector;
+pub use pod::{ClaimObjects, PodClaimEntry, ResolveError, generated_name, resolve};
+pub use snapshot::{LostHold, Snapshot};
 pub use status::allocations;
 pub(crate) use status::amount_as_asked;

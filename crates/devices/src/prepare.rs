@@ -1,26 +1,26 @@
-//! A request with its names looked up once, for however many nodes it is tried on.
+//! A request with its names resolved once, for any number of nodes.
 
-use gantry_api::devices::{AccessMode, Draw, TopologyPolicy, TopologyRule};
+use gantry_api::devices::{AccessMode, RequestedCapacity, TopologyPolicy, TopologyRule};
 
-use crate::problem::{Alternative, Count, Draws, Grain, Request, Symbol, Symbols};
+use crate::problem::{Alternative, Count, Draws, Granularity, Request, Symbol, Symbols};
 
 /// A request whose names are symbols, and whose terms are one list.
 #[derive(Debug)]
 pub(crate) struct Prepared<'a> {
     pub(crate) request: &'a Request,
     pub(crate) terms: Vec<PreparedTerm<'a>>,
-    /// Attributes that some group looks at; none for a name that no device has.
+    /// Attributes that some group reads; `None` for a name that no device has.
     pub(crate) slots: Vec<Option<Symbol>>,
     /// Match and distinct groups of claims and alternatives.
-    pub(crate) groups: Vec<Group>,
+    pub(crate) groups: Vec<AttributeGroup>,
     /// Topology rules of the pod, of claims and of alternatives.
-    pub(crate) rules: Vec<Rule>,
+    pub(crate) rules: Vec<PreparedTopologyRule>,
 }
 
 #[derive(Debug)]
 pub(crate) struct PreparedTerm<'a> {
     pub(crate) claim: usize,
-    pub(crate) asks: Vec<Ask<'a>>,
+    pub(crate) alternatives: Vec<PreparedAlternative<'a>>,
     /// The groups of its claim.
     pub(crate) claim_groups: Vec<usize>,
     /// The rules of its claim and of the pod.
@@ -29,54 +29,59 @@ pub(crate) struct PreparedTerm<'a> {
 
 /// An alternative.
 #[derive(Debug)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct PreparedAlternative<'a> {
     pub(crate) source: &'a Alternative,
-    pub(crate) wants: Vec<Want<'a>>,
-    /// The requests for access, which have to name the capacity of that kind.
+    pub(crate) amounts: Vec<AmountRequest<'a>>,
+    /// The requests for access, which must name the capacity of that kind.
     pub(crate) access: Vec<(&'a str, Option<Symbol>)>,
-    /// Whether each device serves alone.
+    /// Whether each device serves the requests alone.
     pub(crate) each: bool,
-    /// How devices are shared, before they have their say.
+    /// How devices are shared, before a device upgrades the mode.
     pub(crate) mode: AccessMode,
     /// Every group its devices are members of.
     pub(crate) groups: Vec<usize>,
-    /// Every rule its parts are held to.
+    /// Every rule that applies to its parts.
     pub(crate) rules: Vec<usize>,
 }
 
 /// A request for an amount.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Want<'a> {
+pub(crate) struct AmountRequest<'a> {
     pub(crate) text: &'a str,
     pub(crate) name: Option<Symbol>,
-    pub(crate) kind: WantKind,
+    pub(crate) kind: AmountRequestKind,
     /// In 10⁻⁹ units.
     pub(crate) amount: i128,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WantKind {
+pub(crate) enum AmountRequestKind {
     Counter,
     Quantity,
-    /// Whatever kind of capacity there is.
+    /// Either kind of capacity.
     Either,
 }
 
-impl Want<'_> {
-    /// Whether an entry is of a kind that can serve it.
-    pub(crate) fn fits(&self, grain: Grain) -> bool {
+impl AmountRequest<'_> {
+    /// Whether a capacity is of a kind that can serve it.
+    pub(crate) fn fits(&self, grain: Granularity) -> bool {
         match (self.kind, grain) {
-            (WantKind::Counter, Grain::Counter)
-            | (WantKind::Quantity | WantKind::Either, Grain::Any | Grain::Block(_)) => true,
-            (WantKind::Either, Grain::Counter) => self.amount % Grain::UNIT == 0,
-            (WantKind::Counter, Grain::Any | Grain::Block(_))
-            | (WantKind::Quantity, Grain::Counter) => false,
+            (AmountRequestKind::Counter, Granularity::Counter)
+            | (
+                AmountRequestKind::Quantity | AmountRequestKind::Either,
+                Granularity::Any | Granularity::Block(_),
+            ) => true,
+            (AmountRequestKind::Either, Granularity::Counter) => {
+                self.amount % Granularity::UNIT == 0
+            }
+            (AmountRequestKind::Counter, Granularity::Any | Granularity::Block(_))
+            | (AmountRequestKind::Quantity, Granularity::Counter) => false,
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Group {
+pub(crate) struct AttributeGroup {
     pub(crate) slot: usize,
     pub(crate) kind: GroupKind,
 }
@@ -88,14 +93,14 @@ pub(crate) enum GroupKind {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rule {
-    /// None for a kind of place that there is none of.
+pub(crate) struct PreparedTopologyRule {
+    /// The kind of topology domain; `None` if there is none of that kind.
     pub(crate) kind: Option<Symbol>,
     pub(crate) policy: TopologyPolicy,
 }
 
-impl Ask<'_> {
-    /// The least number of devices; for all of them, one.
+impl PreparedAlternative<'_> {
+    /// Returns the least number of devices; for all of them, one.
     pub(crate) fn least(&self) -> usize {
         match self.source.count {
             Count::Between { least, .. } => usize::try_from(least.max(1)).unwrap_or(usize::MAX),
@@ -103,9 +108,9 @@ impl Ask<'_> {
         }
     }
 
-    /// Whether the same devices are candidates of both. Groups, topologies and numbers are not
-    /// looked at: they are about sets of devices.
-    pub(crate) fn has_candidates_of(&self, other: &Ask<'_>) -> bool {
+    /// Whether the same devices are candidates of both. Groups, topologies and counts are not
+    /// compared: they are about sets of devices.
+    pub(crate) fn has_candidates_of(&self, other: &PreparedAlternative<'_>) -> bool {
         let (one, other) = (self.source, other.source);
         one.selector == other.selector
             && one.admin == other.admin
@@ -116,15 +121,15 @@ impl Ask<'_> {
 
     /// Whether amounts of several devices add up.
     pub(crate) fn adds_up(&self) -> bool {
-        !self.each && !self.wants.is_empty()
+        !self.each && !self.amounts.is_empty()
     }
 }
 
 impl<'a> Prepared<'a> {
-    /// Whether some term of a claim may be held regardless of others.
+    /// Whether some term of a claim has administrator access.
     pub(crate) fn has_admin_terms(&self, claim: usize) -> bool {
         let terms = self.terms.iter().filter(|term| term.claim == claim);
-        terms.flat_map(|term| &term.asks).any(|ask| ask.source.admin)
+        terms.flat_map(|term| &term.alternatives).any(|ask| ask.source.admin)
     }
 
     pub(crate) fn new(symbols: &Symbols, request: &'a Request) -> Self {
@@ -145,12 +150,12 @@ impl<'a> Prepared<'a> {
                     let groups = claim_groups.iter().copied().chain(own).collect();
                     let mut rules = outer_rules.clone();
                     rules.extend(prepared.add_rules(symbols, &alternative.topologies));
-                    ask(symbols, alternative, groups, rules)
+                    prepare_alternative(symbols, alternative, groups, rules)
                 });
                 let asks = asks.collect();
                 prepared.terms.push(PreparedTerm {
                     claim: at,
-                    asks,
+                    alternatives: asks,
                     claim_groups: claim_groups.clone(),
                     outer_rules: outer_rules.clone(),
                 });
@@ -176,7 +181,7 @@ impl<'a> Prepared<'a> {
                     self.slots.push(symbols.find(name));
                     self.slots.len() - 1
                 });
-                let group = Group { slot, kind };
+                let group = AttributeGroup { slot, kind };
                 let mut known = wider.iter().chain(&added);
                 if !known.any(|known| self.groups[*known] == group) {
                     added.push(self.groups.len());
@@ -189,22 +194,23 @@ impl<'a> Prepared<'a> {
 
     fn add_rules(&mut self, symbols: &Symbols, rules: &[TopologyRule]) -> Vec<usize> {
         let first = self.rules.len();
-        self.rules.extend(
-            rules.iter().map(|rule| Rule { kind: symbols.find(&rule.r#type), policy: rule.policy }),
-        );
+        self.rules.extend(rules.iter().map(|rule| PreparedTopologyRule {
+            kind: symbols.find(&rule.r#type),
+            policy: rule.policy,
+        }));
         (first..self.rules.len()).collect()
     }
 }
 
-fn ask<'a>(
+fn prepare_alternative<'a>(
     symbols: &Symbols,
     source: &'a Alternative,
     groups: Vec<usize>,
     rules: Vec<usize>,
-) -> Ask<'a> {
-    let mut ask = Ask {
+) -> PreparedAlternative<'a> {
+    let mut ask = PreparedAlternative {
         source,
-        wants: Vec::new(),
+        amounts: Vec::new(),
         access: Vec::new(),
         each: matches!(source.draws, Draws::Each(_)),
         mode: AccessMode::ReadWriteExclusive,
@@ -217,29 +223,31 @@ fn ask<'a>(
             for request in list {
                 let (text, name) = (request.name.as_str(), symbols.find(&request.name));
                 let (kind, amount) = match &request.draw {
-                    Draw::Counter { request } => {
-                        (WantKind::Counter, i128::from(*request) * Grain::UNIT)
+                    RequestedCapacity::Counter { request } => {
+                        (AmountRequestKind::Counter, i128::from(*request) * Granularity::UNIT)
                     }
-                    Draw::Quantity { request } => (WantKind::Quantity, request.nanos()),
-                    Draw::AccessMode { request } => {
+                    RequestedCapacity::Quantity { request } => {
+                        (AmountRequestKind::Quantity, request.nanos())
+                    }
+                    RequestedCapacity::AccessMode { request } => {
                         asked = asked.or(Some(*request));
                         ask.access.push((text, name));
                         continue;
                     }
                 };
-                ask.wants.push(Want { text, name, kind, amount: amount.max(0) });
+                ask.amounts.push(AmountRequest { text, name, kind, amount: amount.max(0) });
             }
         }
         Draws::Together(list) => {
-            ask.wants.extend(list.iter().map(|(text, amount)| Want {
+            ask.amounts.extend(list.iter().map(|(text, amount)| AmountRequest {
                 text,
                 name: symbols.find(text),
-                kind: WantKind::Either,
+                kind: AmountRequestKind::Either,
                 amount: amount.nanos().max(0),
             }));
         }
     }
-    let usual = match ask.wants.is_empty() {
+    let usual = match ask.amounts.is_empty() {
         true => AccessMode::ReadWriteExclusive,
         false => AccessMode::ReadWriteShared,
     };

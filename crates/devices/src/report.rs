@@ -1,26 +1,26 @@
-//! Why a request cannot be satisfied: what each term found in each pool and on each device.
+//! Reports why a request cannot be satisfied: what each term found in each pool and on each device.
 
 use crate::allocate::solve;
-use crate::eligible::{eligible, judged};
-use crate::prepare::{Ask, Prepared};
+use crate::eligible::{check_eligible, check_selector};
+use crate::prepare::{Prepared, PreparedAlternative};
 use crate::problem::{
-    AlternativeReport, Budget, Counted, DeviceReport, Inventory, Node, Pool, PoolReport, Reason,
-    Report, Request, Stock, TermReport,
+    AlternativeReport, Budget, CountedDevices, DeviceReport, Inventory, Node, Pool, PoolDevices,
+    PoolReport, Reason, Request, TermReport, UnsatisfiableReport,
 };
 
-/// Says what stands in the way of a request that has no solution.
+/// Reports why a request has no solution.
 pub(crate) fn report(
     prepared: &Prepared<'_>,
     inventory: &Inventory,
     node: &Node,
     budget: Budget<'_>,
     steps: u64,
-) -> Report {
+) -> UnsatisfiableReport {
     let terms = all_terms(prepared, inventory, node);
-    Report { claims: claims(prepared.request, inventory, node, budget), terms, steps }
+    UnsatisfiableReport { claims: claims(prepared.request, inventory, node, budget), terms, steps }
 }
 
-/// What each term finds on a node, whether the request has a solution or not.
+/// Reports what each term finds on a node, whether the request has a solution or not.
 pub(crate) fn terms(inventory: &Inventory, node: &Node, request: &Request) -> Vec<TermReport> {
     all_terms(&Prepared::new(inventory.symbols(), request), inventory, node)
 }
@@ -29,14 +29,17 @@ fn all_terms(prepared: &Prepared<'_>, inventory: &Inventory, node: &Node) -> Vec
     let mut terms: Vec<TermReport> = Vec::new();
     for term in &prepared.terms {
         let before = terms.iter().filter(|known| known.claim == term.claim).count();
-        let alternatives =
-            term.asks.iter().map(|ask| alternative(prepared, inventory, node, ask)).collect();
+        let alternatives = term
+            .alternatives
+            .iter()
+            .map(|ask| alternative(prepared, inventory, node, ask))
+            .collect();
         terms.push(TermReport { claim: term.claim, term: before, alternatives });
     }
     terms
 }
 
-/// Which claims can be satisfied beside those before them that can.
+/// Returns which claims can be satisfied beside those before them that can.
 fn claims(
     request: &Request,
     inventory: &Inventory,
@@ -64,15 +67,15 @@ fn alternative(
     prepared: &Prepared<'_>,
     inventory: &Inventory,
     node: &Node,
-    ask: &Ask<'_>,
+    ask: &PreparedAlternative<'_>,
 ) -> AlternativeReport {
     let pools = node.pools.iter().filter_map(|at| Some((*at, inventory.pools().get(*at)?)));
     let pools: Vec<PoolReport> = pools
-        .map(|(at, pool)| match &pool.stock {
-            Stock::Listed(devices) => {
+        .map(|(at, pool)| match &pool.devices {
+            PoolDevices::Listed(devices) => {
                 let mut reasons = Vec::new();
                 for (device, listed) in devices.iter().enumerate() {
-                    if let Err(reason) = eligible(prepared, inventory, pool, listed, ask) {
+                    if let Err(reason) = check_eligible(prepared, inventory, pool, listed, ask) {
                         reasons.push(DeviceReport { device, reason });
                     }
                 }
@@ -80,7 +83,7 @@ fn alternative(
                 let reason = (candidates == 0).then(|| most_frequent(&reasons));
                 PoolReport { pool: at, candidates, reason, devices: reasons }
             }
-            Stock::Counted(counted) => count(prepared, at, pool, counted, ask),
+            PoolDevices::Counted(counted) => count(prepared, at, pool, counted, ask),
         })
         .collect();
     let candidates = pools.iter().map(|pool| pool.candidates).sum();
@@ -91,18 +94,18 @@ fn count(
     prepared: &Prepared<'_>,
     at: usize,
     pool: &Pool,
-    counted: &Counted,
-    ask: &Ask<'_>,
+    counted: &CountedDevices,
+    ask: &PreparedAlternative<'_>,
 ) -> PoolReport {
     let held = if ask.source.admin { 0 } else { counted.held };
     let there = u64::from(counted.count.saturating_sub(held));
     let asked = ask.access.iter().map(|(name, _)| *name);
-    let name = asked.chain(ask.wants.iter().map(|want| want.text)).next();
+    let name = asked.chain(ask.amounts.iter().map(|want| want.text)).next();
     let reason = if there == 0 {
         Some(Reason::NoneAvailable)
-    } else if let Err(reason) = judged(prepared, ask, counted.signature) {
+    } else if let Err(reason) = check_selector(prepared, ask, counted.signature) {
         Some(reason)
-    } else if let Some(fault) = &pool.fault {
+    } else if let Some(fault) = &pool.invalid_reason {
         Some(Reason::Invalid(fault.clone()))
     } else {
         name.map(|name| Reason::NoCapacity { name: name.to_owned(), device: pool.name.clone() })
@@ -111,7 +114,8 @@ fn count(
     PoolReport { pool: at, candidates, reason, devices: Vec::new() }
 }
 
-/// The reason that most devices have; of several, the first. Without devices there is none to have.
+/// Returns the most frequent reason of devices; of several, the first. Without devices there is
+/// none.
 fn most_frequent(devices: &[DeviceReport]) -> Reason {
     let count = |reason: &Reason| devices.iter().filter(|it| same_kind(&it.reason, reason)).count();
     let mut best: Option<(usize, &Reason)> = None;

@@ -7,20 +7,21 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use gantry_api::devices::AccessMode;
 
-use self::kinds::{Kinds, kinds, twins};
-use crate::bits::{Bits, same};
-use crate::eligible::{eligible, judged, mode};
-use crate::prepare::{Ask, GroupKind, Prepared};
+use self::kinds::{AlternativeKinds, first_equivalent_terms, kinds};
+use crate::bit_set::{BitSet, slices_equal};
+use crate::eligible::{check_eligible, check_selector, effective_mode};
+use crate::prepare::{GroupKind, Prepared, PreparedAlternative};
 use crate::problem::{
-    Count, Counted, Device, Inventory, Node, Pool, Stock, Symbol, Undecided, ValueSymbol,
+    Count, CountedDevices, Device, Inventory, Node, Pool, PoolDevices, Symbol, Undecided,
+    ValueSymbol,
 };
 
-/// More devices than this on one node are not searched: far beyond what is promised (4096), and
+/// How many devices of one node are searched at most: far beyond what is promised (4096), and
 /// within memory.
-const MOST_DEVICES: usize = 1 << 16;
+const MAX_DEVICES: usize = 1 << 16;
 
-/// How many classes are compared one by one, before their looks are written down and looked up.
-const FEW: usize = 8;
+/// How many classes are compared one by one, before they are looked up by hash.
+const LINEAR_COMPARE_LIMIT: usize = 8;
 
 /// The mark of an attribute that a device does not have.
 pub(crate) const NO_VALUE: u32 = u32::MAX;
@@ -29,10 +30,10 @@ pub(crate) const NO_VALUE: u32 = u32::MAX;
 #[derive(Debug)]
 pub(crate) struct Table<'a> {
     pub(crate) rows: Vec<Row<'a>>,
-    pub(crate) pools: Vec<Span>,
+    pub(crate) pools: Vec<PoolSpan>,
     /// Candidates of each alternative of each term.
-    pub(crate) candidates: Vec<Vec<Bits>>,
-    /// Values of the attributes that groups look at, row by row.
+    pub(crate) candidates: Vec<Vec<BitSet>>,
+    /// Values of the attributes that groups read, row by row.
     pub(crate) values: Vec<u32>,
     /// What is left of each resource of each pool.
     pub(crate) left: Vec<i128>,
@@ -43,25 +44,25 @@ pub(crate) struct Table<'a> {
 /// A device that may be used.
 #[derive(Debug)]
 pub(crate) struct Row<'a> {
-    /// Its pool, as a place in [`Table::pools`].
+    /// Its pool, as an index in [`Table::pools`].
     pub(crate) pool: usize,
-    /// Its place in the pool, if that lists devices.
+    /// Its index in the pool, if that lists devices.
     pub(crate) index: Option<usize>,
     pub(crate) device: Option<&'a Device>,
     /// Rows of one class are in one pool and differ in nothing that matters to the request.
     pub(crate) class: usize,
-    /// Where its entries begin in a list of all entries.
+    /// The index of its first entry in the list of all entries.
     pub(crate) entries: usize,
 }
 
 /// A pool of which devices may be used.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Span {
-    /// Its place in the inventory.
+pub(crate) struct PoolSpan {
+    /// Its index in the inventory.
     pub(crate) pool: usize,
-    /// Where its resources begin in [`Table::left`].
+    /// The index of its first resource in [`Table::left`].
     pub(crate) resources: usize,
-    /// Pools of one class hold the same rows in the same order, by class of what they are.
+    /// Pools of one class have the same rows in the same order, by class of their content.
     pub(crate) class: usize,
 }
 
@@ -80,7 +81,7 @@ impl<'a> Table<'a> {
         };
         for pool in node.pools.iter().filter_map(|at| Some((*at, inventory.pools().get(*at)?))) {
             builder.add_pool(pool.0, pool.1);
-            if builder.found.len() > MOST_DEVICES {
+            if builder.found.len() > MAX_DEVICES {
                 return Err(Undecided::TooLarge);
             }
         }
@@ -91,30 +92,30 @@ impl<'a> Table<'a> {
         self.values[row * slots + slot]
     }
 
-    /// How a row is held, after it had its say.
-    pub(crate) fn mode(&self, row: usize, ask: &Ask<'_>) -> AccessMode {
+    /// Returns how a row is held, after the device has upgraded the mode.
+    pub(crate) fn mode(&self, row: usize, ask: &PreparedAlternative<'_>) -> AccessMode {
         match self.rows[row].device {
-            Some(device) => mode(device, ask),
+            Some(device) => effective_mode(device, ask),
             None => AccessMode::ReadWriteExclusive,
         }
     }
 }
 
-/// A row in the making: what it is, and which alternatives it is a candidate of.
-struct Found<'a> {
+/// A row under construction: its device, and which alternatives it is a candidate of.
+struct CandidateRow<'a> {
     pool: usize,
     index: Option<usize>,
     device: Option<&'a Device>,
     attributes: &'a [(Symbol, ValueSymbol)],
     /// A bit for each kind of alternative.
-    serves: Bits,
+    serves: BitSet,
 }
 
 struct Builder<'a, 'p> {
     prepared: &'p Prepared<'p>,
     inventory: &'a Inventory,
-    kinds: Kinds<'p>,
-    found: Vec<Found<'a>>,
+    kinds: AlternativeKinds<'p>,
+    found: Vec<CandidateRow<'a>>,
     pools: Vec<usize>,
 }
 
@@ -122,18 +123,19 @@ impl<'a> Builder<'a, '_> {
     fn add_pool(&mut self, at: usize, pool: &'a Pool) {
         let before = self.found.len();
         let local = self.pools.len();
-        match &pool.stock {
-            Stock::Listed(devices) => {
+        match &pool.devices {
+            PoolDevices::Listed(devices) => {
                 self.found.reserve(devices.len());
                 for (index, device) in devices.iter().enumerate() {
-                    let mut serves = Bits::below(self.kinds.asks.len());
-                    for (kind, ask) in self.kinds.asks.iter().enumerate() {
-                        if eligible(self.prepared, self.inventory, pool, device, ask).is_ok() {
+                    let mut serves = BitSet::below(self.kinds.alternatives.len());
+                    for (kind, ask) in self.kinds.alternatives.iter().enumerate() {
+                        if check_eligible(self.prepared, self.inventory, pool, device, ask).is_ok()
+                        {
                             serves.insert(kind);
                         }
                     }
                     if !serves.is_empty() {
-                        self.found.push(Found {
+                        self.found.push(CandidateRow {
                             pool: local,
                             index: Some(index),
                             device: Some(device),
@@ -143,7 +145,7 @@ impl<'a> Builder<'a, '_> {
                     }
                 }
             }
-            Stock::Counted(counted) => self.add_counted(local, pool, counted),
+            PoolDevices::Counted(counted) => self.add_counted(local, pool, counted),
         }
         if self.found.len() > before {
             self.pools.push(at);
@@ -151,10 +153,10 @@ impl<'a> Builder<'a, '_> {
     }
 
     /// Adds as many of a number of equal devices as the request can ever use.
-    fn add_counted(&mut self, local: usize, pool: &Pool, counted: &'a Counted) {
-        let kinds = self.kinds.asks.len();
-        let (mut any, mut free) = (Bits::below(kinds), Bits::below(kinds));
-        for (at, ask) in self.kinds.asks.iter().enumerate() {
+    fn add_counted(&mut self, local: usize, pool: &Pool, counted: &'a CountedDevices) {
+        let kinds = self.kinds.alternatives.len();
+        let (mut any, mut free) = (BitSet::below(kinds), BitSet::below(kinds));
+        for (at, ask) in self.kinds.alternatives.iter().enumerate() {
             if counted_eligible(self.prepared, pool, counted, ask) {
                 any.insert(at);
                 if !ask.source.admin {
@@ -163,8 +165,8 @@ impl<'a> Builder<'a, '_> {
             }
         }
         let mut admin = any.clone();
-        admin.subtract(&free);
-        let usable = self.usable();
+        admin.difference_with(&free);
+        let usable = self.max_usable();
         let held = usize::try_from(counted.held.min(counted.count)).unwrap_or(usize::MAX);
         let count = usize::try_from(counted.count).unwrap_or(usize::MAX);
         let held_rows = if admin.is_empty() { 0 } else { held.min(usable) };
@@ -172,8 +174,8 @@ impl<'a> Builder<'a, '_> {
             if serves.is_empty() {
                 continue;
             }
-            for _ in 0..rows.min(MOST_DEVICES + 1) {
-                self.found.push(Found {
+            for _ in 0..rows.min(MAX_DEVICES + 1) {
+                self.found.push(CandidateRow {
                     pool: local,
                     index: None,
                     device: None,
@@ -184,10 +186,10 @@ impl<'a> Builder<'a, '_> {
         }
     }
 
-    /// How many devices that have nothing to give the request can use at most.
-    fn usable(&self) -> usize {
+    /// Returns how many devices without capacities the request can use at most.
+    fn max_usable(&self) -> usize {
         let terms = self.prepared.terms.iter().map(|term| {
-            let asks = term.asks.iter().map(|ask| match ask.source.count {
+            let asks = term.alternatives.iter().map(|ask| match ask.source.count {
                 Count::Between { .. } => ask.least(),
                 Count::All => usize::MAX,
             });
@@ -209,7 +211,7 @@ impl<'a> Builder<'a, '_> {
         };
         for pool in pools {
             let resources = table.left.len();
-            table.pools.push(Span { pool, resources, class: 0 });
+            table.pools.push(PoolSpan { pool, resources, class: 0 });
             table.left.extend(
                 inventory.pools()[pool]
                     .resources
@@ -226,7 +228,7 @@ impl<'a> Builder<'a, '_> {
                 class: 0,
                 entries,
             });
-            entries += row.device.map_or(0, |device| device.entries.len());
+            entries += row.device.map_or(0, |device| device.capacities.len());
             table.values.extend(prepared.slots.iter().map(|slot| {
                 let value = slot.and_then(|slot| {
                     row.attributes.iter().find(|(name, _)| *name == slot).map(|(_, value)| value.0)
@@ -234,7 +236,7 @@ impl<'a> Builder<'a, '_> {
                 value.unwrap_or(NO_VALUE)
             }));
         }
-        let mut by_kind = vec![Bits::below(found.len()); kinds.asks.len()];
+        let mut by_kind = vec![BitSet::below(found.len()); kinds.alternatives.len()];
         for (at, row) in found.iter().enumerate() {
             for kind in row.serves.iter() {
                 by_kind[kind].insert(at);
@@ -250,12 +252,12 @@ impl<'a> Builder<'a, '_> {
 }
 
 impl Table<'_> {
-    /// Rows and pools that differ in nothing that matters get one class each.
-    fn classify(&mut self, found: &[Found<'_>], slots: usize, inventory: &Inventory) {
+    /// Assigns one class to rows, and one to pools, that differ in nothing that matters.
+    fn classify(&mut self, found: &[CandidateRow<'_>], slots: usize, inventory: &Inventory) {
         let alike = |one: usize, other: usize| {
             let values = |at: usize| &self.values[at * slots..(at + 1) * slots];
             found[one].serves == found[other].serves
-                && same(values(one), values(other))
+                && slices_equal(values(one), values(other))
                 && match (found[one].device, found[other].device) {
                     (Some(one), Some(other)) => devices_alike(one, other),
                     (None, None) => true,
@@ -266,12 +268,12 @@ impl Table<'_> {
             let mut hasher = DefaultHasher::new();
             (&found[at].serves, &self.values[at * slots..(at + 1) * slots]).hash(&mut hasher);
             if let Some(device) = found[at].device {
-                (&device.entries, &device.charges, device.holds == 0).hash(&mut hasher);
+                (&device.capacities, &device.charges, device.holds == 0).hash(&mut hasher);
             }
             hasher.finish()
         };
-        // Drivers list equal devices one after another, and few kinds of them: a row is compared with
-        // the last classes of its pool first, and only then with those that look like it.
+        // Drivers list equal devices one after another, and few kinds of them: a row is compared
+        // with the last classes of its pool first, and only then with those of equal hash.
         let mut first_of: Vec<usize> = Vec::new();
         let mut looks: HashMap<(usize, u64), Vec<usize>> = HashMap::new();
         // How many classes are in `looks`.
@@ -280,7 +282,8 @@ impl Table<'_> {
         for (at, row) in found.iter().enumerate() {
             let of_pool = |class: &usize| found[first_of[*class]].pool == row.pool;
             let mut last = (0..first_of.len()).rev().take_while(of_pool);
-            let known = last.by_ref().take(FEW).find(|class| alike(first_of[*class], at));
+            let known =
+                last.by_ref().take(LINEAR_COMPARE_LIMIT).find(|class| alike(first_of[*class], at));
             let known = match known {
                 None if last.next().is_some() => {
                     for (class, first) in first_of.iter().enumerate().skip(looked_at) {
@@ -312,7 +315,7 @@ impl Table<'_> {
         let mut pool_classes: Vec<usize> = Vec::with_capacity(self.pools.len());
         let mut pool_looks: HashMap<(usize, u64), Vec<usize>> = HashMap::new();
         for pool in 0..self.pools.len() {
-            if self.pools.len() <= FEW {
+            if self.pools.len() <= LINEAR_COMPARE_LIMIT {
                 let known = (0..pool).find(|other| pools_alike(*other, pool));
                 pool_classes.push(known.map_or(pool, |known| pool_classes[known]));
                 continue;
@@ -336,19 +339,19 @@ impl Table<'_> {
         }
     }
 
-    /// Takes candidates away that no solution uses: those without an attribute that a group looks
-    /// at, and those with a value that too few others have. `All` keeps what it must take.
-    fn drop_useless_values(&mut self, prepared: &Prepared<'_>, kinds: &Kinds<'_>) {
+    /// Removes candidates that no solution uses: those without an attribute that a group reads, and
+    /// those with a value that too few others have. `All` keeps what it must take.
+    fn drop_useless_values(&mut self, prepared: &Prepared<'_>, kinds: &AlternativeKinds<'_>) {
         let slots = prepared.slots.len();
         if slots == 0 {
             return;
         }
-        let twins = twins(prepared, kinds);
+        let twins = first_equivalent_terms(prepared, kinds);
         for (term_at, term) in prepared.terms.iter().enumerate() {
             if twins[term_at] != term_at {
                 continue;
             }
-            for (ask_at, ask) in term.asks.iter().enumerate() {
+            for (ask_at, ask) in term.alternatives.iter().enumerate() {
                 if ask.source.count == Count::All {
                     continue;
                 }
@@ -377,7 +380,7 @@ impl Table<'_> {
         }
     }
 
-    /// Takes away candidates whose value some other term of the claim cannot have.
+    /// Removes candidates whose value some other term of the claim cannot have.
     fn drop_values_of_claims(&mut self, prepared: &Prepared<'_>, slots: usize, twins: &[usize]) {
         for (first, term) in prepared.terms.iter().enumerate() {
             if first > 0 && prepared.terms[first - 1].claim == term.claim {
@@ -394,26 +397,26 @@ impl Table<'_> {
                 if group.kind == GroupKind::Distinct {
                     continue;
                 }
-                let counts: Vec<Vec<Counts>> = terms
+                let counts: Vec<Vec<ValueCounts>> = terms
                     .iter()
                     .map(|at| {
-                        let asks = prepared.terms[*at].asks.iter().enumerate();
+                        let asks = prepared.terms[*at].alternatives.iter().enumerate();
                         asks.map(|(ask, _)| self.count_values(*at, ask, group.slot, slots))
                             .collect()
                     })
                     .collect();
-                // Values are few and rows are many: each value is looked at once for all rows.
-                let mut viable: Vec<u32> = counts[0].iter().flat_map(Counts::values).collect();
+                // Values are few and rows are many: each value is checked once for all rows.
+                let mut viable: Vec<u32> = counts[0].iter().flat_map(ValueCounts::values).collect();
                 viable.sort_unstable();
                 viable.dedup();
                 viable.retain(|value| {
                     terms.iter().zip(&counts).all(|(at, counts)| {
-                        let asks = prepared.terms[*at].asks.iter();
+                        let asks = prepared.terms[*at].alternatives.iter();
                         asks.zip(counts).any(|(ask, counts)| counts.of(*value) >= ask.least())
                     })
                 });
                 for at in &terms {
-                    for (ask_at, ask) in prepared.terms[*at].asks.iter().enumerate() {
+                    for (ask_at, ask) in prepared.terms[*at].alternatives.iter().enumerate() {
                         if ask.source.count == Count::All {
                             continue;
                         }
@@ -430,20 +433,20 @@ impl Table<'_> {
         }
     }
 
-    fn count_values(&self, term: usize, ask: usize, slot: usize, slots: usize) -> Counts {
+    fn count_values(&self, term: usize, ask: usize, slot: usize, slots: usize) -> ValueCounts {
         let rows = &self.candidates[term][ask];
         let mut values: Vec<u32> = Vec::with_capacity(rows.count());
         values.extend(rows.iter().map(|row| self.value(row, slot, slots)));
         values.sort_unstable();
         let same = values.chunk_by(|one, other| one == other);
-        Counts(same.map(|same| (same[0], same.len())).collect())
+        ValueCounts(same.map(|same| (same[0], same.len())).collect())
     }
 }
 
 /// How many rows have each value, by value.
-struct Counts(Vec<(u32, usize)>);
+struct ValueCounts(Vec<(u32, usize)>);
 
-impl Counts {
+impl ValueCounts {
     fn of(&self, value: u32) -> usize {
         let at = self.0.binary_search_by_key(&value, |(value, _)| *value);
         at.map_or(0, |at| self.0[at].1)
@@ -454,10 +457,10 @@ impl Counts {
     }
 }
 
-/// Whether two devices have the same to give, to the same holders, for the same charge. What
-/// constraints and groups see of them is compared elsewhere.
+/// Whether two devices offer the same, to the same holders, for the same charge. What constraints
+/// and groups read of them is compared elsewhere.
 fn devices_alike(one: &Device, other: &Device) -> bool {
-    one.entries == other.entries
+    one.capacities == other.capacities
         && one.sharing == other.sharing
         && one.access == other.access
         && one.charges == other.charges
@@ -467,11 +470,11 @@ fn devices_alike(one: &Device, other: &Device) -> bool {
 fn counted_eligible(
     prepared: &Prepared<'_>,
     pool: &Pool,
-    counted: &Counted,
-    ask: &Ask<'_>,
+    counted: &CountedDevices,
+    ask: &PreparedAlternative<'_>,
 ) -> bool {
-    pool.fault.is_none()
-        && ask.wants.is_empty()
+    pool.invalid_reason.is_none()
+        && ask.amounts.is_empty()
         && ask.access.is_empty()
-        && judged(prepared, ask, counted.signature).is_ok()
+        && check_selector(prepared, ask, counted.signature).is_ok()
 }

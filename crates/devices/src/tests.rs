@@ -1,4 +1,4 @@
-//! The allocator on small inventories whose answer a person can see.
+//! Tests the allocator on small inventories with obvious results.
 
 mod build;
 mod choice;

@@ -1,13 +1,13 @@
-//! How many devices there are, are used and are free, by node and class.
+//! Counts all, used and free devices, by node and class.
 
 use std::collections::BTreeSet;
 
-use gantry_api::devices::{Ask, ClaimSpec, Term};
+use gantry_api::devices::{ClaimSpec, DeviceRequest, Term};
 use serde::Serialize;
 
 use crate::constraint::Constraints;
-use crate::lower::{Catalog, ClaimError, Snapshot, Wanted};
-use crate::problem::{Pool, Request, Signature, Stock, Verdict};
+use crate::lower::{Catalog, ClaimError, ClaimSpecRef, Snapshot};
+use crate::problem::{Pool, PoolDevices, Request, Signature, Verdict};
 use crate::report;
 use crate::schedule::Objects;
 
@@ -17,22 +17,22 @@ use crate::schedule::Objects;
 pub struct Row {
     /// The node.
     pub node: String,
-    /// The class; none for devices that are of no class.
+    /// The class; `None` for devices of no class.
     pub class: Option<String>,
-    /// The driver of devices that are of no class.
+    /// The driver of devices of no class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
     /// How many devices there are.
     pub devices: u64,
-    /// How many somebody holds.
+    /// How many are held.
     pub used: u64,
-    /// How many a claim could have for itself now. Those that are neither used nor free are tainted,
-    /// of an invalid pool, or without what they need of their pool.
+    /// How many a claim could have exclusively now. Devices that are neither used nor free are
+    /// tainted, of an invalid pool, or lack resources of their pool.
     pub free: u64,
 }
 
-/// Counts devices by node and class, in the order of their names. Classes for administrators, whose
-/// holds leave no trace, are left out.
+/// Counts devices by node and class, in the order of their names. Classes with administrator
+/// access, whose holds are invisible, are left out.
 ///
 /// # Errors
 /// A class contradicts itself.
@@ -51,26 +51,30 @@ pub fn top(objects: &Objects) -> Result<Vec<Row>, ClaimError> {
         objects.pools.iter().map(|pool| pool.spec.driver.as_str()).collect();
     drivers.sort_unstable();
     drivers.dedup();
-    let mut ask = |ask: Ask| {
+    let mut ask = |ask: DeviceRequest| {
         let term = Term { name: "main".to_owned(), ask, ..Term::default() };
         let spec = ClaimSpec { claims: vec![term], ..ClaimSpec::default() };
-        let lowered = snapshot.request(&catalog, &constraints, &[("top", Wanted::Claim(&spec))]);
+        let lowered =
+            snapshot.request(&catalog, &constraints, &[("top", ClaimSpecRef::Claim(&spec))]);
         lowered.map(|lowered| lowered.request)
     };
     let mut by_class = Vec::new();
     for class in classes {
         let device_class = Some(class.to_owned());
-        by_class.push((class, ask(Ask { device_class, ..Ask::default() })?));
+        by_class.push((class, ask(DeviceRequest { device_class, ..DeviceRequest::default() })?));
     }
     let mut by_driver = Vec::new();
     for driver in drivers {
-        by_driver.push((driver, ask(Ask { driver: Some(driver.to_owned()), ..Ask::default() })?));
+        by_driver.push((
+            driver,
+            ask(DeviceRequest { driver: Some(driver.to_owned()), ..DeviceRequest::default() })?,
+        ));
     }
     let mut nodes: Vec<usize> = (0..snapshot.inventory.nodes().len()).collect();
     nodes.sort_by_key(|at| &snapshot.inventory.nodes()[*at].name);
     let mut rows = Vec::new();
     for at in nodes {
-        let count = Count { snapshot: &snapshot, node: at };
+        let count = RowCounter { snapshot: &snapshot, node: at };
         for (class, request) in &by_class {
             rows.extend(
                 count
@@ -92,13 +96,13 @@ pub fn top(objects: &Objects) -> Result<Vec<Row>, ClaimError> {
     Ok(rows)
 }
 
-struct Count<'a> {
+struct RowCounter<'a> {
     snapshot: &'a Snapshot,
     node: usize,
 }
 
-impl Count<'_> {
-    /// What a request finds on the node among some devices; nothing if there is none.
+impl RowCounter<'_> {
+    /// Returns what a request finds on the node among some devices; `None` if there is none.
     fn row(&self, request: &Request, counts: impl Fn(Signature) -> bool) -> Option<Row> {
         let inventory = &self.snapshot.inventory;
         let node = &inventory.nodes()[self.node];
@@ -114,15 +118,17 @@ impl Count<'_> {
         };
         let found = report::terms(inventory, node, request);
         for report in found.iter().flat_map(|term| &term.alternatives).flat_map(|way| &way.pools) {
-            let Some(Pool { stock, .. }) = inventory.pools().get(report.pool) else { continue };
+            let Some(Pool { devices: stock, .. }) = inventory.pools().get(report.pool) else {
+                continue;
+            };
             match stock {
-                Stock::Counted(counted) if counts(counted.signature) => {
+                PoolDevices::Counted(counted) if counts(counted.signature) => {
                     row.devices += u64::from(counted.count);
                     row.used += u64::from(counted.held.min(counted.count));
                     row.free += report.candidates;
                 }
-                Stock::Counted(_) => {}
-                Stock::Listed(devices) => {
+                PoolDevices::Counted(_) => {}
+                PoolDevices::Listed(devices) => {
                     let refused: BTreeSet<usize> =
                         report.devices.iter().map(|refused| refused.device).collect();
                     for (at, device) in devices.iter().enumerate() {
@@ -139,7 +145,7 @@ impl Count<'_> {
     }
 }
 
-/// The rows as a table.
+/// Formats the rows as a table.
 #[must_use]
 pub fn table(rows: &[Row]) -> String {
     let head = ["NODE", "CLASS", "DEVICES", "USED", "FREE"].map(str::to_owned);

@@ -1,46 +1,46 @@
-//! The admission webhooks of all subsystems: how reviews are answered, and how API servers are configured to send them.
+//! The admission webhooks of all subsystems: how reviews are answered, and how API servers are
+//! configured to send them.
 
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use gantry_apiserver::Api;
-use gantry_queue::app_wrapper::{AUTHOR, AppWrapper};
+use gantry_queue::app_wrapper::{AUTHOR_ANNOTATION, AppWrapper};
 use gantry_queue::author;
 use gantry_reconcile::{Key, View as _};
 use gantry_sharing::inventory::ObjectKind;
 use gantry_subsystem::Host;
 use gantry_subsystem::admission::{HookCaller, SharedHook};
 use gantry_subsystem::settings::Values;
-use gantry_subsystem::start::Offers;
+use gantry_subsystem::start::HostExtensions;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::manifests::NAMESPACE;
 use crate::subsystems::SUBSYSTEMS;
-use crate::up::{Door, SOURCE};
+use crate::up::{InProcessClient, SOURCE_ANNOTATION};
 
-/// The service behind which the operator answers.
+/// The service through which the API server calls the operator.
 pub const SERVICE: &str = "gantry-webhook";
 
-/// The webhooks that are switched on. Clones are the same ones.
+/// The enabled webhooks. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct AdmissionHooks(Arc<[SharedHook]>);
 
-/// What tells a server to ask, and in whose name it is written.
+/// A webhook configuration object, and its field manager.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HookConfiguration {
-    /// Who owns its fields.
+    /// The field manager of the object.
     pub manager: &'static str,
     /// A MutatingWebhookConfiguration or a ValidatingWebhookConfiguration.
     pub configuration: Value,
 }
 
 impl AdmissionHooks {
-    /// Those of all subsystems.
+    /// Creates the webhooks of all subsystems.
     ///
-    /// # Errors
-    /// The settings were not checked.
-    pub fn new(values: &Values, offers: &Offers) -> Result<Self, serde_json::Error> {
+    /// # Errors The settings were not checked.
+    pub fn new(values: &Values, offers: &HostExtensions) -> Result<Self, serde_json::Error> {
         let mut all = Vec::new();
         for subsystem in SUBSYSTEMS {
             all.extend((subsystem.hooks)(values, offers)?);
@@ -48,36 +48,36 @@ impl AdmissionHooks {
         Ok(Self(all.into()))
     }
 
-    /// What they are about, for people; nothing where none is switched on.
+    /// Describes the subjects of the webhooks, for logs; `None` if none is enabled.
     #[must_use]
     pub fn topics(&self) -> Option<String> {
         let topics: Vec<&str> = self.0.iter().map(|it| it.topic()).collect();
         (!topics.is_empty()).then(|| topics.join(" and "))
     }
 
-    /// The answer to a review that was sent to a path; nothing where nothing is asked there.
+    /// Answers a review that was sent to a path; `None` if no webhook has this path.
     #[must_use]
     pub fn review(&self, path: &str, review: &Value) -> Option<Value> {
         self.called_at(path).map(|it| it.review(path, review))
     }
 
-    /// Whether anything is asked at a path.
+    /// Returns whether a webhook has this path.
     #[must_use]
-    pub fn is_called_at(&self, path: &str) -> bool {
+    pub fn handles_path(&self, path: &str) -> bool {
         self.called_at(path).is_some()
     }
 
     fn called_at(&self, path: &str) -> Option<&SharedHook> {
-        self.0.iter().find(|it| it.is_called_at(path))
+        self.0.iter().find(|it| it.handles_path(path))
     }
 
-    /// Whether the user of the operator has to be known for the configurations.
+    /// Returns whether the configurations need the name of the operator's user.
     #[must_use]
-    pub fn names_user(&self) -> bool {
-        self.0.iter().any(|it| it.names_user())
+    pub fn needs_operator_user(&self) -> bool {
+        self.0.iter().any(|it| it.needs_operator_user())
     }
 
-    /// What tells a server to ask.
+    /// Returns the webhook configurations.
     #[must_use]
     pub fn configurations(&self, caller: &HookCaller<'_>) -> Vec<HookConfiguration> {
         let of = |hook: &SharedHook| {
@@ -90,30 +90,36 @@ impl AdmissionHooks {
     }
 }
 
-/// Lets the embedded server ask, of which nothing is heard outside the process. The configurations are
-/// objects like any other; when a user deletes them, no reviews are sent until the next start.
+/// Installs the webhooks in the embedded server, which calls them inside the process. The
+/// configurations are objects like any other; when a user deletes them, no reviews are sent until
+/// the next start.
 ///
-/// # Errors
-/// The server refuses them.
-pub async fn settle(api: &Api, door: &Door, hooks: &AdmissionHooks) -> anyhow::Result<()> {
+/// # Errors The server rejects the configurations.
+pub async fn install_webhooks(
+    api: &Api,
+    api_client: &InProcessClient,
+    hooks: &AdmissionHooks,
+) -> anyhow::Result<()> {
     let answers = hooks.clone();
-    api.answer(NAMESPACE, SERVICE, move |path, review| {
+    api.register_webhook_handler(NAMESPACE, SERVICE, move |path, review| {
         answers.review(path, review).unwrap_or_else(|| json!({}))
     });
-    let records_authors = hooks.is_called_at(author::PATH);
+    let records_authors = hooks.handles_path(author::WEBHOOK_PATH);
     if !records_authors {
-        // Nobody answers, and what is made until somebody does has no author that can be believed.
+        // No webhook records authors, so the authors of objects created until then cannot be
+        // trusted.
         let path = ObjectKind::MutatingWebhookConfiguration.path(author::CONFIGURATION)?;
-        let (_, found) = door.ask(Method::GET, &path, "application/json", None).await?;
-        // That of an operator is left to it.
-        if found["metadata"]["annotations"][SOURCE].is_string() {
-            let (status, said) = door.ask(Method::DELETE, &path, "application/json", None).await?;
+        let (_, found) = api_client.request(Method::GET, &path, "application/json", None).await?;
+        // The configuration of a separate operator is left alone.
+        if found["metadata"]["annotations"][SOURCE_ANNOTATION].is_string() {
+            let (status, said) =
+                api_client.request(Method::DELETE, &path, "application/json", None).await?;
             let gone = status.is_success() || status == StatusCode::NOT_FOUND;
             anyhow::ensure!(gone, "could not remove {path}: {}", said["message"]);
         }
     }
     let path = ObjectKind::MutatingWebhookConfiguration.path(author::CONFIGURATION)?;
-    let (status, _) = door.ask(Method::GET, &path, "application/json", None).await?;
+    let (status, _) = api_client.request(Method::GET, &path, "application/json", None).await?;
     let begins = records_authors && status == StatusCode::NOT_FOUND;
     let client = |path: &str| service(NAMESPACE, path);
     let caller = HookCaller { client: &client, host: Host::Embedded, user: "" };
@@ -121,40 +127,42 @@ pub async fn settle(api: &Api, door: &Door, hooks: &AdmissionHooks) -> anyhow::R
         let kind = configuration["kind"].as_str().unwrap_or_default();
         let kind = ObjectKind::of(kind).context("a configuration is of an unknown kind")?;
         let path = kind.path(configuration["metadata"]["name"].as_str().unwrap_or_default())?;
-        let installed = door.install(&path, &configuration).await;
+        let installed = api_client.install(&path, &configuration).await;
         installed.with_context(|| format!("could not install {path}"))?;
     }
     if begins {
-        remove_unrecorded_authors(door).await?;
+        remove_unrecorded_authors(api_client).await?;
     }
     Ok(())
 }
 
-/// Removes the authors that AppWrappers name from before authors were recorded: anybody could write those.
+/// Removes the authors of AppWrappers that were created before authors were recorded: any user
+/// could write those.
 ///
-/// The queue compares times for that, which are whole seconds. One that was written in the very second in which
-/// recording began would be believed, and its items created in the name of whomever it names.
-async fn remove_unrecorded_authors(door: &Door) -> anyhow::Result<()> {
+/// The queue compares times for that, which are whole seconds. An AppWrapper that was written in
+/// the same second in which recording began would be trusted, and its items created on behalf of
+/// the user it names.
+async fn remove_unrecorded_authors(api_client: &InProcessClient) -> anyhow::Result<()> {
     let all = AppWrapper::RESOURCE.collection("")?;
-    let (status, list) = door.ask(Method::GET, &all, "application/json", None).await?;
+    let (status, list) = api_client.request(Method::GET, &all, "application/json", None).await?;
     anyhow::ensure!(status.is_success(), "could not list AppWrappers: {}", list["message"]);
     for object in list["items"].as_array().into_iter().flatten() {
         let metadata = &object["metadata"];
-        if metadata["annotations"][AUTHOR].is_null() {
+        if metadata["annotations"][AUTHOR_ANNOTATION].is_null() {
             continue;
         }
         let text = |field: &str| metadata[field].as_str().unwrap_or_default();
         let path = AppWrapper::RESOURCE.path(&Key::new(text("namespace"), text("name")))?;
-        let patch = json!({"metadata": {"annotations": {AUTHOR: null}}});
+        let patch = json!({"metadata": {"annotations": {AUTHOR_ANNOTATION: null}}});
         let merge = "application/merge-patch+json";
-        let (status, said) = door.ask(Method::PATCH, &path, merge, Some(&patch)).await?;
+        let (status, said) = api_client.request(Method::PATCH, &path, merge, Some(&patch)).await?;
         let done = status.is_success() || status == StatusCode::NOT_FOUND;
         anyhow::ensure!(done, "could not remove the author from {path}: {}", said["message"]);
     }
     Ok(())
 }
 
-/// How a server reaches the service, at a path.
+/// Returns the client configuration with which a server calls the service, at a path.
 pub(crate) fn service(namespace: &str, path: &str) -> Value {
     json!({"service": {"namespace": namespace, "name": SERVICE, "port": 443, "path": path}})
 }
@@ -166,7 +174,7 @@ mod tests {
     use crate::config::keys::KEYS;
 
     #[test]
-    fn what_is_switched_on_is_asked_and_nothing_else() {
+    fn only_enabled_webhooks_are_called() {
         let review = json!({"request": {"uid": "u"}});
         let names = |hooks: &AdmissionHooks| -> Vec<String> {
             let caller = HookCaller { client: &|_| json!({}), host: Host::Cluster, user: "u" };
@@ -217,14 +225,15 @@ mod tests {
         ];
         for (why, text, (devices, recorded), topics, configured) in table {
             let (layer, _) = document::read(&text, "f");
-            let values = Values::stack(KEYS.as_slice(), [&layer]);
-            let hooks = AdmissionHooks::new(&values, &Offers::default()).unwrap();
+            let values = Values::from_layers(KEYS.as_slice(), [&layer]);
+            let hooks = AdmissionHooks::new(&values, &HostExtensions::default()).unwrap();
             assert_eq!(hooks.topics().as_deref(), topics, "{why}");
             assert_eq!(names(&hooks), configured, "{why}");
-            assert_eq!(hooks.names_user(), devices, "{why}");
-            let paths = [(author::PATH, recorded), ("/devices/mutate", devices), ("/x", false)];
+            assert_eq!(hooks.needs_operator_user(), devices, "{why}");
+            let paths =
+                [(author::WEBHOOK_PATH, recorded), ("/devices/mutate", devices), ("/x", false)];
             for (path, asked) in paths {
-                assert_eq!(hooks.is_called_at(path), asked, "{why}: {path}");
+                assert_eq!(hooks.handles_path(path), asked, "{why}: {path}");
                 assert_eq!(hooks.review(path, &review).is_some(), asked, "{why}: {path}");
             }
         }

@@ -1,21 +1,21 @@
-//! The command line: what can be typed, and which function answers.
+//! The command line: the command tree, and the function that runs each command.
 
 mod amounts;
 mod apiserver;
 mod check;
+mod cluster_client;
 mod crds;
 mod devices;
 mod explain;
 mod files;
 mod gather;
 mod install;
+mod legacy_spelling;
 mod node;
 mod operator;
 mod queue;
-mod reach;
 mod schedule;
 mod share;
-mod spelling;
 mod status;
 mod uninstall;
 mod up;
@@ -27,9 +27,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
-use gantry_api::yaml;
 use gantry_process::clock::Clock;
 use gantry_process::telemetry;
+use gantry_yaml as yaml;
 use serde::Serialize;
 
 use crate::config::{GlobalFlags, Settings};
@@ -41,18 +41,18 @@ Examples:
   gantry check manifests/                 read manifests and say what is wrong with them
   gantry crds | kubectl apply --server-side -f -
                                           install every kind in a cluster
-  gantry install all                      install what is shared in a cluster of many
+  gantry install all                      install what the installations in a cluster share
   gantry operator --leader-elect          run the controllers against a cluster
   gantry up                               run a whole cluster on this machine
-  gantry node kill gpu-0                  let something happen to a node
+  gantry node kill gpu-0                  simulate the power failure of a node
   gantry status                           show what runs, what is held, and why
-  gantry queue                            show who waits for what, and who is next
-  gantry explain appwrapper/train         tell why a job is where it is
+  gantry queue                            show the queue and what each AppWrapper waits for
+  gantry explain appwrapper/train         show the state of a job, the reason and the remedy
   gantry gather                           collect what helps to find out what is wrong
   gantry schedule -f cluster/ --explain   show which devices pods would get, and why not others
   gantry devices top                      show how many devices are used and free
   gantry apiserver                        run a Kubernetes-compatible API server alone
-  gantry user add bob --group devs        give somebody a kubeconfig of their own
+  gantry user add bob --group devs        create a user with a kubeconfig of its own
   gantry completions bash > /etc/bash_completion.d/gantry
 
 Exit codes:
@@ -102,11 +102,11 @@ enum Command {
   gantry completions zsh > \"${fpath[1]}/_gantry\"
   gantry completions fish > ~/.config/fish/completions/gantry.fish")]
 struct Completions {
-    /// The shell.
+    /// The shell to print the script for.
     shell: clap_complete::Shell,
 }
 
-/// Print what this build is.
+/// Print version, commit and build information.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gantry version
@@ -114,33 +114,33 @@ struct Completions {
 struct Version {
     /// Print all facts in this form.
     #[arg(short, long, value_name = "FORM")]
-    output: Option<Form>,
+    output: Option<OutputFormat>,
 }
 
-/// Forms for other programs to read.
+/// Machine-readable output formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Form {
+enum OutputFormat {
     /// YAML documents.
     Yaml,
     /// One JSON document.
     Json,
 }
 
-/// How a command ended, if nothing prevented it from running.
+/// How a command that could run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    /// As the user wished.
-    Done,
-    /// The reasons have been printed.
-    Refused,
-    /// The same, with a code that tells other programs which reasons.
-    Failed(u8),
+enum CommandOutcome {
+    /// The command did what was asked.
+    Success,
+    /// The command failed; the reasons have been printed.
+    Failure,
+    /// The command failed with an exit code of its own, so that scripts can tell the reasons apart.
+    FailureWithCode(u8),
 }
 
-/// The log of the process, for commands that turn it while they run.
-struct Log {
-    handle: telemetry::Handle,
-    /// What the command line says about it.
+/// The log of the process, for commands that change its verbosity while they run.
+struct LogControl {
+    handle: telemetry::LogHandle,
+    /// The log settings of the command line.
     verbosity: Option<u8>,
 }
 
@@ -152,7 +152,7 @@ pub fn command() -> clap::Command {
 
 /// Parses the command line, runs the command and reports how it went.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments = spelling::modern(arguments.into_iter().collect());
+    let arguments = legacy_spelling::translate_legacy_flags(arguments.into_iter().collect());
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -171,12 +171,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let log = Log { handle, verbosity: settings.verbosity };
-    let end = answer(cli.command, log, &mut output);
+    let log = LogControl { handle, verbosity: settings.verbosity };
+    let end = dispatch(cli.command, log, &mut output);
     match end.and_then(|end| output.finish().map(|()| end).map_err(Into::into)) {
-        Ok(End::Done) => ExitCode::SUCCESS,
-        Ok(End::Refused) => ExitCode::FAILURE,
-        Ok(End::Failed(code)) => ExitCode::from(code),
+        Ok(CommandOutcome::Success) => ExitCode::SUCCESS,
+        Ok(CommandOutcome::Failure) => ExitCode::FAILURE,
+        Ok(CommandOutcome::FailureWithCode(code)) => ExitCode::from(code),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             output.failure(&error);
@@ -185,8 +185,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The code of a command line that is wrong. Where 2 means that a right is missing, it is 1: scripts
-/// that share a cluster tell these apart. The original `schedule` had no 2 either.
+/// The exit code for a wrong command line. Commands for shared clusters use 2 for a missing
+/// permission, so for them it is 1: scripts tell the two apart. The original `schedule` had no 2
+/// either.
 fn usage_code(arguments: &[OsString]) -> u8 {
     let known = command();
     let named = |it: &&OsString| known.get_subcommands().any(|sub| sub.get_name() == **it);
@@ -196,7 +197,11 @@ fn usage_code(arguments: &[OsString]) -> u8 {
     }
 }
 
-fn answer(command: Command, log: Log, output: &mut Output) -> anyhow::Result<End> {
+fn dispatch(
+    command: Command,
+    log: LogControl,
+    output: &mut Output,
+) -> anyhow::Result<CommandOutcome> {
     match command {
         Command::Up(arguments) => up::run(*arguments, output),
         Command::Status(arguments) => status::run(&arguments, output),
@@ -218,7 +223,7 @@ fn answer(command: Command, log: Log, output: &mut Output) -> anyhow::Result<End
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut self::command(), "gantry", &mut script);
             output.result_text(&String::from_utf8_lossy(&script))?;
-            Ok(End::Done)
+            Ok(CommandOutcome::Success)
         }
         Command::Version(Version { output: form }) => {
             match form {
@@ -228,25 +233,27 @@ fn answer(command: Command, log: Log, output: &mut Output) -> anyhow::Result<End
                 ))?,
                 Some(form) => output.result_text(&render(&VERSION, form)?)?,
             }
-            Ok(End::Done)
+            Ok(CommandOutcome::Success)
         }
     }
 }
 
-/// Runs a command that goes on until it is told to stop.
-fn run_to_end(work: impl Future<Output = anyhow::Result<End>>) -> anyhow::Result<End> {
+/// Runs a command that goes on until a signal stops it.
+fn run_to_end(
+    work: impl Future<Output = anyhow::Result<CommandOutcome>>,
+) -> anyhow::Result<CommandOutcome> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let end = runtime.block_on(work);
-    // What still runs was given its time; nothing is written after a store is closed.
+    // Running tasks were given their time; nothing is written after a store is closed.
     runtime.shutdown_timeout(Duration::from_secs(1));
     end
 }
 
-/// One value as a document that ends with a line break.
-fn render(value: &impl Serialize, form: Form) -> anyhow::Result<String> {
+/// Renders one value as a document that ends with a line break.
+fn render(value: &impl Serialize, form: OutputFormat) -> anyhow::Result<String> {
     let mut text = match form {
-        Form::Yaml => yaml::write(value)?,
-        Form::Json => serde_json::to_string_pretty(value)?,
+        OutputFormat::Yaml => yaml::write(value)?,
+        OutputFormat::Json => serde_json::to_string_pretty(value)?,
     };
     if !text.ends_with('\n') {
         text.push('\n');
@@ -254,13 +261,13 @@ fn render(value: &impl Serialize, form: Form) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Several objects: YAML documents, or the JSON list that kubectl reads.
-fn render_objects(objects: &[serde_json::Value], form: Form) -> anyhow::Result<String> {
+/// Renders several objects: YAML documents, or the JSON list that kubectl reads.
+fn render_objects(objects: &[serde_json::Value], form: OutputFormat) -> anyhow::Result<String> {
     match form {
-        Form::Json => {
+        OutputFormat::Json => {
             render(&serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects}), form)
         }
-        Form::Yaml => {
+        OutputFormat::Yaml => {
             let mut text = String::new();
             for object in objects {
                 text.push_str("---\n");

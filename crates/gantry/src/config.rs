@@ -1,11 +1,11 @@
-//! Settings, parsed once into a checked value.
+//! The global settings, parsed once into a checked value.
 
 pub mod changes;
 pub mod document;
 pub mod fetch;
-pub mod gather;
 pub mod keys;
 pub mod legacy;
+pub mod load;
 pub mod operator;
 pub mod reload;
 pub mod render;
@@ -17,16 +17,22 @@ use anstream::ColorChoice;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use gantry_process::telemetry;
-pub use gantry_subsystem::settings::{duration, form, values};
+pub use gantry_subsystem::settings::{duration, value_type, values};
 
-/// Flags that every command takes.
+/// Flags that every command accepts.
 #[derive(Args, Clone, Debug)]
 pub struct GlobalFlags {
     /// How much to log: 0 changes of state (default), 1 decisions, 2 writes, 4 reads, 6 payloads.
-    #[arg(long = "v", short = 'v', value_name = "LEVEL", global = true, value_parser = clap::value_parser!(u8).range(0..=10))]
+    #[arg(
+        long = "v",
+        short = 'v',
+        value_name = "LEVEL",
+        global = true,
+        value_parser = clap::value_parser!(u8).range(0..=10)
+    )]
     verbosity: Option<u8>,
 
-    /// How log lines look on standard error.
+    /// The format of log lines on standard error.
     #[arg(long, value_name = "FORMAT", default_value = "text", global = true)]
     logging_format: LogFormat,
 
@@ -37,7 +43,7 @@ pub struct GlobalFlags {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum LogFormat {
-    /// One line for people, as Kubernetes components write it.
+    /// One line of text, as Kubernetes components write it.
     Text,
     /// One JSON object per line.
     Json,
@@ -56,9 +62,9 @@ enum Color {
 /// The checked form of [`GlobalFlags`].
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How to log.
+    /// The log format.
     pub telemetry: telemetry::Settings,
-    /// How much to log, if somebody said.
+    /// The verbosity, if it was given.
     pub verbosity: Option<u8>,
     /// When to use colour.
     pub color: ColorChoice,
@@ -86,10 +92,9 @@ impl From<GlobalFlags> for Settings {
     }
 }
 
-/// Where a server keeps its data: where it is told to, or where programs of this user do.
+/// Returns the directory of a server's data: the given one, or the default for this user.
 ///
-/// # Errors
-/// Nothing is said, and neither `XDG_DATA_HOME` nor `HOME` is set.
+/// # Errors No directory is given, and neither `XDG_DATA_HOME` nor `HOME` is set.
 pub fn data_dir(said: Option<&Path>) -> anyhow::Result<PathBuf> {
     match said {
         Some(directory) => Ok(directory.to_owned()),
@@ -97,8 +102,8 @@ pub fn data_dir(said: Option<&Path>) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// The kubeconfig that clients of this user read: the first that `KUBECONFIG` names, or the one in
-/// the home directory.
+/// Returns the kubeconfig that clients of this user read: the first that `KUBECONFIG` names, or the
+/// one in the home directory.
 ///
 /// # Errors
 /// Neither `KUBECONFIG` nor `HOME` is set.
@@ -106,7 +111,7 @@ pub fn kubeconfig() -> anyhow::Result<PathBuf> {
     #[expect(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let named = variable("KUBECONFIG");
-    // As kubectl: empty names in the list do not count.
+    // As in kubectl, empty names in the list are ignored.
     let named = named
         .as_ref()
         .and_then(|list| std::env::split_paths(list).find(|path| !path.as_os_str().is_empty()));
@@ -114,15 +119,16 @@ pub fn kubeconfig() -> anyhow::Result<PathBuf> {
     named.or_else(own).context("neither KUBECONFIG nor HOME is set; name the file")
 }
 
-/// Whether the environment names a kubeconfig.
+/// Returns whether the environment names a kubeconfig.
 #[must_use]
-pub fn names_kubeconfig() -> bool {
+pub fn has_kubeconfig_variable() -> bool {
     #[expect(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
     let named = std::env::var_os("KUBECONFIG");
     named.is_some_and(|named| !named.is_empty())
 }
 
-/// Whether the environment asks for more words, as the original `schedule` was asked: `VERBOSE=y`.
+/// Returns whether the environment asks for verbose output, as with the original `schedule`:
+/// `VERBOSE=y`.
 #[must_use]
 pub fn verbose() -> bool {
     #[expect(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
@@ -131,7 +137,7 @@ pub fn verbose() -> bool {
     said.is_some_and(|said| matches!(said.as_str(), "y" | "yes" | "true" | "1"))
 }
 
-/// Where programs of this user keep their data.
+/// Returns the directory for application data of this user.
 ///
 /// # Errors
 /// Neither `XDG_DATA_HOME` nor `HOME` is set.
@@ -140,5 +146,5 @@ pub fn data_home() -> anyhow::Result<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let home = variable("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let home = home.or_else(|| variable("HOME").map(|home| Path::new(&home).join(".local/share")));
-    home.context("neither XDG_DATA_HOME nor HOME is set; say --data-dir")
+    home.context("neither XDG_DATA_HOME nor HOME is set; use --data-dir")
 }

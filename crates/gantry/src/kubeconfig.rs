@@ -1,4 +1,4 @@
-//! The kubeconfig a user already has, and a context put into it.
+//! Merges a context into the user's existing kubeconfig.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -7,48 +7,54 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use gantry_api::yaml;
 use gantry_process::clock::Clock;
 use gantry_serve::files;
+use gantry_yaml as yaml;
 use serde_json::{Value, json};
 
-/// The lists of a kubeconfig, by whose names entries are told apart.
+/// The lists of a kubeconfig whose entries are identified by name.
 const LISTS: [&str; 3] = ["clusters", "users", "contexts"];
-/// How long another program may hold the lock of the file. kubectl holds it for one write.
+/// How long to wait for a lock that another program holds. kubectl holds it for one write.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long to wait before the lock is tried again.
+/// How long to wait before trying the lock again.
 const LOCK_RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// What became of a kubeconfig.
+/// The result of a merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Added {
-    /// Where the file is kept as it was; none if it did not exist, or nothing had to be changed.
+pub struct MergeResult {
+    /// The backup of the original file; none if it did not exist, or nothing had to be changed.
     pub backup: Option<PathBuf>,
-    /// The mode of the file, if others than its owner may read it.
+    /// The mode of the file, if users other than its owner may read it.
     pub exposed: Option<u32>,
 }
 
-/// Puts the cluster, user and context of `ours` into the kubeconfig at `path`, which is created if it
+/// Adds the cluster, user and context of `ours` to the kubeconfig at `path`, which is created if it
 /// does not exist, and makes that context the current one.
 ///
-/// A symbolic link is followed: the file it leads to is replaced, atomically and with the same mode.
-/// Meanwhile the file is locked in the way of kubectl, so that no write of another program is lost.
-/// What else is in the file stays; comments do not, so the file as it was is kept beside `path`.
+/// A symbolic link is followed: the file it points to is replaced, atomically and with the same
+/// mode. Meanwhile the file is locked in the way of kubectl, so that no write of another program is
+/// lost. Everything else in the file stays, except for comments, so a backup is kept beside `path`.
 ///
 /// # Errors
-/// The file is no kubeconfig, is locked by another program, or cannot be written. It is unchanged then.
-pub async fn add(clock: &Clock, path: &Path, ours: &str) -> anyhow::Result<Added> {
+/// The file is not a kubeconfig, is locked by another program, or cannot be written. It is
+/// unchanged then.
+pub async fn merge_into_file(
+    clock: &Clock,
+    path: &Path,
+    ours: &str,
+) -> anyhow::Result<MergeResult> {
     let named = || format!("could not add a context to {}", path.display());
     let target = files::link_target(path).with_context(named)?;
     for file in [path, &target] {
         let parent = file.parent().filter(|it| !it.as_os_str().is_empty());
         parent.map_or(Ok(()), std::fs::create_dir_all).with_context(named)?;
     }
-    // The target's last, so that whoever comes by another link waits here and not the other way round.
-    let _named = Lock::take(clock, path).await.with_context(named)?;
+    // The target is locked last, so that a process that uses another link waits here and there is
+    // no deadlock.
+    let _named = Lock::acquire(clock, path).await.with_context(named)?;
     let _target = match target == path {
         true => None,
-        false => Some(Lock::take(clock, &target).await.with_context(named)?),
+        false => Some(Lock::acquire(clock, &target).await.with_context(named)?),
     };
     let before = match std::fs::read_to_string(&target) {
         Ok(text) => Some(text),
@@ -57,25 +63,25 @@ pub async fn add(clock: &Clock, path: &Path, ours: &str) -> anyhow::Result<Added
     };
     let merged = merge(before.as_deref().unwrap_or_default(), ours).with_context(named)?;
     if before.as_deref() == Some(merged.as_str()) {
-        return Ok(Added { backup: None, exposed: None });
+        return Ok(MergeResult { backup: None, exposed: None });
     }
     let backup = match &before {
         Some(text) => {
-            let beside = beside(path);
+            let beside = backup_path(path);
             files::write_private(&beside, text.as_bytes()).with_context(named)?;
             Some(beside)
         }
         None => None,
     };
     let mode = files::replace(&target, merged.as_bytes()).with_context(named)?;
-    Ok(Added { backup, exposed: (mode & 0o077 != 0).then_some(mode) })
+    Ok(MergeResult { backup, exposed: (mode & 0o077 != 0).then_some(mode) })
 }
 
-/// The lock of a kubeconfig as client-go has it: a file beside it that exists while it is held.
+/// The lock of a kubeconfig as in client-go: a file beside it that exists while it is held.
 struct Lock(PathBuf);
 
 impl Lock {
-    async fn take(clock: &Clock, of: &Path) -> anyhow::Result<Self> {
+    async fn acquire(clock: &Clock, of: &Path) -> anyhow::Result<Self> {
         let mut name = of.file_name().context("it names no file")?.to_owned();
         name.push(".lock");
         let path = of.with_file_name(name);
@@ -88,8 +94,8 @@ impl Lock {
                         .with_context(|| format!("could not lock {}", path.display()));
                 }
                 Err(_) if clock.moment() >= give_up => bail!(
-                    "another program has held the lock {} for {} s; if none is running, remove that \
-                     file",
+                    "another program has held the lock {} for {} s; if none is running, remove \
+                     that file",
                     path.display(),
                     LOCK_TIMEOUT.as_secs()
                 ),
@@ -102,19 +108,22 @@ impl Lock {
 impl Drop for Lock {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.0) {
-            tracing::warn!(file = %self.0.display(), %error, "could not remove the lock of a kubeconfig");
+            tracing::warn!(
+                file = %self.0.display(), %error,
+                "could not remove the lock of a kubeconfig"
+            );
         }
     }
 }
 
-/// Where a file is kept as it was.
-fn beside(path: &Path) -> PathBuf {
+/// Returns the path of the backup of a file.
+fn backup_path(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".before-gantry");
     path.with_file_name(name)
 }
 
-/// The text of a kubeconfig with the entries of another, which win.
+/// Merges two kubeconfigs; the entries of `ours` override.
 fn merge(theirs: &str, ours: &str) -> anyhow::Result<String> {
     let ours = document(ours)?;
     let mut merged = document(theirs)?;
@@ -122,13 +131,13 @@ fn merge(theirs: &str, ours: &str) -> anyhow::Result<String> {
         merged = json!({"apiVersion": "v1", "kind": "Config"});
     }
     if !merged.is_object() || merged["kind"].as_str().is_some_and(|kind| kind != "Config") {
-        bail!("it is no kubeconfig: `kind` must be `Config`");
+        bail!("it is not a kubeconfig: `kind` must be `Config`");
     }
     for list in LISTS {
         let mut entries = match &merged[list] {
             Value::Null => Vec::new(),
             Value::Array(entries) => entries.clone(),
-            other => bail!("it is no kubeconfig: `{list}` must be a list, but is {other}"),
+            other => bail!("it is not a kubeconfig: `{list}` must be a list, but is {other}"),
         };
         for entry in ours[list].as_array().into_iter().flatten() {
             match entries.iter_mut().find(|old| old["name"] == entry["name"]) {
@@ -142,7 +151,7 @@ fn merge(theirs: &str, ours: &str) -> anyhow::Result<String> {
     Ok(yaml::write(&merged)?)
 }
 
-/// The one document of a text; null if there is none.
+/// Returns the only document of a text; null if there is none.
 fn document(text: &str) -> anyhow::Result<Value> {
     let documents = yaml::read(text)?;
     match documents.as_slice() {
@@ -173,7 +182,7 @@ current-context: gantry
     }
 
     #[test]
-    fn a_context_joins_those_that_are_there() {
+    fn a_context_is_added_to_existing_ones() {
         let theirs = "kind: Config\ncurrent-context: work\npreferences: {colors: true}\n\
                       clusters:\n- name: work\n  cluster: {server: https://work}\n\
                       - name: gantry\n  cluster: {server: https://old}\n";
@@ -205,7 +214,7 @@ current-context: gantry
         for (text, expected) in table {
             let path = directory.path().join("config");
             std::fs::write(&path, text).unwrap();
-            let error = add(&Clock::system(), &path, OURS).await.unwrap_err();
+            let error = merge_into_file(&Clock::system(), &path, OURS).await.unwrap_err();
             let error = format!("{error:#}");
             assert!(error.contains(expected), "{error}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
@@ -214,19 +223,27 @@ current-context: gantry
     }
 
     #[tokio::test]
-    async fn the_file_as_it_was_is_kept() {
+    async fn the_original_file_is_backed_up() {
         let (directory, clock) = (tempfile::tempdir().unwrap(), Clock::system());
         let path = directory.path().join("deep/config");
-        let nothing = Added { backup: None, exposed: None };
-        assert_eq!(add(&clock, &path, OURS).await.unwrap(), nothing, "there was nothing to keep");
-        assert_eq!(add(&clock, &path, OURS).await.unwrap(), nothing, "there is nothing to change");
+        let nothing = MergeResult { backup: None, exposed: None };
+        assert_eq!(
+            merge_into_file(&clock, &path, OURS).await.unwrap(),
+            nothing,
+            "there was nothing to keep"
+        );
+        assert_eq!(
+            merge_into_file(&clock, &path, OURS).await.unwrap(),
+            nothing,
+            "there is nothing to change"
+        );
         std::fs::write(&path, "# mine\nkind: Config\n").unwrap();
-        let kept = add(&clock, &path, OURS).await.unwrap().backup.unwrap();
+        let kept = merge_into_file(&clock, &path, OURS).await.unwrap().backup.unwrap();
         assert_eq!(std::fs::read_to_string(kept).unwrap(), "# mine\nkind: Config\n");
     }
 
     #[tokio::test]
-    async fn a_link_is_followed_and_stays() {
+    async fn a_symlink_is_followed_and_kept() {
         let (directory, clock) = (tempfile::tempdir().unwrap(), Clock::system());
         let (target, link) =
             (directory.path().join("dotfiles/config"), directory.path().join("config"));
@@ -234,7 +251,7 @@ current-context: gantry
         std::fs::write(&target, "kind: Config\n").unwrap();
         std::fs::set_permissions(&target, PermissionsExt::from_mode(0o640)).unwrap();
         std::os::unix::fs::symlink("dotfiles/config", &link).unwrap();
-        let added = add(&clock, &link, OURS).await.unwrap();
+        let added = merge_into_file(&clock, &link, OURS).await.unwrap();
         assert_eq!(added.exposed, Some(0o640), "the mode stays, and is reported");
         assert_eq!(added.backup, Some(directory.path().join("config.before-gantry")));
         assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
@@ -242,9 +259,9 @@ current-context: gantry
         assert_eq!(names(&merged, "contexts"), ["gantry"]);
     }
 
-    /// Everybody reads, adds and writes: without a lock the last one would win.
+    /// All threads read, add and write: without a lock the last write would win.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn no_write_of_many_at_once_is_lost() {
+    async fn concurrent_merges_lose_nothing() {
         let (directory, clock) = (tempfile::tempdir().unwrap(), Clock::system());
         let (target, link) = (directory.path().join("target"), directory.path().join("link"));
         std::os::unix::fs::symlink("target", &link).unwrap();
@@ -252,7 +269,7 @@ current-context: gantry
         for at in 0..24 {
             let path = if at % 2 == 0 { link.clone() } else { target.clone() };
             let (clock, ours) = (clock.clone(), OURS.replace("gantry", &format!("c{at:02}")));
-            writers.spawn(async move { add(&clock, &path, &ours).await.unwrap() });
+            writers.spawn(async move { merge_into_file(&clock, &path, &ours).await.unwrap() });
         }
         writers.join_all().await;
         let merged = std::fs::read_to_string(&target).unwrap();
@@ -266,9 +283,9 @@ current-context: gantry
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config");
         std::fs::write(directory.path().join("config.lock"), "").unwrap();
-        let hand = gantry_process::clock::Hand::at(jiff::Timestamp::UNIX_EPOCH);
+        let hand = gantry_process::clock::FakeClock::at(jiff::Timestamp::UNIX_EPOCH);
         let clock = hand.clock();
-        let (added, ()) = tokio::join!(add(&clock, &path, OURS), async {
+        let (added, ()) = tokio::join!(merge_into_file(&clock, &path, OURS), async {
             hand.jump_to(clock.moment() + LOCK_TIMEOUT);
         });
         let error = format!("{:#}", added.unwrap_err());

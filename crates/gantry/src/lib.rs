@@ -1,4 +1,4 @@
-//! The binary as a library: command line, configuration, wiring. It decides nothing.
+//! The binary as a library: command line, configuration, wiring. It has no control logic.
 
 pub mod admission_hooks;
 pub mod cli;

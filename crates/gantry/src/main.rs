@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-/// Objects come and go by the thousand and in all sizes; the system's allocator takes a quarter of
-/// the server's time for it, and keeps more memory. Built without huge pages: they save no time that
-/// can be measured, and an idle server would hold half as much memory again.
+/// The server creates and frees many objects of all sizes; with the system's allocator that takes a
+/// quarter of the server's time, and keeps more memory. Built without huge pages: they save no
+/// measurable time, and an idle server would hold half as much memory again.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

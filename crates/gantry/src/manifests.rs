@@ -1,8 +1,8 @@
-//! What deploys the operator: objects for `config/operator`, made from the same values that the
-//! program uses, so that names, ports, paths and rights cannot drift apart.
+//! Generates the objects in `config/operator` that deploy the operator, from the same values that
+//! the program uses, so that names, ports, paths and permissions cannot drift apart.
 //!
-//! The rights are the least that work. Whatever is only needed by something that is off by default
-//! is a file of its own in `config/operator/optional`.
+//! The permissions are the least that work. Whatever is only needed by something that is off by
+//! default is a file of its own in `config/operator/optional`.
 
 mod metrics;
 
@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 
 pub use gantry_queue::subsystem::CHECK_USER_ACCESS_FILE;
 use gantry_subsystem::access::{BASE_FILE, named_rule};
-use gantry_subsystem::{Grant, Membership, Reach, Subsystem, rule};
+use gantry_subsystem::{Grant, GrantBinding, GrantScope, Subsystem, rule};
 use serde_json::{Value, json};
 
 pub use self::metrics::{METRICS_AUTH, METRICS_LABEL, METRICS_READER, METRICS_SERVICE};
 use crate::admission_hooks::SERVICE;
-use crate::config::source::{LEGACY, OWN, WRITTEN_KEY, in_effect};
+use crate::config::source::{LEGACY, OWN, WRITTEN_KEY, effective_config_map};
 use crate::operator::webhook::SECRET;
 use crate::subsystems::SUBSYSTEMS;
 use crate::version::VERSION;
@@ -35,8 +35,8 @@ pub struct Manifest {
     pub objects: Vec<Value>,
 }
 
-/// Every file. Those at the top are in the order in which `kubectl apply -f config/operator` takes
-/// them.
+/// Returns every file. Those at the top are in the order in which `kubectl apply -f
+/// config/operator` applies them.
 #[must_use]
 pub fn manifests() -> Vec<Manifest> {
     let mut files: BTreeMap<&'static str, Vec<Value>> = BTreeMap::from([
@@ -50,31 +50,32 @@ pub fn manifests() -> Vec<Manifest> {
         ("60-deployment.yaml", vec![deployment()]),
     ]);
     for grant in grants().filter(|it| it.file != BASE_FILE) {
-        files.entry(grant.file).or_default().extend(granted(&grant));
+        files.entry(grant.file).or_default().extend(grant_objects(&grant));
     }
     files.into_iter().map(|(file, objects)| Manifest { file, objects }).collect()
 }
 
-/// What the operator may do for all subsystems.
+/// Returns the permissions of the operator for all subsystems.
 fn grants() -> impl Iterator<Item = Grant> {
     SUBSYSTEMS.iter().flat_map(|it| (it.grants)())
 }
 
-/// The objects that give the operator what a subsystem needs.
-fn granted(grant: &Grant) -> Vec<Value> {
-    let Grant { name, about, reach, membership, webhook, rules, .. } = grant;
+/// Returns the objects that grant the operator the permissions of a subsystem.
+fn grant_objects(grant: &Grant) -> Vec<Value> {
+    let Grant { name, about, scope: reach, binding: membership, webhook, rules, .. } = grant;
     let mut all = match (reach, membership) {
-        (Reach::Cluster, Membership::Bound) => {
+        (GrantScope::Cluster, GrantBinding::Direct) => {
             vec![cluster_wide(name, about, rules), cluster_binding(name)]
         }
-        (Reach::Cluster, Membership::Labelled(label)) => {
+        (GrantScope::Cluster, GrantBinding::AggregatedByLabel(label)) => {
             let mut role = cluster_wide(name, about, rules);
             role["metadata"]["labels"][label] = json!("true");
             vec![role]
         }
-        (Reach::Cluster, Membership::Collects(label)) => {
+        (GrantScope::Cluster, GrantBinding::AggregatesLabel(label)) => {
             let mut role = cluster_wide(name, about, &[]);
-            // What the parts say is filled in by the server; a second writer would fight over it.
+            // The rules are filled in by the aggregating controller; a second writer would conflict
+            // with it.
             if let Some(role) = role.as_object_mut() {
                 role.remove("rules");
             }
@@ -82,17 +83,17 @@ fn granted(grant: &Grant) -> Vec<Value> {
                 json!({ "clusterRoleSelectors": [{ "matchLabels": { *label: "true" } }] });
             vec![role, cluster_binding(name)]
         }
-        (Reach::OwnNamespace, _) => within(NAMESPACE, name, rules).to_vec(),
-        (Reach::Namespace(namespace), _) => within(namespace, name, rules).to_vec(),
+        (GrantScope::OwnNamespace, _) => namespaced_role(NAMESPACE, name, rules).to_vec(),
+        (GrantScope::Namespace(namespace), _) => namespaced_role(namespace, name, rules).to_vec(),
     };
     if *webhook {
-        all.extend(webhook_place(name));
+        all.extend(webhook_objects(name));
     }
     all
 }
 
-/// A role in one namespace, bound to the operator's account.
-fn within(namespace: &str, name: &str, rules: &[Value]) -> [Value; 2] {
+/// Returns a role in one namespace, and its binding to the operator's account.
+fn namespaced_role(namespace: &str, name: &str, rules: &[Value]) -> [Value; 2] {
     let mut binding = binding(name);
     binding["metadata"]["namespace"] = json!(namespace);
     let metadata = binding["metadata"].clone();
@@ -116,7 +117,9 @@ fn namespace() -> Value {
 }
 
 fn service_account() -> Value {
-    json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": in_namespace(SERVICE_ACCOUNT) })
+    json!({
+        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": in_namespace(SERVICE_ACCOUNT),
+    })
 }
 
 fn in_namespace(name: &str) -> Value {
@@ -135,7 +138,7 @@ fn cluster_wide(name: &str, about: &str, rules: &[Value]) -> Value {
     })
 }
 
-/// What the operator does in every namespace.
+/// Returns the permissions of the operator in every namespace.
 fn cluster_role() -> Value {
     let mut definitions: Vec<&str> = SUBSYSTEMS.iter().flat_map(Subsystem::definitions).collect();
     definitions.sort_unstable();
@@ -151,7 +154,7 @@ fn cluster_role() -> Value {
     )
 }
 
-/// What the operator does in its own namespace.
+/// Returns the permissions of the operator in its own namespace.
 fn role() -> Value {
     json!({
         "apiVersion": format!("{RBAC}/v1"), "kind": "Role",
@@ -159,7 +162,7 @@ fn role() -> Value {
         "rules": [
             named_rule("", "configmaps", &[OWN, LEGACY], &["get"]),
             rule("", &["configmaps"], &["create"]),
-            named_rule("", "configmaps", &[&in_effect(OWN)], &["patch"]),
+            named_rule("", "configmaps", &[&effective_config_map(OWN)], &["patch"]),
             rule("coordination.k8s.io", &["leases"], &[
                 "create", "delete", "get", "list", "patch", "update", "watch",
             ]),
@@ -167,13 +170,13 @@ fn role() -> Value {
     })
 }
 
-/// Lets somebody read the settings in effect, as `gantry queue` and `gantry explain` do. Nobody is bound
-/// to it: they name Secrets and files.
+/// Returns the role for reading the effective settings, as `gantry queue` and `gantry explain` do.
+/// It is not bound to any user: the settings name Secrets and files.
 fn settings_reader() -> Value {
     json!({
         "apiVersion": format!("{RBAC}/v1"), "kind": "Role",
         "metadata": in_namespace("gantry-settings-reader"),
-        "rules": [named_rule("", "configmaps", &[&in_effect(OWN)], &["get"])],
+        "rules": [named_rule("", "configmaps", &[&effective_config_map(OWN)], &["get"])],
     })
 }
 
@@ -199,8 +202,8 @@ fn binding(role: &str) -> Value {
     })
 }
 
-/// Where the API server is answered, and the right to keep the certificate of it.
-fn webhook_place(name: &str) -> [Value; 3] {
+/// Returns the Service for the webhooks, and the permission to store their certificate.
+fn webhook_objects(name: &str) -> [Value; 3] {
     let secret = json!({
         "apiVersion": format!("{RBAC}/v1"), "kind": "Role",
         "metadata": in_namespace(name),
@@ -254,10 +257,12 @@ fn deployment() -> Value {
             format!("--config-file={MOUNT}/{WRITTEN_KEY}"),
             "--leader-elect",
             "--check-user-access",
-            // With TLS, for readers that the API server knows and that may.
+            // With TLS, for authenticated readers with the permission.
             format!("--metrics-bind-address=:{METRICS_PORT}"),
         ],
-        "env": [{ "name": "NAMESPACE", "valueFrom": { "fieldRef": { "fieldPath": "metadata.namespace" } } }],
+        "env": [{
+            "name": "NAMESPACE", "valueFrom": { "fieldRef": { "fieldPath": "metadata.namespace" } },
+        }],
         "ports": [
             { "name": "metrics", "containerPort": METRICS_PORT },
             { "name": "probes", "containerPort": 8081 },
@@ -289,8 +294,10 @@ fn deployment() -> Value {
                         "seccompProfile": { "type": "RuntimeDefault" },
                     },
                     "containers": [container],
-                    // It is absent until the first start has made it.
-                    "volumes": [{ "name": "config", "configMap": { "name": OWN, "optional": true } }],
+                    // It does not exist until the first start has created it.
+                    "volumes": [{
+                        "name": "config", "configMap": { "name": OWN, "optional": true },
+                    }],
                 },
             },
         },
@@ -301,7 +308,7 @@ fn deployment() -> Value {
 mod tests {
     use super::*;
 
-    /// The rules of every role in the files that are applied together, or in one file.
+    /// Returns the rules of every role in the files that are applied together, or in one file.
     fn rules(wanted: impl Fn(&str) -> bool) -> Vec<Value> {
         let files = manifests().into_iter().filter(|manifest| wanted(manifest.file));
         let objects = files.flat_map(|manifest| manifest.objects);
@@ -315,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn op_13_no_right_makes_rights() {
+    fn op_13_no_rule_allows_escalation() {
         for rule in rules(|_| true) {
             for list in ["apiGroups", "resources", "verbs"] {
                 assert!(!names(&rule, list).contains(&"*".to_owned()), "{rule}");
@@ -325,7 +332,7 @@ mod tests {
                 assert!(!names(&rule, "verbs").contains(&verb.to_owned()), "{rule}");
             }
         }
-        // The certificate of the webhook is kept in the operator's own namespace, under one name.
+        // The certificate of the webhook is stored in the operator's own namespace, under one name.
         let keeps = |rule: &Value| {
             let creates = *rule == gantry_subsystem::rule("", &["secrets"], &["create"]);
             creates || rule["resourceNames"] == json!([SECRET])
@@ -357,14 +364,14 @@ mod tests {
         assert_eq!(pod["volumes"][0]["configMap"]["optional"], true, "op_9: absent at first");
     }
 
-    /// The pod that is deployed.
+    /// Returns the pod that is deployed.
     fn pod() -> Value {
         let mut objects = manifests().into_iter().flat_map(|it| it.objects);
         let deployed = objects.find(|it| it["kind"] == "Deployment").unwrap();
         deployed["spec"]["template"]["spec"].clone()
     }
 
-    /// What the Pod Security Standard `restricted` asks for, and a file system that nothing writes to.
+    /// The requirements of the Pod Security Standard `restricted`, and a read-only file system.
     #[test]
     fn rb_3_the_pod_gives_up_every_privilege() {
         let pod = pod();
@@ -391,7 +398,7 @@ mod tests {
 
     /// The ports of the pod, of its Service, of its policy and of its probes are the same.
     #[test]
-    fn metrics_are_reached_by_readers_and_probes_by_nobody_but_the_kubelet() {
+    fn metrics_are_for_scrapers_and_probes_for_the_kubelet() {
         let objects: Vec<_> = manifests().into_iter().flat_map(|it| it.objects).collect();
         let named = |kind: &str, name: &str| {
             let is = |it: &&Value| it["kind"] == kind && it["metadata"]["name"] == name;
@@ -472,7 +479,7 @@ mod tests {
         let text = json!(manifests().into_iter().flat_map(|it| it.objects).collect::<Vec<_>>());
         assert_eq!(text.to_string().matches("\"image\":").count(), 1);
         let requests = &pod()["containers"][0]["resources"]["requests"];
-        // Three deployments of the original ask for more than that each.
+        // Each of the three deployments of the original requests more than that.
         assert_eq!((&requests["cpu"], &requests["memory"]), (&json!("1"), &json!("1Gi")));
     }
 

@@ -1,4 +1,4 @@
-//! Wires the operator: the checks of the start, the servers for probes and metrics, the controllers.
+//! Starts the operator: its checks, the servers for probes and metrics, the controllers.
 
 pub mod cluster;
 pub mod controllers;
@@ -13,72 +13,72 @@ use std::time::Duration;
 use anyhow::Context as _;
 use gantry_process::health::{self, BindAddress, Health, Probe};
 use gantry_process::metrics::Metrics;
-use gantry_process::shutdown::{self, Ending, Signals};
+use gantry_process::shutdown::{self, ShutdownResult, Signals};
 use gantry_process::tasks::Tasks;
 use gantry_serve::counters::Counters;
 use gantry_subsystem::Feature;
 
-use self::controllers::Standing;
-use self::definitions::{Missing, missing_definitions};
-use self::reload::{Counts, Follow};
-use crate::config::operator::Checked;
+use self::controllers::OperatorStatus;
+use self::definitions::{MissingDefinition, missing_definitions};
+use self::reload::{ConfigWatch, ReloadMetrics};
+use crate::config::operator::CheckedConfig;
 use crate::subsystems;
 use crate::version::VERSION;
 
-/// The exit code when definitions are missing: installing them is what helps, not a restart.
-pub const MISSING_DEFINITIONS: u8 = 3;
-/// The exit code when the lease was lost: a restart stands in line again.
-pub const LOST_LEADERSHIP: u8 = 4;
+/// The exit code for missing definitions: they must be installed, a restart does not help.
+pub const EXIT_MISSING_DEFINITIONS: u8 = 3;
+/// The exit code for a lost lease: after a restart the process is a candidate again.
+pub const EXIT_LOST_LEADERSHIP: u8 = 4;
 
-/// How long everything may take to finish when the operator is told to stop: less than the ten
-/// seconds its pod is given.
-const GRACE: Duration = Duration::from_secs(8);
+/// How long everything may take to finish when the operator stops: less than the ten seconds of its
+/// pod's grace period.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// What the operator is to do, and where.
-pub struct Start {
+/// The options of the operator's start.
+pub struct StartOptions {
     /// The configuration.
-    pub checked: Checked,
-    /// How the API server is reached, with the operator's rights.
+    pub checked: CheckedConfig,
+    /// The client configuration, with the operator's permissions.
     pub config: kube::Config,
-    /// The namespace of the lease; none if there is no election.
+    /// The namespace of the lease; none without leader election.
     pub lease_namespace: Option<String>,
-    /// How the configuration is followed.
-    pub follow: Follow,
+    /// How the configuration is watched.
+    pub config_watch: ConfigWatch,
 }
 
-impl std::fmt::Debug for Start {
+impl std::fmt::Debug for StartOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // What the configuration of a client holds is secret.
-        let Self { checked, config: _, lease_namespace, follow } = self;
+        // The client configuration contains secrets.
+        let Self { checked, config: _, lease_namespace, config_watch: follow } = self;
         let mut fields = f.debug_struct("Start");
         fields.field("checked", checked).field("lease_namespace", lease_namespace);
         fields.field("follow", follow).finish_non_exhaustive()
     }
 }
 
-/// What the operator stands on.
+/// The context that all components of the process share.
 #[derive(Debug)]
-pub struct Shell {
-    /// The owner of everything that runs.
+pub struct ProcessContext {
+    /// The owner of all tasks.
     pub tasks: Tasks,
-    /// What is counted.
+    /// The metrics registry.
     pub metrics: Metrics,
-    /// Who is alive and ready.
+    /// The liveness and readiness checks.
     pub health: Health,
 }
 
 /// How the operator ended.
 #[derive(Debug)]
-pub enum Ended {
-    /// It was asked to, or lost something that it needs.
-    Stopped(Ending),
-    /// It did not begin: the cluster lacks these.
-    Missing(Vec<Missing>),
+pub enum OperatorExit {
+    /// It was stopped, or lost something that it needs.
+    Stopped(ShutdownResult),
+    /// It did not start: the cluster lacks these definitions.
+    MissingDefinitions(Vec<MissingDefinition>),
 }
 
-/// Says what starts, before anything can go wrong.
+/// Logs what starts, before anything can fail.
 pub fn announce() {
-    // One version for all of them: they are one binary.
+    // All components have one version: they are one binary.
     let part = |part: &Feature| format!("{} {}", part.name, VERSION.version);
     let parts: Vec<_> = subsystems::features().map(part).collect();
     tracing::info!(
@@ -90,18 +90,21 @@ pub fn announce() {
     );
 }
 
-/// Runs the operator until it is told to stop.
+/// Runs the operator until it is stopped.
 ///
-/// # Errors
-/// An address is taken, or the API server did not answer the questions of the start.
-pub async fn run(start: Start, mut shell: Shell, signals: &mut Signals) -> anyhow::Result<Ended> {
-    let Start { checked, config, follow, .. } = &start;
-    let counts = Counts::register(&shell.metrics)?;
+/// # Errors An address is in use, or the API server did not answer the requests of the start.
+pub async fn run(
+    start: StartOptions,
+    mut shell: ProcessContext,
+    signals: &mut Signals,
+) -> anyhow::Result<OperatorExit> {
+    let StartOptions { checked, config, config_watch: follow, .. } = &start;
+    let counts = ReloadMetrics::register(&shell.metrics)?;
     report(checked, &counts);
     let settings = &checked.settings;
-    reload::apply(follow, settings);
-    // Before anybody can ask: an operator is not ready because nothing has been checked yet.
-    let standing = Standing::new(shell.tasks.clock());
+    reload::apply_verbosity(follow, settings);
+    // Before probes are served: an operator is not ready until everything has been checked.
+    let standing = OperatorStatus::new(shell.tasks.clock());
     let ready = standing.clone();
     shell.health.add(Probe::Ready, "controllers", move || ready.ready())?;
     let client = cluster::client(config)?;
@@ -110,24 +113,24 @@ pub async fn run(start: Start, mut shell: Shell, signals: &mut Signals) -> anyho
     let clock = shell.tasks.clock().clone();
     let kinds = subsystems::needed_kinds(&checked.values);
     let missing = tokio::select! {
-        // Either may be dropped: one only reads, the other only waits.
+        // Either future may be dropped: one only reads, the other only waits.
         found = missing_definitions(&client, &clock, &kinds) => found?,
         signal = signals.next() => {
-            tracing::info!(%signal, "told to stop before the start was done");
+            tracing::info!(%signal, "stopped before the start was complete");
             shell.tasks.token().cancel();
             Vec::new()
         }
     };
     if !missing.is_empty() {
-        return Ok(Ended::Missing(missing));
+        return Ok(OperatorExit::MissingDefinitions(missing));
     }
     let prepared = tokio::select! {
         biased;
-        // Either may be dropped: one only reads, the other only waits.
+        // Either future may be dropped: one only reads, the other only waits.
         () = std::future::ready(()), if shell.tasks.token().is_cancelled() => None,
         prepared = controllers::prepare(&start, &shell, &standing) => Some(prepared?),
         signal = signals.next() => {
-            tracing::info!(%signal, "told to stop before the start was done");
+            tracing::info!(%signal, "stopped before the start was complete");
             shell.tasks.token().cancel();
             None
         }
@@ -135,45 +138,45 @@ pub async fn run(start: Start, mut shell: Shell, signals: &mut Signals) -> anyho
     let token = shell.tasks.token().clone();
     tokio::select! {
         biased;
-        // Each may be dropped: what is half written is found by the next start.
+        // Each future may be dropped: a partial write is found by the next start.
         () = std::future::ready(()), if token.is_cancelled() => {}
         started = webhook::start(&start, served, &mut shell, standing.leaves.clone()) => started?,
         signal = signals.next() => {
-            tracing::info!(%signal, "told to stop before the start was done");
+            tracing::info!(%signal, "stopped before the start was complete");
             token.cancel();
         }
     }
     if let Some(prepared) = prepared.filter(|_| !shell.tasks.token().is_cancelled()) {
         controllers::start(&start, &mut shell, &standing, prepared)?;
         let published = publish::start(&start, client, &mut shell, &standing);
-        let Start { checked, follow, .. } = start;
+        let StartOptions { checked, config_watch: follow, .. } = start;
         reload::start(follow, &checked, counts, published, &mut shell, &standing);
     }
-    Ok(Ended::Stopped(shutdown::run(&mut shell.tasks, signals, GRACE).await))
+    Ok(OperatorExit::Stopped(shutdown::run(&mut shell.tasks, signals, SHUTDOWN_TIMEOUT).await))
 }
 
-/// Logs what may not be meant, and counts the keys nobody knows.
-fn report(checked: &Checked, counts: &Counts) {
+/// Logs warnings about the configuration, and counts unknown keys.
+fn report(checked: &CheckedConfig, counts: &ReloadMetrics) {
     for warning in &checked.warnings {
         tracing::warn!(key = warning.key, "configuration: {warning}");
     }
-    counts.unknown(&checked.unknown);
+    counts.count_unknown_keys(&checked.unknown);
 }
 
-/// Answers probes, and serves metrics: with TLS and tokens at an address of their own, or without on
-/// loopback, where both may have the same.
+/// Serves probes and metrics: metrics with TLS and tokens at an address of their own, or without on
+/// loopback, where both may share one address.
 async fn listen(
-    start: &Start,
+    start: &StartOptions,
     client: &kube::Client,
     served: &Counters,
-    shell: &mut Shell,
-    standing: &Standing,
+    shell: &mut ProcessContext,
+    standing: &OperatorStatus,
 ) -> anyhow::Result<()> {
     let settings = &start.checked.settings;
     let (probes, scraped) = (settings.health.bind_address, settings.metrics.bind_address);
     let mut probe_pages = shell.health.router(&settings.health.endpoints());
-    if settings.health.answers("status") {
-        tracing::warn!("a probe is answered at /status: the page of that name is not shown");
+    if settings.health.serves_probe("status") {
+        tracing::warn!("a probe is served at /status: the status page is not served");
     } else {
         probe_pages = probe_pages.merge(standing.router());
     }

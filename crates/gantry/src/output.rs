@@ -1,7 +1,7 @@
-//! Where a command's words go: results to standard output, everything else to standard error.
+//! Writes the output of commands: results to standard output, everything else to standard error.
 //!
-//! Colour follows the terminal, `NO_COLOR`, `CLICOLOR_FORCE` and `--color`. A reader that goes away
-//! (`gantry crds | head`) ends the command without a complaint.
+//! Colour follows the terminal, `NO_COLOR`, `CLICOLOR_FORCE` and `--color`. If the reader closes
+//! the pipe (`gantry crds | head`), the command ends without an error message.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -15,8 +15,8 @@ const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 
 /// The two streams of a command.
 ///
-/// Neither is held locked: other threads write their logs to standard error, and one that has to
-/// wait until the command ends waits forever if the command waits for it.
+/// Neither stream is kept locked: other threads write their logs to standard error, and there would
+/// be a deadlock if the command waited for such a thread.
 #[derive(Debug)]
 pub struct Output {
     out: AutoStream<io::Stdout>,
@@ -41,7 +41,7 @@ impl Output {
         writeln!(self.out, "{text}")
     }
 
-    /// Prints a result that ends where it ends.
+    /// Prints a result without adding a line break.
     ///
     /// # Errors
     /// Standard output is closed or full.
@@ -65,7 +65,7 @@ impl Output {
         self.remark(format_args!("{ERROR}error:{ERROR:#} {text}"));
     }
 
-    /// Prints an error with everything that led to it, on one line.
+    /// Prints an error with its causes, on one line.
     pub fn failure(&mut self, error: &anyhow::Error) {
         self.error(error_chain(error.as_ref()));
     }
@@ -80,13 +80,13 @@ impl Output {
     }
 
     fn remark(&mut self, text: fmt::Arguments<'_>) {
-        // In one piece, so that no log line gets in between. Nobody is left to be told that
-        // standard error is gone.
+        // Written in one piece, so that no log line gets in between. A closed standard error cannot
+        // be reported anywhere.
         let _ = self.err.write_all(format!("{text}\n").as_bytes());
     }
 }
 
-/// Control characters would let a file that is being complained about write to the terminal.
+/// Escapes control characters, with which the content of a file could control the terminal.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

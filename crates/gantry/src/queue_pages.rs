@@ -1,18 +1,18 @@
-//! The queue, and one AppWrapper of it, as text for people.
+//! Renders the queue, and one AppWrapper of it, as text.
 
 mod page;
 
-use gantry_queue::outlook::{Expected, Happens, Row};
+use gantry_queue::queue_report::{ExpectedEvent, ExpectedTime, QueueRow};
 use jiff::{SignedDuration, Timestamp};
 
 pub use page::page;
 
-/// The state of one that nobody has seen yet.
+/// The state of an AppWrapper that the queue has not processed yet.
 pub const UNSEEN: &str = "Unseen";
 
-/// A line for each AppWrapper, with a head.
+/// Renders a table with one line per AppWrapper.
 #[must_use]
-pub fn table(rows: &[Row], wide: bool, now: Timestamp) -> String {
+pub fn table(rows: &[QueueRow], wide: bool, now: Timestamp) -> String {
     let mut head = vec!["POS", "NAMESPACE", "NAME", "PRIORITY", "STATE"];
     head.extend(wide.then_some("STEP"));
     head.extend(["SINCE", "EXPECTED"]);
@@ -29,23 +29,23 @@ pub fn table(rows: &[Row], wide: bool, now: Timestamp) -> String {
             state(row).to_owned(),
         ];
         line.extend(wide.then(|| or_nothing(&row.step)));
-        line.push(row.since.map_or_else(nothing, |it| length(now.duration_since(it))));
+        line.push(row.since.map_or_else(nothing, |it| format_duration(now.duration_since(it))));
         line.push(row.expected.map_or_else(nothing, |it| expected(it, now)));
         line.extend(wide.then(|| {
             let until = wait.and_then(|it| it.until).filter(|it| *it > now);
-            until.map_or_else(nothing, moment)
+            until.map_or_else(nothing, format_timestamp)
         }));
         line.push(match wait {
-            Some(wait) => format!("{}: {}", wait.reason.word(), wait.message),
+            Some(wait) => format!("{}: {}", wait.reason.as_str(), wait.message),
             None => or_nothing(row.message.as_deref().unwrap_or_default()),
         });
         lines.push(line);
     }
-    aligned(&lines)
+    align_columns(&lines)
 }
 
-/// Where it stands.
-fn state(row: &Row) -> &str {
+/// Renders the position in the queue.
+fn state(row: &QueueRow) -> &str {
     if row.state.is_empty() { UNSEEN } else { &row.state }
 }
 
@@ -57,25 +57,25 @@ fn or_nothing(text: &str) -> String {
     if text.is_empty() { nothing() } else { text.to_owned() }
 }
 
-/// A priority without digits that say nothing.
+/// Renders a priority without needless digits.
 fn priority(priority: f64) -> String {
     let text = format!("{priority:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// When something is expected, from now.
-fn expected(expected: Expected, now: Timestamp) -> String {
-    let left = length(expected.at.duration_since(now));
+/// Renders when something is expected, relative to now.
+fn expected(expected: ExpectedTime, now: Timestamp) -> String {
+    let left = format_duration(expected.at.duration_since(now));
     match expected.what {
-        Happens::Starts => "now".to_owned(),
-        Happens::StartsNotBefore => format!("after {left}"),
-        Happens::StartsAfterDeadlines => format!("~{left}"),
-        Happens::EndsAtLatest => format!("ends by {left}"),
+        ExpectedEvent::Starts => "now".to_owned(),
+        ExpectedEvent::StartsNotBefore => format!("after {left}"),
+        ExpectedEvent::StartsAfterDeadlines => format!("~{left}"),
+        ExpectedEvent::EndsAtLatest => format!("ends by {left}"),
     }
 }
 
-/// A length of time in its largest unit, as long as that says enough; what is over is nothing.
-fn length(time: SignedDuration) -> String {
+/// Renders a duration in its largest unit that is precise enough; the past is zero.
+fn format_duration(time: SignedDuration) -> String {
     let seconds = time.as_secs().max(0);
     match seconds {
         0..120 => format!("{seconds}s"),
@@ -85,13 +85,13 @@ fn length(time: SignedDuration) -> String {
     }
 }
 
-/// A moment to the second.
-fn moment(at: Timestamp) -> String {
+/// Renders a time to the second.
+fn format_timestamp(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
 
-/// Lines whose columns begin at the same places. Nothing is after the last one.
-fn aligned(lines: &[Vec<String>]) -> String {
+/// Aligns columns. The last column is not padded.
+fn align_columns(lines: &[Vec<String>]) -> String {
     let mut widths: Vec<usize> = Vec::new();
     for line in lines {
         for (at, cell) in line.iter().enumerate() {

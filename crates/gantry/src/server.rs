@@ -1,4 +1,4 @@
-//! Wires the API server: a store, the service on it, and a door with TLS.
+//! Starts the API server: a store, the service on it, and a TLS listener.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -8,16 +8,18 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bytes::Bytes;
 use gantry_apiserver::api::ClientAddress;
-use gantry_apiserver::route::{Route, route};
-use gantry_apiserver::stored::{Known, Line};
-use gantry_apiserver::{Api, Body, Caller, Certificate, Mode, Settings, Strangers};
+use gantry_apiserver::request::route::{Route, route};
+use gantry_apiserver::resource::stored::{EncodedEvent, EntryCache};
+use gantry_apiserver::{
+    AnonymousAccess, Api, AuthorizationMode, Body, Caller, ClientCertificate, Settings,
+};
 use gantry_process::clock::Clock;
 use gantry_process::metrics::Metrics;
 use gantry_process::tasks::Tasks;
-use gantry_serve::limits::{Class, Figures, Limits, RequestBody};
+use gantry_serve::limits::{Limits, RequestBody, RequestClass, RequestLimits};
 use gantry_serve::pki::{Identity, Pki, RequestSigner};
 use gantry_serve::tls::{ClientAuthority, ServerCertificate};
-use gantry_serve::{Door, Options, Peer, counters::Counters};
+use gantry_serve::{Options, Peer, TransportSecurity, counters::Counters};
 use gantry_sim::pod_config::ApiServer;
 use gantry_store::{Durability, OnDamage, OpenError, Recovery, Store};
 use gantry_token::{Key, StaticTokens};
@@ -26,70 +28,73 @@ use hyper::body::Incoming;
 
 use crate::endpoint::Endpoint;
 
-/// What a server is to be.
+/// The configuration of a server.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    /// Where keys, objects and the kubeconfig are kept. Only its owner may read it.
+pub struct ServerConfig {
+    /// The directory for keys, objects and the kubeconfig. Only its owner may read it.
     pub directory: PathBuf,
-    /// Objects are kept in memory only.
+    /// Whether objects are kept in memory only.
     pub ephemeral: bool,
-    /// Where to listen.
+    /// The address to listen on.
     pub address: SocketAddr,
-    /// More names and addresses clients may reach it by.
+    /// More names and addresses that clients use for the server.
     pub names: Vec<String>,
     /// What to do about a damaged log.
     pub damage: OnDamage,
-    /// Who decides about requests, in this order.
-    pub authorization: Vec<Mode>,
-    /// Tokens that stand for somebody.
+    /// The authorizers, in this order.
+    pub authorization: Vec<AuthorizationMode>,
+    /// Static tokens and their users.
     pub tokens: StaticTokens,
-    /// More authorities whose client certificates are believed, in PEM.
+    /// More certificate authorities for client certificates, in PEM.
     pub client_authority: Option<String>,
-    /// What the server shows instead of its own certificate.
+    /// The serving certificate, instead of the server's own.
     pub certificate: Option<Identity>,
-    /// Who signs the tokens of service accounts.
+    /// The issuer of service account tokens.
     pub issuer: String,
-    /// What becomes of requests that show nothing.
-    pub strangers: Strangers,
-    /// The network services have their addresses in, and how many bits of it are fixed.
+    /// How anonymous requests are handled.
+    pub anonymous_access: AnonymousAccess,
+    /// The network of service addresses, and its prefix length.
     pub service_network: (Ipv4Addr, u8),
     /// The version of this program.
     pub version: &'static str,
-    /// The plug-ins of admission that are on.
-    pub plugins: gantry_apiserver::Plugins,
-    /// Reaches what runs on nodes, if anything does.
-    pub nodes: Option<Arc<dyn gantry_apiserver::nodes::Nodes>>,
+    /// The enabled admission plugins.
+    pub plugins: gantry_apiserver::AdmissionPlugins,
+    /// Connects to containers on nodes, if there are nodes.
+    pub nodes: Option<Arc<dyn gantry_apiserver::streams::kubelet_client::KubeletClient>>,
     /// Whether Secrets with tokens of service accounts are filled in.
     pub token_secrets: bool,
 }
 
-/// A server that runs.
+/// A running server.
 #[derive(Debug)]
-pub struct Running {
-    /// The service, for parts of the same process.
+pub struct RunningServer {
+    /// The service, for components of the same process.
     pub api: Api,
     /// The store under it.
-    pub store: Store<Known, Line>,
-    /// Where it listens.
+    pub store: Store<EntryCache, EncodedEvent>,
+    /// The address it listens on.
     pub address: SocketAddr,
     /// What was found when the store was opened.
     pub recovery: Recovery,
-    /// What the owner needs to reach it. It holds a private key.
+    /// The kubeconfig of the owner. It contains a private key.
     pub kubeconfig: String,
-    /// The authorities that vouch for its certificate, as PEM.
+    /// The certificate authorities of its certificate, as PEM.
     pub authority: String,
-    /// Signs certificates by which clients of this server are known.
+    /// Signs client certificates for this server.
     pub signer: RequestSigner,
 }
 
 /// Starts a server; its tasks belong to `tasks`.
 ///
-/// # Errors
-/// What is wrong with the directory, the keys, the log or the address.
-pub async fn start(plan: Plan, tasks: &mut Tasks, metrics: Metrics) -> anyhow::Result<Running> {
+/// # Errors The directory, the keys, the log or the address cannot be used.
+pub async fn start(
+    plan: ServerConfig,
+    tasks: &mut Tasks,
+    metrics: Metrics,
+) -> anyhow::Result<RunningServer> {
     let counters = Counters::register(&metrics)?;
     let clock = tasks.clock().clone();
-    make_private(&plan.directory)?;
+    create_private_directory(&plan.directory)?;
     let pki = Pki::open_or_create(&plan.directory.join("pki"), &plan.names, clock.now())
         .context("could not open the keys")?;
     let durability = match plan.ephemeral {
@@ -98,65 +103,67 @@ pub async fn start(plan: Plan, tasks: &mut Tasks, metrics: Metrics) -> anyhow::R
     };
     let mut options = gantry_store::Options::new(durability);
     options.damage = plan.damage;
-    // Small enough that a new server is there at once, large enough for every object.
+    // Small enough that a new server starts at once, large enough for every object.
     options.segment_bytes = 16 << 20;
     let (store, recovery) = open(&options, &clock).await?;
-    // Who reaches the server must believe in what it shows.
+    // Clients must trust the certificate that the server serves.
     let shown = plan.certificate.as_ref().unwrap_or_else(|| pki.server());
     let authority = match &plan.certificate {
-        Some(other) => format!("{}{}", pki.authority(), other.certificate),
-        None => pki.authority().to_owned(),
+        Some(other) => format!("{}{}", pki.ca_certificate(), other.certificate),
+        None => pki.ca_certificate().to_owned(),
     };
-    let believed = format!("{}{}", pki.authority(), plan.client_authority.unwrap_or_default());
+    let believed = format!("{}{}", pki.ca_certificate(), plan.client_authority.unwrap_or_default());
     let settings = Settings {
         address: plan.address.to_string(),
         version: plan.version.to_owned(),
         metrics,
-        authority: authority.clone(),
-        client_authority: believed.clone(),
+        ca_certificate: authority.clone(),
+        client_ca: believed.clone(),
         authorization: plan.authorization,
         plugins: plan.plugins,
-        identity: gantry_apiserver::Identity::new(
+        authenticator: gantry_apiserver::Authenticator::new(
             Key::from_pem(pki.signing_key())?,
             plan.issuer,
             plan.tokens,
-            plan.strangers,
+            plan.anonymous_access,
         ),
         service_network: plan.service_network,
-        nodes: plan.nodes,
+        kubelet_client: plan.nodes,
         token_secrets: plan.token_secrets,
     };
     let api = Api::start(store.clone(), settings, tasks).await?;
     let certificate = ServerCertificate::new(shown)?;
     let clients = Some(ClientAuthority::new(&believed)?);
-    let door = Door::Tls { certificate, clients };
+    let security = TransportSecurity::Tls { certificate, clients };
     let service = service(api.clone(), clock, counters.clone());
-    let options = Options::new(plan.address, door);
+    let options = Options::new(plan.address, security);
     let address = gantry_serve::serve(tasks, "apiserver", options, counters, service).await?;
-    api.listens_at(&address.to_string());
+    api.set_listen_address(&address.to_string());
     let endpoint = Endpoint { server: url(address), authority };
-    store.announce(&endpoint.server).context("could not say in the store where the server is")?;
+    store
+        .record_address(&endpoint.server)
+        .context("could not record the address of the server in the store")?;
     endpoint.write(&plan.directory)?;
-    let names = gantry_serve::kubeconfig::Names::default();
+    let names = gantry_serve::kubeconfig::KubeconfigNames::default();
     let Endpoint { server, authority } = &endpoint;
     let kubeconfig = gantry_serve::kubeconfig::kubeconfig(server, authority, pki.admin(), &names);
     let (authority, signer) = (endpoint.authority, pki.request_signer());
-    Ok(Running { api, store, address, recovery, kubeconfig, authority, signer })
+    Ok(RunningServer { api, store, address, recovery, kubeconfig, authority, signer })
 }
 
-/// How long a start waits for the process before it to give up the store. One that was killed may
-/// take a while to end, as long as its memory takes to be freed.
-const LOCK_WAIT: Duration = Duration::from_secs(5);
-/// How often it looks meanwhile.
+/// How long a start waits for the previous process to release the store. A process that was killed
+/// may take a while to end, as long as its memory takes to be freed.
+const STORE_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often the lock is tried meanwhile.
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Opens the store. One that is in use is waited for: a process that was just killed holds it until it
-/// has ended.
+/// Opens the store. If it is in use, waits: a process that was just killed holds it until it has
+/// ended.
 async fn open(
     options: &gantry_store::Options,
     clock: &Clock,
-) -> anyhow::Result<(Store<Known, Line>, Recovery)> {
-    let deadline = clock.moment() + LOCK_WAIT;
+) -> anyhow::Result<(Store<EntryCache, EncodedEvent>, Recovery)> {
+    let deadline = clock.moment() + STORE_LOCK_TIMEOUT;
     let mut waits = false;
     loop {
         let options = options.clone();
@@ -164,26 +171,26 @@ async fn open(
         match opening.await.context("the store's opening ended early")? {
             Err(error @ OpenError::InUse { .. }) if clock.moment() < deadline => {
                 if !std::mem::replace(&mut waits, true) {
-                    let seconds = LOCK_WAIT.as_secs();
+                    let seconds = STORE_LOCK_TIMEOUT.as_secs();
                     tracing::info!(reason = %error, seconds, "waiting for the store");
                 }
                 clock.sleep(LOCK_RETRY_INTERVAL).await;
             }
-            opened => return opened.map_err(unopened),
+            opened => return opened.map_err(open_error),
         }
     }
 }
 
-/// What the user can do about a store that does not open.
-fn unopened(error: OpenError) -> anyhow::Error {
+/// Adds the remedy to the error of a store that does not open.
+fn open_error(error: OpenError) -> anyhow::Error {
     let remedy = match &error {
         OpenError::Damaged(_) => {
-            "could not open the store, which is damaged; --repair goes on with what is sound"
+            "could not open the store, which is damaged; --repair continues with the undamaged part"
         }
         OpenError::InUse { .. } => {
             "could not open the store; choose another folder with --data-dir to run beside it"
         }
-        OpenError::Exposed { .. }
+        OpenError::InsecureMode { .. }
         | OpenError::NewerFormat { .. }
         | OpenError::DamagedCheckpoint { .. }
         | OpenError::Failed(_)
@@ -193,14 +200,14 @@ fn unopened(error: OpenError) -> anyhow::Error {
     anyhow::Error::new(error).context(remedy)
 }
 
-/// Where pods on this machine reach a server that listens there.
+/// Returns the address of a server for pods on this machine.
 #[must_use]
-pub fn reached_at(address: SocketAddr) -> ApiServer {
+pub fn pod_api_server(address: SocketAddr) -> ApiServer {
     let ip = if address.ip().is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { address.ip() };
     ApiServer { host: ip.to_string(), port: address.port() }
 }
 
-/// Where this machine reaches a server that listens there.
+/// Returns the URL of a server for this machine.
 fn url(address: SocketAddr) -> String {
     let host = if address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { host(address) };
     format!("https://{host}:{}", address.port())
@@ -213,17 +220,17 @@ fn host(address: SocketAddr) -> String {
     }
 }
 
-/// Makes a directory that only its owner can read. One that is there must be nobody else's to change:
-/// whoever may write in it may put other keys and another store in their place.
-fn make_private(path: &Path) -> anyhow::Result<()> {
+/// Creates a directory that only its owner can read. An existing directory must not be writable by
+/// others, who could replace the keys and the store.
+fn create_private_directory(path: &Path) -> anyhow::Result<()> {
     use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
     const OTHERS_WRITE: u32 = 0o002;
     if path.is_dir() {
-        let named = || format!("could not look at {}", path.display());
+        let named = || format!("could not read the mode of {}", path.display());
         let mode = std::fs::metadata(path).with_context(named)?.mode() & 0o7777;
         anyhow::ensure!(
             mode & OTHERS_WRITE == 0,
-            "the data directory {0} has mode {mode:04o}: everybody can replace the keys and the \
+            "the data directory {0} has mode {mode:04o}: every user can replace the keys and the \
              objects in it; run `chmod o-w {0}`, or choose another folder with --data-dir",
             path.display()
         );
@@ -235,24 +242,24 @@ fn make_private(path: &Path) -> anyhow::Result<()> {
     builder.create(path).with_context(named)
 }
 
-/// What answers requests from the network: limits first, then who it is, then the API.
+/// Handles requests from the network: limits first, then authentication, then the API.
 fn service(
     api: Api,
     clock: Clock,
     counters: Counters,
-) -> impl Fn(Request<Incoming>, Arc<Peer>) -> Answer + Clone + Send + Sync + 'static {
-    let limits = Limits::new(Figures::default(), clock, counters, classify);
+) -> impl Fn(Request<Incoming>, Arc<Peer>) -> ResponseFuture + Clone + Send + Sync + 'static {
+    let limits = Limits::new(RequestLimits::default(), clock, counters, classify);
     move |request, peer| {
         let (api, limits) = (api.clone(), limits.clone());
         Box::pin(async move {
             let headers = request.headers().clone();
-            let answer = limits.answer(request, |request| answer(api, request, peer)).await;
+            let answer = limits.handle(request, |request| answer(api, request, peer)).await;
             gantry_serve::gzip::compress(answer, &headers)
         })
     }
 }
 
-type Answer = std::pin::Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+type ResponseFuture = std::pin::Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
 async fn answer(api: Api, request: Request<RequestBody>, peer: Arc<Peer>) -> Response<Body> {
     let (mut parts, body) = request.into_parts();
@@ -265,20 +272,24 @@ async fn answer(api: Api, request: Request<RequestBody>, peer: Arc<Peer>) -> Res
     api.handle(Request::from_parts(parts, body), caller).await
 }
 
-/// What a connection showed.
-fn certificate(peer: &Peer) -> Certificate {
+/// The client certificate of a connection.
+fn certificate(peer: &Peer) -> ClientCertificate {
     match &peer.certificate {
         Some(subject) => {
             let groups = &subject.organizations;
-            Certificate::Of(Caller::certified(&subject.common_name, groups, &subject.sha256_hex))
+            ClientCertificate::Verified(Caller::certified(
+                &subject.common_name,
+                groups,
+                &subject.sha256_hex,
+            ))
         }
-        None if peer.presented_unverified => Certificate::Refused,
-        None => Certificate::Absent,
+        None if peer.presented_unverified => ClientCertificate::Rejected,
+        None => ClientCertificate::Absent,
     }
 }
 
-/// What a request counts as.
-fn classify(parts: &http::request::Parts) -> Class {
+/// Returns the request class for the limits.
+fn classify(parts: &http::request::Parts) -> RequestClass {
     let path = parts.uri.path();
     let query = parts.uri.query().unwrap_or_default();
     let watches = path.contains("/watch/")
@@ -288,16 +299,19 @@ fn classify(parts: &http::request::Parts) -> Class {
         });
     let streams = ["/log", "/exec", "/attach", "/portforward", "/proxy"];
     if watches || streams.iter().any(|it| path.ends_with(it)) || is_proxied(path) {
-        Class::LongRunning
-    } else if Class::is_exempt(path) {
-        Class::Exempt
+        RequestClass::LongRunning
+    } else if RequestClass::is_exempt(path) {
+        RequestClass::Exempt
     } else {
-        Class::of_method(&parts.method)
+        RequestClass::of_method(&parts.method)
     }
 }
 
-/// Whether a path goes on inside of a program.
+/// Returns whether a path continues inside a program, as with a proxy.
 fn is_proxied(path: &str) -> bool {
     path.contains("/proxy/")
-        && matches!(route(path), Route::Resource(target) if target.subresource.starts_with("proxy/"))
+        && matches!(
+            route(path),
+            Route::Resource(target) if target.subresource.starts_with("proxy/")
+        )
 }

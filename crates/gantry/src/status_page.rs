@@ -1,9 +1,9 @@
-//! What a process that runs controllers says of itself, as one document: the same fields in `gantry up`
-//! (`/gantry/status`) and in `gantry operator` (`/status`).
+//! Renders the status of a process that runs controllers as one document: the same fields in
+//! `gantry up` (`/gantry/status`) and in `gantry operator` (`/status`).
 
 use std::collections::BTreeMap;
 
-use gantry_controller::Handle;
+use gantry_controller::ManagerHandle;
 use gantry_reconcile::Held;
 use gantry_subsystem::settings::Values;
 use jiff::Timestamp;
@@ -12,40 +12,41 @@ use serde_json::{Value, json};
 use crate::subsystems::SUBSYSTEMS;
 use crate::version::VERSION;
 
-/// The most held reasons that one page shows: a person does not read more, and a program has the count.
-const MOST_HELD: usize = 1000;
+/// The maximum number of held reasons on a page: users do not read more, and programs have the
+/// count.
+const MAX_HELD_REASONS: usize = 1000;
 
-/// What a page is made from.
+/// The inputs of a status page.
 #[derive(Debug)]
 pub(crate) struct StatusPage<'a> {
     /// When the process started.
     pub(crate) started: Timestamp,
-    /// What time it is.
+    /// The current time.
     pub(crate) now: Timestamp,
     /// Why it is not ready, if it is not.
     pub(crate) ready: Result<(), String>,
     /// The controllers, once they run.
-    pub(crate) handle: Option<&'a Handle>,
-    /// How the configuration fares.
+    pub(crate) handle: Option<&'a ManagerHandle>,
+    /// The status of the configuration.
     pub(crate) configuration: &'a ConfigurationStatus,
 }
 
-/// How the configuration fares.
+/// The status of the configuration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConfigurationStatus {
-    /// What the text in force is called.
+    /// The name of the text in effect.
     pub(crate) source: String,
-    /// Why the text there is now is not in force.
+    /// Why the current text is not in effect.
     pub(crate) faults: Vec<String>,
-    /// Changes that act after a restart: `key`, `inForce` and `wanted`.
+    /// Changes that need a restart: `key`, `inForce` and `wanted`.
     pub(crate) restart_to_apply: Vec<Value>,
-    /// The values in force; absent until they are known.
+    /// The values in effect; absent until they are known.
     pub(crate) values: Option<Values>,
-    /// Which of them are in force: `gantry up` has flags in place of the keys of the process.
+    /// Which sections are in effect: `gantry up` has flags in place of the keys of the process.
     pub(crate) scope: SettingsScope,
 }
 
-/// Which sections of the configuration a process obeys.
+/// The sections of the configuration that a process uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SettingsScope {
     /// All of them.
@@ -68,7 +69,7 @@ impl SettingsScope {
 }
 
 impl StatusPage<'_> {
-    /// The document.
+    /// Renders the document.
     pub(crate) fn to_json(&self) -> Value {
         let Self { started, now, ready, handle, configuration } = self;
         let ConfigurationStatus { source, faults, restart_to_apply, values, scope } = configuration;
@@ -87,27 +88,28 @@ impl StatusPage<'_> {
             "subsystems": values.as_ref().map(subsystems),
         });
         if let Some(handle) = handle {
-            let names = handle.waiting();
+            let names = handle.queue_lengths();
             let waiting: BTreeMap<_, _> = names.iter().filter(|(_, keys)| **keys > 0).collect();
-            let missing = handle.missing();
+            let missing = handle.unsynced_kinds();
             let missing = missing.iter();
             let missing = missing.map(|it| json!({"kind": it.resource.to_string(), "why": it.why}));
-            let troubles = handle.troubles().into_iter().map(|(kind, why)| (kind.to_string(), why));
+            let troubles =
+                handle.cache_errors().into_iter().map(|(kind, why)| (kind.to_string(), why));
             page["leading"] = handle.permit().check().is_ok().into();
             page["controllers"] = names.len().into();
             page["waiting"] = json!(waiting);
             page["unfilled"] = missing.collect();
             page["troubles"] = json!(troubles.collect::<BTreeMap<_, _>>());
-            page["heldCount"] = handle.ledger().count().into();
+            page["heldCount"] = handle.held_reasons().count().into();
             page["held"] = held(handle);
         }
         page
     }
 }
 
-/// Whether every kind that controllers look at was listed; if not, which were not and why.
-pub(crate) fn caches_filled(handle: &Handle) -> Result<(), String> {
-    let missing = handle.missing();
+/// Checks that the caches of all kinds have synced; the error names those that have not, and why.
+pub(crate) fn caches_filled(handle: &ManagerHandle) -> Result<(), String> {
+    let missing = handle.unsynced_kinds();
     if missing.is_empty() {
         return Ok(());
     }
@@ -115,10 +117,10 @@ pub(crate) fn caches_filled(handle: &Handle) -> Result<(), String> {
         Some(why) => format!("{} ({why})", it.resource),
         None => format!("{} (being listed)", it.resource),
     });
-    Err(format!("not seen yet: {}", missing.collect::<Vec<_>>().join(", ")))
+    Err(format!("caches not synced yet: {}", missing.collect::<Vec<_>>().join(", ")))
 }
 
-/// What is switched on.
+/// Returns the enabled features.
 fn subsystems(values: &Values) -> Value {
     let subsystems = SUBSYSTEMS.iter().map(|it| {
         let features = it.features.iter().map(|it| (it.name, (it.enabled)(values)));
@@ -131,8 +133,8 @@ fn subsystems(values: &Values) -> Value {
     subsystems.collect()
 }
 
-fn held(handle: &Handle) -> Value {
-    let entries = handle.ledger().snapshot().into_iter();
+fn held(handle: &ManagerHandle) -> Value {
+    let entries = handle.held_reasons().snapshot().into_iter();
     let lines = entries.flat_map(|entry| {
         let line = move |Held { about, reason, message, until }: Held| {
             json!({
@@ -148,7 +150,7 @@ fn held(handle: &Handle) -> Value {
         };
         entry.held.into_iter().map(line)
     });
-    lines.take(MOST_HELD).collect()
+    lines.take(MAX_HELD_REASONS).collect()
 }
 
 #[cfg(test)]
@@ -158,9 +160,9 @@ mod tests {
     use crate::config::keys::KEYS;
 
     #[test]
-    fn a_process_that_does_not_run_yet_says_why_and_what_will_run() {
+    fn status_before_the_start_gives_the_reason() {
         let (layer, _) = document::read("devices: {enabled: true}", "f");
-        let values = Values::stack(KEYS.as_slice(), [&layer]);
+        let values = Values::from_layers(KEYS.as_slice(), [&layer]);
         let configuration = ConfigurationStatus {
             source: "f".to_owned(),
             faults: vec!["f:1:1: wrong".to_owned()],
@@ -172,14 +174,14 @@ mod tests {
         let page = StatusPage {
             started: now,
             now,
-            ready: Err("the start is not done".to_owned()),
+            ready: Err("the start is not complete".to_owned()),
             handle: None,
             configuration: &configuration,
         };
         let page = page.to_json();
         assert_eq!(
             (&page["ready"], &page["why"]),
-            (&json!(false), &json!("the start is not done"))
+            (&json!(false), &json!("the start is not complete"))
         );
         assert_eq!(page["configuration"]["values"]["devices"]["enabled"], true);
         assert_eq!(page["configuration"]["restartToApply"][0]["key"], "k");

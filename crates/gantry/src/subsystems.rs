@@ -1,22 +1,23 @@
-//! The list of subsystems. Whatever Gantry does about all of them goes through it.
+//! The list of subsystems. Everything that Gantry does for all of them uses it.
 
 use std::sync::LazyLock;
 
 use anyhow::Context as _;
 use gantry_api::kind::Kind;
 use gantry_api::object::KINDS;
-use gantry_controller::Handle;
-use gantry_sharing::inventory::{Entry, ObjectKind, account_entry, operator_entry};
+use gantry_controller::ManagerHandle;
+use gantry_sharing::inventory::{InventoryEntry, ObjectKind, account_entry, operator_entry};
 use gantry_subsystem::access::BASE_FILE;
 use gantry_subsystem::settings::Values;
 use gantry_subsystem::start::Reconfigure;
 use gantry_subsystem::{
-    ControllerSwitch, Feature, Grant, Membership, Parts, Reach, Setup, Subsystem,
+    ControllerSwitch, Feature, Grant, GrantBinding, GrantScope, Setup, Subsystem,
+    SubsystemComponents,
 };
 
 use crate::config::keys::KEYS;
 
-/// Every subsystem, in the order of logs, pages and files.
+/// All subsystems, in the order of logs, pages and files.
 pub const SUBSYSTEMS: &[Subsystem] = &[
     gantry_queue::subsystem::SUBSYSTEM,
     gantry_scaling::subsystem::SUBSYSTEM,
@@ -24,16 +25,16 @@ pub const SUBSYSTEMS: &[Subsystem] = &[
     gantry_placement::subsystem::SUBSYSTEM,
 ];
 
-/// The controllers that can be switched by name.
+/// The controllers that can be enabled by name.
 pub static CONTROLLERS: LazyLock<Vec<ControllerSwitch>> =
     LazyLock::new(|| features().flat_map(|it| it.controllers).copied().collect());
 
-/// What can be switched on.
+/// The features that can be enabled.
 pub fn features() -> impl Iterator<Item = &'static Feature> {
     SUBSYSTEMS.iter().flat_map(|it| it.features)
 }
 
-/// The kinds that what is switched on cannot do without, each once.
+/// Returns the kinds that the enabled features require, each once.
 #[must_use]
 pub fn needed_kinds(values: &Values) -> Vec<&'static Kind> {
     let needed =
@@ -41,37 +42,37 @@ pub fn needed_kinds(values: &Values) -> Vec<&'static Kind> {
     KINDS.iter().filter(|kind| needed(&kind.crd_name())).collect()
 }
 
-/// Every cluster-scoped object of Gantry, those of subsystems among them.
+/// Returns every cluster-scoped object of Gantry, including those of subsystems.
 #[must_use]
-pub fn inventory() -> Vec<Entry> {
+pub fn inventory() -> Vec<InventoryEntry> {
     let mut entries = gantry_sharing::inventory::inventory();
     let (role, binding) = (ObjectKind::ClusterRole, ObjectKind::ClusterRoleBinding);
     let grants = SUBSYSTEMS.iter().flat_map(|it| (it.grants)());
-    let own = |it: &Grant| it.reach == Reach::Cluster && it.file != BASE_FILE;
-    for Grant { file, name, membership, .. } in grants.filter(own) {
+    let own = |it: &Grant| it.scope == GrantScope::Cluster && it.file != BASE_FILE;
+    for Grant { file, name, binding: membership, .. } in grants.filter(own) {
         let is_optional = file.starts_with("optional/");
         entries.push(operator_entry(role, name, is_optional));
         match membership {
-            Membership::Bound | Membership::Collects(_) => {
+            GrantBinding::Direct | GrantBinding::AggregatesLabel(_) => {
                 entries.push(operator_entry(binding, name, is_optional));
             }
-            Membership::Labelled(_) => {}
+            GrantBinding::AggregatedByLabel(_) => {}
         }
     }
-    // Which accounts there are depends on no setting.
-    let values = Values::stack(KEYS.as_slice(), []);
+    // The list of accounts depends on no setting.
+    let values = Values::from_layers(KEYS.as_slice(), []);
     for account in SUBSYSTEMS.iter().flat_map(|it| (it.accounts)(&values)) {
         entries.extend([role, binding].map(|kind| account_entry(kind, account.name)));
     }
     entries
 }
 
-/// Starts everything that settings switch on.
+/// Starts everything that is enabled.
 ///
 /// # Errors
 /// A subsystem cannot start; the error names it.
-pub async fn start(setup: Setup<'_>) -> anyhow::Result<Parts> {
-    let mut parts = Parts::default();
+pub async fn start(setup: Setup<'_>) -> anyhow::Result<SubsystemComponents> {
+    let mut parts = SubsystemComponents::default();
     for subsystem in SUBSYSTEMS {
         let started = (subsystem.start)(setup).await;
         let started = started.map_err(|error| anyhow::anyhow!(error));
@@ -80,12 +81,13 @@ pub async fn start(setup: Setup<'_>) -> anyhow::Result<Parts> {
     Ok(parts)
 }
 
-/// Lets other settings apply from now on.
-pub(crate) fn reconfigure(all: &[Reconfigure], values: &Values, handle: &Handle) {
+/// Applies changed settings.
+pub(crate) fn reconfigure(all: &[Reconfigure], values: &Values, handle: &ManagerHandle) {
     for reconfigure in all {
         if let Err(error) = reconfigure(values, handle) {
-            // Both they are made of were valid, and no rule spans them: a test says so.
-            tracing::error!(%error, "could not use the configuration in force");
+            // Both configurations that they are merged from were valid, and no rule spans them: a
+            // test verifies it.
+            tracing::error!(%error, "could not use the configuration in effect");
         }
     }
 }
@@ -94,16 +96,16 @@ pub(crate) fn reconfigure(all: &[Reconfigure], values: &Values, handle: &Handle)
 mod tests {
     use super::*;
     use crate::config::document;
-    use crate::config::operator::settle;
+    use crate::config::operator::merge_and_check;
 
     fn needed(text: &str) -> Vec<&'static str> {
         let (layer, report) = document::read(text, "f");
-        let checked = settle([&layer], report, &CONTROLLERS).unwrap();
+        let checked = merge_and_check([&layer], report, &CONTROLLERS).unwrap();
         needed_kinds(&checked.values).iter().map(|kind| kind.plural).collect()
     }
 
     #[test]
-    fn only_what_is_switched_on_needs_its_kinds() {
+    fn only_enabled_features_require_their_kinds() {
         let table = [
             ("the queue is on", "", vec!["appwrappers"]),
             ("quotas", "mcad: {quotaEnabled: true}", vec!["quotasubtrees", "appwrappers"]),
@@ -135,7 +137,7 @@ mod tests {
     fn cs_4_every_object_of_a_subsystem_has_one_rule() {
         let entries = inventory();
         for entry in &entries {
-            let same = |it: &&Entry| it.kind == entry.kind && it.name == entry.name;
+            let same = |it: &&InventoryEntry| it.kind == entry.kind && it.name == entry.name;
             assert_eq!(entries.iter().filter(same).count(), 1, "{entry:?}");
         }
     }

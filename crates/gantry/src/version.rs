@@ -1,8 +1,8 @@
-//! What this build is.
+//! Information about this build.
 
 use serde::Serialize;
 
-/// Facts about the build, for bug reports.
+/// Information about a build, for bug reports.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Version {
@@ -14,7 +14,7 @@ pub struct Version {
     pub commit_date: &'static str,
     /// The compiler.
     pub rustc: &'static str,
-    /// The machine it was built for.
+    /// The target platform.
     pub target: &'static str,
     /// `release` or `debug`.
     pub profile: &'static str,
@@ -22,7 +22,7 @@ pub struct Version {
     pub kubernetes: &'static str,
 }
 
-/// The facts about this build.
+/// The information about this build.
 pub const VERSION: Version = Version {
     version: env!("CARGO_PKG_VERSION"),
     commit: env!("GANTRY_COMMIT"),

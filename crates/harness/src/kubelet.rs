@@ -1,37 +1,37 @@
-//! A kubelet for the tests of controllers: runs pods, ends them, removes those that are deleted, and reports
-//! nodes as ready.
+//! A kubelet for the tests of controllers: it runs pods, ends them, removes those that are deleted,
+//! and reports nodes as ready.
 
 use std::fmt;
 
-use gantry_reconcile::world::Tag;
+use gantry_reconcile::world::IndexValue;
 use gantry_reconcile::{
-    Change, Controller, Key, Kind, Meta, Part, Plan, Resource, View, World, Write,
+    Change, Controller, Key, Kind, Meta, Plan, Resource, Subresource, View, World, Write,
 };
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// What a kubelet reads of a pod.
+/// The view of a pod that a kubelet reads.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct KubeletPod {
     /// Metadata.
     pub metadata: Meta,
-    /// What is wanted.
+    /// The spec.
     pub spec: KubeletPodSpec,
-    /// What is.
+    /// The status.
     pub status: KubeletPodStatus,
 }
 
-/// What a kubelet reads of what is wanted of a pod.
+/// The spec of a pod, as far as a kubelet reads it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KubeletPodSpec {
-    /// The node it is bound to; empty where it is bound to none.
+    /// The node it is bound to; empty where it is not bound.
     pub node_name: String,
 }
 
-/// What a kubelet reads of the status of a pod.
+/// The status of a pod, as far as a kubelet reads it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct KubeletPodStatus {
@@ -46,7 +46,7 @@ impl View for KubeletPod {
         &self.metadata
     }
 
-    fn tags(&self) -> Vec<Tag> {
+    fn index_values(&self) -> Vec<IndexValue> {
         vec![on_node(&self.spec.node_name)]
     }
 }
@@ -57,21 +57,21 @@ impl KubeletPod {
     }
 }
 
-fn on_node(name: &str) -> Tag {
-    Tag { index: "node", value: name.to_owned() }
+fn on_node(name: &str) -> IndexValue {
+    IndexValue { index: "node", value: name.to_owned() }
 }
 
-/// What a kubelet reads of its node.
+/// The view of its node that a kubelet reads.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct KubeletNode {
     /// Metadata.
     pub metadata: Meta,
-    /// What is.
+    /// The status.
     pub status: KubeletNodeStatus,
 }
 
-/// What a kubelet reads of the status of its node.
+/// The status of a node, as far as a kubelet reads it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct KubeletNodeStatus {
@@ -80,7 +80,7 @@ pub struct KubeletNodeStatus {
 }
 
 impl View for KubeletNode {
-    const RESOURCE: Resource = Resource::namespaced("", "v1", "nodes", "Node").cluster_wide();
+    const RESOURCE: Resource = Resource::namespaced("", "v1", "nodes", "Node").cluster_scoped();
 
     fn meta(&self) -> &Meta {
         &self.metadata
@@ -93,19 +93,19 @@ impl KubeletNode {
     }
 }
 
-/// What a kubelet has to do with nodes.
+/// How a kubelet treats nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KubeletNodes {
-    /// Nothing: it runs every pod.
+    /// It ignores nodes and runs every pod.
     #[default]
     Ignored,
-    /// It runs pods that are bound to a node that is ready.
+    /// It runs pods that are bound to a ready node.
     Required,
     /// It reports every node as ready, and runs no pods.
     Reported,
 }
 
-/// How a pod fares.
+/// When a pod starts and ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodLifecycle {
     /// When its containers start; at once if absent.
@@ -114,23 +114,23 @@ pub struct PodLifecycle {
     pub exit_code: Option<i64>,
     /// When it exits; as soon as it runs if absent.
     pub ends_at: Option<Timestamp>,
-    /// Whether its node does not answer: it is not removed when it is deleted.
+    /// Whether its node is unreachable: it is not removed when it is deleted.
     pub node_is_lost: bool,
 }
 
-/// The kubelets of all nodes. `L` says how a pod fares.
+/// The kubelets of all nodes. `L` determines when a pod starts and ends.
 #[derive(Clone, Copy)]
 pub struct Kubelet<L = fn(&KubeletPod) -> PodLifecycle> {
-    /// What they have to do with nodes.
+    /// How they treat nodes.
     pub nodes: KubeletNodes,
-    /// How a pod fares.
+    /// Determines when a pod starts and ends.
     pub lifecycle: L,
     /// Whether a pod that is deleted is reported as failed before it is removed.
     pub reports_termination: bool,
 }
 
 impl Kubelet {
-    /// Kubelets that run every pod until it is deleted, wherever it is.
+    /// Kubelets that run every pod until it is deleted, on any node or none.
     pub const RUNS_ALL: Self = Self {
         nodes: KubeletNodes::Ignored,
         lifecycle: |_| PodLifecycle {
@@ -157,18 +157,18 @@ impl<L: Fn(&KubeletPod) -> PodLifecycle> Kubelet<L> {
         let meta = &pod.metadata;
         let node = &pod.spec.node_name;
         if self.nodes == KubeletNodes::Required && !node.is_empty() {
-            let node = world.shelf::<KubeletNode>().get(&Key::cluster(node));
+            let node = world.store::<KubeletNode>().get(&Key::cluster(node));
             if node.is_none_or(|it| !it.is_ready()) {
                 return plan;
             }
         }
         let lifecycle = (self.lifecycle)(pod);
-        if meta.is_going() {
+        if meta.is_terminating() {
             if lifecycle.node_is_lost {
                 return plan;
             }
             if self.reports_termination && !pod.is_over() {
-                plan.write(ended(pod, KILLED, now));
+                plan.write(ended(pod, SIGKILL_EXIT_CODE, now));
             } else if !self.reports_termination || meta.deletion_grace_period_seconds != Some(0) {
                 plan.write(Write::Delete {
                     resource: KubeletPod::RESOURCE,
@@ -189,7 +189,7 @@ impl<L: Fn(&KubeletPod) -> PodLifecycle> Kubelet<L> {
             (_, None) => return plan,
         };
         match due {
-            Some(due) if now < due => plan.look_at(due, now),
+            Some(due) if now < due => plan.requeue_at(due, now),
             Some(_) | None => plan.write(write),
         }
         plan
@@ -211,7 +211,7 @@ impl<L: Fn(&KubeletPod) -> PodLifecycle + Send + Sync> Controller for Kubelet<L>
 
     fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if self.nodes == KubeletNodes::Required && change.is::<KubeletNode>() {
-            let pods = world.shelf::<KubeletPod>().tagged(&on_node(change.key.name()));
+            let pods = world.store::<KubeletPod>().by_index(&on_node(change.key.name()));
             return pods.iter().map(|it| it.metadata.key()).collect();
         }
         vec![change.key.clone()]
@@ -219,12 +219,12 @@ impl<L: Fn(&KubeletPod) -> PodLifecycle + Send + Sync> Controller for Kubelet<L>
 
     fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
         if self.nodes != KubeletNodes::Reported {
-            let pod = world.shelf::<KubeletPod>().get(key);
+            let pod = world.store::<KubeletPod>().get(key);
             return pod.map_or_else(Plan::default, |pod| self.run(world, &pod, now));
         }
         let mut plan = Plan::default();
-        let node = world.shelf::<KubeletNode>().get(key);
-        if let Some(node) = node.filter(|it| !it.is_ready() && !it.metadata.is_going()) {
+        let node = world.store::<KubeletNode>().get(key);
+        if let Some(node) = node.filter(|it| !it.is_ready() && !it.metadata.is_terminating()) {
             let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
             plan.write(status(KubeletNode::RESOURCE, &node.metadata, &ready));
         }
@@ -232,8 +232,8 @@ impl<L: Fn(&KubeletPod) -> PodLifecycle + Send + Sync> Controller for Kubelet<L>
     }
 }
 
-/// The code of a container that was killed.
-const KILLED: i64 = 137;
+/// The exit code of a container that was killed.
+const SIGKILL_EXIT_CODE: i64 = 137;
 
 fn running(pod: &KubeletPod, now: Timestamp) -> Write {
     let ready = condition("True", now);
@@ -254,7 +254,7 @@ fn condition(ready: &str, now: Timestamp) -> Value {
     json!({"type": "Ready", "status": ready, "lastTransitionTime": second(now)})
 }
 
-/// Status has whole seconds.
+/// Times in a status have whole seconds.
 fn second(now: Timestamp) -> String {
     Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
 }
@@ -263,7 +263,7 @@ fn status(resource: Resource, meta: &Meta, status: &Value) -> Write {
     Write::Merge {
         resource,
         key: meta.key(),
-        part: Part::Status,
+        subresource: Subresource::Status,
         fence: meta.fence(),
         body: json!({ "status": status }),
     }

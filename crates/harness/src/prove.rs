@@ -1,12 +1,13 @@
-//! What is proven about a scenario.
+//! The properties that are proven about a scenario.
 
 use std::ops::Range;
 
 use serde_json::Value;
 
-use super::trial::{self, Conditions, Run};
+use super::simulation::{self, CompletedRun, Conditions};
 use super::{
-    CONFLICTED, Crash, Ending, Failure, Faults, REFUSED, Scenario, Sent, Server, UNREADABLE,
+    CONFLICTED_PREFIX, Crash, Failure, Faults, FinalState, InFlightRequests, REFUSED_PREFIX,
+    Scenario, Server, UNREADABLE_PREFIX,
 };
 use gantry_reconcile::object::Resource;
 
@@ -15,17 +16,17 @@ impl Scenario<'_> {
     ///
     /// # Errors
     /// [`Failure::Unsettled`] when there is always something left to do.
-    pub fn run(&self, seed: u64, faults: Faults) -> Result<Ending, Box<Failure>> {
-        trial::run(self, self.conditions(seed, faults)).map(|run| run.ending)
+    pub fn run(&self, seed: u64, faults: Faults) -> Result<FinalState, Box<Failure>> {
+        simulation::run(self, self.conditions(seed, faults)).map(|run| run.final_state)
     }
 
-    /// Proves that every run ends where the run without faults does, as far as `shape` tells: for
-    /// each seed with all kinds of faults, once as the scenario is and once with a process more that
-    /// believes to lead, and for the first with a [crash at every move](Scenario::prove_crashes). In
-    /// the end a fresh start must find nothing to do.
+    /// Proves that every run ends in the same state as the run without faults, as far as `shape`
+    /// tells: for each seed with all kinds of faults, once as the scenario is and once with one
+    /// more process that believes to be the leader, and for the first seed with a [crash at every
+    /// move](Scenario::prove_crashes). In the end a restart must find nothing to do.
     ///
     /// # Errors
-    /// The first run that did not.
+    /// The first run that failed.
     pub fn prove(
         &self,
         seeds: Range<u64>,
@@ -35,88 +36,90 @@ impl Scenario<'_> {
         self.prove_crashes(seeds.start, shape)
     }
 
-    /// Proves the same where somebody always has something to do, as those who show that they live:
-    /// a fresh start may write.
+    /// Proves the same for controllers that always have something to do, such as those that renew a
+    /// heartbeat: a restart may write.
     ///
     /// # Errors
-    /// The first run that did not end where it should.
-    pub fn prove_restless(
+    /// The first run that ended in another state.
+    pub fn prove_without_quiescence(
         &self,
         seeds: Range<u64>,
         shape: impl Fn(&Server) -> Value,
     ) -> Result<(), Box<Failure>> {
-        self.faults(seeds.clone(), &shape, Rest::Unneeded)?;
-        self.crashes(seeds.start, &shape, Rest::Unneeded)
+        self.check_faults(seeds.clone(), &shape, Quiescence::NotRequired)?;
+        self.check_crashes(seeds.start, &shape, Quiescence::NotRequired)
     }
 
-    /// Proves what [`prove`](Scenario::prove) does, but for the crash at every move.
+    /// Proves what [`prove`](Scenario::prove) does, except for the crash at every move.
     ///
     /// # Errors
-    /// The first run that did not end where it should.
+    /// The first run that ended in another state.
     pub fn prove_faults(
         &self,
         seeds: Range<u64>,
         shape: impl Fn(&Server) -> Value,
     ) -> Result<(), Box<Failure>> {
-        self.faults(seeds, &shape, Rest::Needed)
+        self.check_faults(seeds, &shape, Quiescence::Required)
     }
 
-    /// Proves that a process may die after every single move of a run in which nothing else goes
-    /// wrong: each time with what it had sent lost, and if there was any also with that coming late.
-    /// Moves that leave no trace outside the process are no moments of their own: to die after one of
-    /// them is to die before it.
+    /// Proves that a process may crash after every single move of a run without other faults: each
+    /// time with its requests in flight lost, and if there were any also with those arriving late.
+    /// Moves without an effect outside the process are skipped: a crash after one of them is the
+    /// same as a crash before it.
     ///
     /// # Errors
-    /// The first run that did not end where the one without a crash does.
+    /// The first run that ended in another state than the one without a crash.
     pub fn prove_crashes(
         &self,
         seed: u64,
         shape: impl Fn(&Server) -> Value,
     ) -> Result<(), Box<Failure>> {
-        self.crashes(seed, &shape, Rest::Needed)
+        self.check_crashes(seed, &shape, Quiescence::Required)
     }
 
-    /// Proves that bad objects harm nobody else: with them in the world, each seed ends for the others
-    /// where the run without them does, and in the end each is held for the right reason.
+    /// Proves that bad objects do not affect others: with them in the world, each seed ends in the
+    /// same state for the other objects as the run without them, and in the end each bad object has
+    /// the right held reason.
     ///
-    /// The name of a bad object says what is wrong with it. Where it begins with [`REFUSED`], every
-    /// write to it and to whatever is made under its name is refused as invalid; with [`CONFLICTED`]
-    /// every such write comes too late; and what begins with [`UNREADABLE`] fits no view, which is the
-    /// caller's business. `shape` must leave the bad objects out.
+    /// The name of a bad object says what is wrong with it. If it begins with [`REFUSED_PREFIX`],
+    /// every write to it and to every object created under its name is refused as invalid; with
+    /// [`CONFLICTED_PREFIX`] every such write conflicts; and with [`UNREADABLE_PREFIX`] the object
+    /// cannot be decoded into its view, which the caller must arrange. `shape` must leave the bad
+    /// objects out.
     ///
     /// # Errors
-    /// The first run that did not.
-    pub fn prove_apart(
+    /// The first run that failed.
+    pub fn prove_isolation(
         &self,
         bad: &[(Resource, Value)],
         seeds: Range<u64>,
         shape: impl Fn(&Server) -> Value,
     ) -> Result<(), Box<Failure>> {
         let calm = self.conditions(seeds.start, Faults::none());
-        let expected = self.calm(calm, &shape, Rest::Unneeded)?.1;
+        let expected = self.run_without_faults(calm, &shape, Quiescence::NotRequired)?.1;
         for seed in seeds {
-            for faults in [Faults::none(), Faults::some()] {
+            for faults in [Faults::none(), Faults::random()] {
                 let conditions = Conditions { seed, faults, bad, ..calm };
-                let run = trial::run(self, conditions)?;
-                same(conditions, &run, &shape, &expected)?;
+                let run = simulation::run(self, conditions)?;
+                check_same_end(conditions, &run, &shape, &expected)?;
                 for (_, object) in bad {
-                    said(conditions, object, &run.ending)?;
+                    check_held(conditions, object, &run.final_state)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn faults(
+    fn check_faults(
         &self,
         seeds: Range<u64>,
         shape: &dyn Fn(&Server) -> Value,
-        rest: Rest,
+        rest: Quiescence,
     ) -> Result<(), Box<Failure>> {
         let calm = self.conditions(seeds.start, Faults::none());
-        let expected = self.calm(calm, shape, rest)?.1;
+        let expected = self.run_without_faults(calm, shape, rest)?.1;
         for seed in seeds {
-            let alone = self.conditions(seed, Faults::some());
+            let alone = self.conditions(seed, Faults::random());
             let two = Conditions { replicas: alone.replicas + 1, ..alone };
             self.check(alone, shape, &expected, rest)?;
             self.check(two, shape, &expected, rest)?;
@@ -124,18 +127,18 @@ impl Scenario<'_> {
         Ok(())
     }
 
-    fn crashes(
+    fn check_crashes(
         &self,
         seed: u64,
         shape: &dyn Fn(&Server) -> Value,
-        rest: Rest,
+        rest: Quiescence,
     ) -> Result<(), Box<Failure>> {
         let calm = self.conditions(seed, Faults::none());
-        let (run, expected) = self.calm(calm, shape, rest)?;
-        for death in run.deaths {
-            let late = death.sent.then_some(Sent::Late);
-            for sent in [Sent::Lost].into_iter().chain(late) {
-                let crash = Some(Crash { after: death.after, sent });
+        let (run, expected) = self.run_without_faults(calm, shape, rest)?;
+        for death in run.crash_points {
+            let late = death.has_in_flight.then_some(InFlightRequests::Late);
+            for sent in [InFlightRequests::Lost].into_iter().chain(late) {
+                let crash = Some(Crash { after: death.after, in_flight: sent });
                 let faults = Faults { crash, ..Faults::none() };
                 self.check(Conditions { faults, ..calm }, shape, &expected, rest)?;
             }
@@ -147,16 +150,16 @@ impl Scenario<'_> {
         Conditions { seed, faults, replicas: self.replicas, bad: &[] }
     }
 
-    /// The run in which nothing goes wrong, and where it ends.
-    fn calm(
+    /// The run without faults, and its final state.
+    fn run_without_faults(
         &self,
         conditions: Conditions<'_>,
         shape: &dyn Fn(&Server) -> Value,
-        rest: Rest,
-    ) -> Result<(Run, Value), Box<Failure>> {
-        let run = trial::run(self, conditions)?;
-        at_rest(conditions, &run.ending, rest)?;
-        let expected = shape(&run.ending.server);
+        rest: Quiescence,
+    ) -> Result<(CompletedRun, Value), Box<Failure>> {
+        let run = simulation::run(self, conditions)?;
+        check_quiescent(conditions, &run.final_state, rest)?;
+        let expected = shape(&run.final_state.server);
         Ok((run, expected))
     }
 
@@ -165,20 +168,20 @@ impl Scenario<'_> {
         conditions: Conditions<'_>,
         shape: &dyn Fn(&Server) -> Value,
         expected: &Value,
-        rest: Rest,
+        rest: Quiescence,
     ) -> Result<(), Box<Failure>> {
-        let run = trial::run(self, conditions)?;
-        same(conditions, &run, shape, expected)?;
-        at_rest(conditions, &run.ending, rest)
+        let run = simulation::run(self, conditions)?;
+        check_same_end(conditions, &run, shape, expected)?;
+        check_quiescent(conditions, &run.final_state, rest)
     }
 }
 
-/// Proves for worlds made by chance that each ends in one place, whatever goes wrong: each is run
-/// without faults, with all kinds of them, with a process more that believes to lead, and with a crash
-/// after one move of all.
+/// Proves for random worlds that each ends in one state, whatever goes wrong: each is run without
+/// faults, with all kinds of them, with one more process that believes to be the leader, and with a
+/// crash after one of its moves.
 ///
 /// # Errors
-/// The first run that did not.
+/// The first run that failed.
 pub fn prove_worlds<'a>(
     seeds: Range<u64>,
     world: impl Fn(u64) -> Scenario<'a>,
@@ -187,14 +190,15 @@ pub fn prove_worlds<'a>(
     for seed in seeds {
         let scenario = world(seed);
         let calm = scenario.conditions(seed, Faults::none());
-        let (run, expected) = scenario.calm(calm, &shape, Rest::Needed)?;
-        let check = |conditions| scenario.check(conditions, &shape, &expected, Rest::Needed);
-        let faults = Faults::some();
+        let (run, expected) = scenario.run_without_faults(calm, &shape, Quiescence::Required)?;
+        let check =
+            |conditions| scenario.check(conditions, &shape, &expected, Quiescence::Required);
+        let faults = Faults::random();
         check(Conditions { faults, ..calm })?;
         check(Conditions { faults, replicas: calm.replicas + 1, ..calm })?;
         let nth = usize::try_from(seed.wrapping_mul(31)).unwrap_or_default();
-        if let Some(death) = run.deaths.get(nth % run.deaths.len().max(1)) {
-            let crash = Some(Crash { after: death.after, sent: Sent::Late });
+        if let Some(death) = run.crash_points.get(nth % run.crash_points.len().max(1)) {
+            let crash = Some(Crash { after: death.after, in_flight: InFlightRequests::Late });
             let faults = Faults { crash, ..Faults::none() };
             check(Conditions { faults, ..calm })?;
         }
@@ -202,34 +206,35 @@ pub fn prove_worlds<'a>(
     Ok(())
 }
 
-/// Whether a fresh start must find nothing to do.
+/// Whether a restart must find nothing to do.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Rest {
-    Needed,
-    Unneeded,
+enum Quiescence {
+    Required,
+    NotRequired,
 }
 
-fn same(
+fn check_same_end(
     conditions: Conditions<'_>,
-    run: &Run,
+    run: &CompletedRun,
     shape: &dyn Fn(&Server) -> Value,
     expected: &Value,
 ) -> Result<(), Box<Failure>> {
     let Conditions { seed, faults, .. } = conditions;
-    let witness = Witness(conditions, &run.trace);
-    let found = shape(&run.ending.server);
+    let witness = TraceOnPanic(conditions, &run.trace);
+    let found = shape(&run.final_state.server);
     drop(witness);
     if found == *expected {
         return Ok(());
     }
     let (expected, trace) = (expected.clone(), run.trace.clone());
-    Err(Box::new(Failure::Elsewhere { seed, faults, expected, found, trace }))
+    Err(Box::new(Failure::Diverged { seed, faults, expected, found, trace }))
 }
 
-/// Tells what happened if what must hold at every moment did not: then a shape panics.
-struct Witness<'a>(Conditions<'a>, &'a str);
+/// Prints the trace if `shape` panics, as it does when a property that must hold at every moment
+/// does not.
+struct TraceOnPanic<'a>(Conditions<'a>, &'a str);
 
-impl Drop for Witness<'_> {
+impl Drop for TraceOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let Self(Conditions { seed, faults, replicas, .. }, trace) = self;
@@ -238,21 +243,33 @@ impl Drop for Witness<'_> {
     }
 }
 
-fn at_rest(conditions: Conditions<'_>, ending: &Ending, rest: Rest) -> Result<(), Box<Failure>> {
+fn check_quiescent(
+    conditions: Conditions<'_>,
+    ending: &FinalState,
+    rest: Quiescence,
+) -> Result<(), Box<Failure>> {
     let Conditions { seed, faults, .. } = conditions;
-    let is_quiet = ending.restless.is_empty() && ending.restless_calls.is_empty();
-    if is_quiet || rest == Rest::Unneeded {
+    let is_quiet = ending.writes_after_restart.is_empty() && ending.calls_after_restart.is_empty();
+    if is_quiet || rest == Quiescence::NotRequired {
         return Ok(());
     }
-    let (writes, calls) = (ending.restless.clone(), ending.restless_calls.clone());
-    Err(Box::new(Failure::Restless { seed, faults, writes, calls }))
+    let (writes, calls) = (ending.writes_after_restart.clone(), ending.calls_after_restart.clone());
+    Err(Box::new(Failure::NotQuiescent { seed, faults, writes, calls }))
 }
 
-/// Whether a bad object is held for what is wrong with it.
-fn said(conditions: Conditions<'_>, object: &Value, ending: &Ending) -> Result<(), Box<Failure>> {
+/// Checks that a bad object has the right held reason.
+fn check_held(
+    conditions: Conditions<'_>,
+    object: &Value,
+    ending: &FinalState,
+) -> Result<(), Box<Failure>> {
     let Conditions { seed, faults, .. } = conditions;
     let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    let reasons = [(REFUSED, "Invalid"), (CONFLICTED, "Conflict"), (UNREADABLE, "Unreadable")];
+    let reasons = [
+        (REFUSED_PREFIX, "Invalid"),
+        (CONFLICTED_PREFIX, "Conflict"),
+        (UNREADABLE_PREFIX, "Unreadable"),
+    ];
     let wrong = reasons.into_iter().find(|(prefix, _)| name.starts_with(prefix));
     let reason = wrong.map_or("what is wrong", |(_, reason)| reason);
     let is_said = ending.held.iter().any(|held| {
@@ -263,6 +280,6 @@ fn said(conditions: Conditions<'_>, object: &Value, ending: &Ending) -> Result<(
     let held = ending.held.clone();
     match is_said {
         true => Ok(()),
-        false => Err(Box::new(Failure::Unsaid { seed, faults, name, reason, held })),
+        false => Err(Box::new(Failure::MissingHeldReason { seed, faults, name, reason, held })),
     }
 }

@@ -1,4 +1,4 @@
-//! What is tried, what goes wrong, and how it ends.
+//! Scenarios, their faults, and how a run ends.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,36 +6,37 @@ use std::time::Duration;
 use serde_json::Value;
 
 use gantry_reconcile::object::Resource;
-use gantry_reconcile::plan::Note;
+use gantry_reconcile::plan::Event;
 use gantry_reconcile::write::Write;
 use gantry_reconcile::{Call, Controller, Held};
 
-use crate::outside::Outside;
+use crate::external::ExternalSystems;
 use crate::server::Server;
 
-/// How the name of an object begins whose writes are all refused ([`Scenario::prove_apart`]).
-pub const REFUSED: &str = "refused";
-/// How the name of an object begins whose writes all come too late.
-pub const CONFLICTED: &str = "conflicted";
-/// How the name of an object begins that cannot be read.
-pub const UNREADABLE: &str = "unreadable";
+/// The name prefix of objects whose writes are all refused ([`Scenario::prove_isolation`]).
+pub const REFUSED_PREFIX: &str = "refused";
+/// The name prefix of objects whose writes all conflict.
+pub const CONFLICTED_PREFIX: &str = "conflicted";
+/// The name prefix of objects that cannot be decoded.
+pub const UNREADABLE_PREFIX: &str = "unreadable";
 
-/// What is tried.
+/// A test scenario.
 pub struct Scenario<'a> {
-    /// Who decides.
+    /// The controllers under test.
     pub controllers: &'a [&'a dyn Controller],
-    /// What the server fills in when an object is made or changed.
+    /// Sets the defaults of an object, as the server does on create and update.
     pub defaults: fn(&Resource, &mut Value),
-    /// What is there when it begins.
+    /// The initial objects.
     pub objects: Vec<(Resource, Value)>,
-    /// What users do on the way, in this order, at any time.
-    pub script: Vec<Action>,
-    /// How many processes run the controllers at once. More than one is more than there should be.
+    /// What users do, in this order, at random times.
+    pub script: Vec<UserAction>,
+    /// How many processes run the controllers concurrently. With more than one, leader election has
+    /// failed.
     pub replicas: usize,
-    /// How long everything is left alone in the end.
+    /// How long the run continues after everything has settled.
     pub horizon: Duration,
-    /// What lies outside the API.
-    pub outside: Outside<'a>,
+    /// Systems outside the API.
+    pub external: ExternalSystems<'a>,
 }
 
 impl Default for Scenario<'_> {
@@ -47,13 +48,13 @@ impl Default for Scenario<'_> {
             script: Vec::new(),
             replicas: 1,
             horizon: Duration::ZERO,
-            outside: Outside::default(),
+            external: ExternalSystems::default(),
         }
     }
 }
 
-/// Something a user does.
-pub type Action = Box<dyn Fn(&mut Server)>;
+/// An action of a user.
+pub type UserAction = Box<dyn Fn(&mut Server)>;
 
 impl fmt::Debug for Scenario<'_> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -62,51 +63,51 @@ impl fmt::Debug for Scenario<'_> {
     }
 }
 
-/// How much goes wrong: how many of a thousand moves.
+/// Fault rates: how many of a thousand moves are affected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Requests that never arrive.
     pub lost_requests: u32,
-    /// Answers that never arrive.
+    /// Responses that never arrive.
     pub lost_answers: u32,
     /// Requests that arrive twice.
     pub doubled: u32,
-    /// Processes that die.
+    /// Processes that crash.
     pub crashes: u32,
     /// Watches that must list again.
     pub relists: u32,
-    /// A process dies at this moment, whatever else happens.
+    /// A crash at this point, in addition to the random faults.
     pub crash: Option<Crash>,
 }
 
-/// The end of a process at one moment.
+/// The crash of a process at one point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crash {
-    /// Right after which move. The answer to a write that has just landed is not heard.
+    /// The move after which it crashes. The response to a write that was just applied is lost.
     pub after: u64,
-    /// What becomes of writes that were under way.
-    pub sent: Sent,
+    /// What happens to its writes in flight.
+    pub in_flight: InFlightRequests,
 }
 
-/// What becomes of what a process had sent when it died.
+/// What happens to the requests in flight of a process that crashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
-    /// It never arrives.
+pub enum InFlightRequests {
+    /// They never arrive.
     Lost,
-    /// It arrives later, when the next process is already at work.
+    /// They arrive later, when the next process is already running.
     Late,
 }
 
 impl Faults {
-    /// Nothing goes wrong but that news are late.
+    /// No faults, but watch events arrive late.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Everything goes wrong, now and then.
+    /// All kinds of faults, at random.
     #[must_use]
-    pub fn some() -> Self {
+    pub fn random() -> Self {
         Self {
             lost_requests: 80,
             lost_answers: 80,
@@ -117,100 +118,101 @@ impl Faults {
         }
     }
 
-    /// Whether chance decides nothing but the order of things.
-    pub(crate) fn is_calm(&self) -> bool {
+    /// Whether only the order of moves is random.
+    pub(crate) fn has_no_random_faults(&self) -> bool {
         Self { crash: None, ..*self } == Self::none()
     }
 }
 
 /// How a run ended.
 #[derive(Debug)]
-pub struct Ending {
-    /// The server, with everything on it.
+pub struct FinalState {
+    /// The server, with all objects.
     pub server: Server,
     /// How many moves there were until everything had settled.
     pub moves: u64,
-    /// What is held in the end, as [`Plan::held`](gantry_reconcile::Plan::held) has it; also writes that do not
-    /// come through, and objects that cannot be read.
+    /// The held reasons in the end, as [`Plan::held`](gantry_reconcile::Plan::held) has them; also
+    /// failed writes, and objects that cannot be decoded.
     pub held: Vec<Held>,
-    /// Everything that was told, in this order.
-    pub notes: Vec<Note>,
-    /// What was written after everything had settled and all processes had been started anew. What
-    /// decides by what it sees has nothing left to do then.
-    pub restless: Vec<Write>,
-    /// What was called then.
-    pub restless_calls: Vec<Call>,
+    /// All recorded events, in order.
+    pub events: Vec<Event>,
+    /// The writes after everything had settled and all processes had been restarted. A controller
+    /// that decides only by the objects has nothing left to do then.
+    pub writes_after_restart: Vec<Write>,
+    /// The calls after that restart.
+    pub calls_after_restart: Vec<Call>,
 }
 
-/// Why a run did not end well.
+/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// It went on and on.
+    /// It did not settle.
     #[error("seed {seed}: not settled after {moves} moves; the last of them:\n{trace}")]
     Unsettled {
-        /// Which run.
+        /// The seed of the run.
         seed: u64,
-        /// After how many moves it was given up.
+        /// After how many moves it was aborted.
         moves: u64,
-        /// What happened last.
+        /// The last moves.
         trace: String,
     },
-    /// It settled elsewhere than the run in which nothing went wrong.
+    /// It settled in another state than the run without faults.
     #[error(
-        "seed {seed}, {faults:?}: ended elsewhere\n expected {expected}\n    found {found}\n{trace}"
+        "seed {seed}, {faults:?}: ended in another state\n expected {expected}\n    found {found}\n\
+         {trace}"
     )]
-    Elsewhere {
-        /// Which run.
+    Diverged {
+        /// The seed of the run.
         seed: u64,
-        /// What went wrong.
+        /// The faults.
         faults: Faults,
-        /// Where the run without faults ended.
+        /// The final state of the run without faults.
         expected: Value,
-        /// Where this one ended.
+        /// The final state of this one.
         found: Value,
-        /// What happened last.
+        /// The last moves.
         trace: String,
     },
-    /// After a fresh start there was something to write though nothing had changed.
+    /// After a restart there was something to write although nothing had changed.
     #[error(
-        "seed {seed}, {faults:?}: not at rest; a fresh start wrote {writes:#?}, called {calls:#?}"
+        "seed {seed}, {faults:?}: not quiescent; a restart wrote {writes:#?}, called {calls:#?}"
     )]
-    Restless {
-        /// Which run.
+    NotQuiescent {
+        /// The seed of the run.
         seed: u64,
-        /// What went wrong.
+        /// The faults.
         faults: Faults,
-        /// What was written.
+        /// The writes after the restart.
         writes: Vec<Write>,
-        /// What was called.
+        /// The calls after the restart.
         calls: Vec<Call>,
     },
-    /// What must always hold did not hold after a move.
+    /// An invariant was violated after a move.
     #[error("seed {seed}: {invariant} does not hold after {moves} moves: {why}\n{trace}")]
-    Broken {
-        /// Which run.
+    InvariantViolated {
+        /// The seed of the run.
         seed: u64,
         /// After how many moves.
         moves: u64,
-        /// Which invariant.
+        /// The invariant.
         invariant: &'static str,
-        /// Why it does not hold.
+        /// Why it is violated.
         why: String,
-        /// What happened last.
+        /// The last moves.
         trace: String,
     },
-    /// Nothing was said about an object that nothing could be done about.
-    #[error("seed {seed}, {faults:?}: nobody says {reason} about {name}; held is {held:#?}")]
-    Unsaid {
-        /// Which run.
+    /// An object that could not be reconciled has no held reason.
+    #[error("seed {seed}, {faults:?}: no held reason {reason} for {name}; held is {held:#?}")]
+    MissingHeldReason {
+        /// The seed of the run.
         seed: u64,
-        /// What went wrong.
+        /// The faults.
         faults: Faults,
         /// The object.
         name: String,
-        /// What should have been said.
+        /// The expected reason.
         reason: &'static str,
-        /// What was.
+        /// The actual held reasons.
         held: Vec<Held>,
     },
 }

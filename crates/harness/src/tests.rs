@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use gantry_reconcile::names;
-use gantry_reconcile::object::{Key, Meta, Resource, controlled_by};
+use gantry_reconcile::object::{Key, Meta, Resource, controller_reference};
 use gantry_reconcile::world::{Change, Kind, View, World};
-use gantry_reconcile::write::{Part, Write};
-use gantry_reconcile::{Call, Controller, Held, Plan, Propagation, Reference, Step, Uid};
+use gantry_reconcile::write::{Subresource, Write};
+use gantry_reconcile::{Call, Controller, Held, ObjectReference, Plan, Propagation, Step, Uid};
 
 mod engines;
 mod kubelet;
@@ -50,38 +50,39 @@ impl View for Leaf {
     }
 }
 
-/// How a gardener may be wrong.
+/// A defect of the controller under test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Flaw {
     None,
-    /// Names leaves anew each time, so a lost answer makes one too many, and never cuts.
+    /// Creates leaves with new names each time, so a lost response creates one too many, and never
+    /// deletes.
     FreshNames,
-    /// Counts what it did itself instead of looking.
-    Remembers,
+    /// Counts its own writes instead of reading the leaves.
+    CountsOwnWrites,
     /// Writes its status even when nothing differs.
-    Chatters,
+    AlwaysWritesStatus,
 }
 
-struct Gardener {
+struct TreeController {
     flaw: Flaw,
     memory: AtomicU32,
 }
 
-impl Gardener {
+impl TreeController {
     fn new(flaw: Flaw) -> Self {
         Self { flaw, memory: AtomicU32::new(0) }
     }
 
-    /// Something new each time, from one who has nothing new to say.
-    fn said(&self) -> u32 {
+    /// A value that differs each time although nothing has changed.
+    fn status_noise(&self) -> u32 {
         match self.flaw {
-            Flaw::Chatters => self.memory.fetch_add(1, Ordering::Relaxed),
-            Flaw::None | Flaw::FreshNames | Flaw::Remembers => 0,
+            Flaw::AlwaysWritesStatus => self.memory.fetch_add(1, Ordering::Relaxed),
+            Flaw::None | Flaw::FreshNames | Flaw::CountsOwnWrites => 0,
         }
     }
 }
 
-impl Controller for Gardener {
+impl Controller for TreeController {
     fn name(&self) -> &'static str {
         "gardener"
     }
@@ -94,20 +95,21 @@ impl Controller for Gardener {
         let trees = change.both::<Tree>().map(|tree| tree.metadata.key());
         let owner = |leaf: &Leaf| {
             let owner = leaf.metadata.controller()?;
-            Some(leaf.metadata.key().beside(&owner.name))
+            Some(leaf.metadata.key().in_same_namespace(&owner.name))
         };
         trees.chain(change.both::<Leaf>().filter_map(owner)).collect()
     }
 
     fn plan(&self, world: &World, key: &Key, _: Timestamp) -> Plan {
         let mut plan = Plan::default();
-        let Some(tree) = world.shelf::<Tree>().get(key).filter(|it| !it.metadata.is_going()) else {
+        let Some(tree) = world.store::<Tree>().get(key).filter(|it| !it.metadata.is_terminating())
+        else {
             return plan;
         };
-        let leaves = world.shelf::<Leaf>().owned_by(&tree.metadata.uid);
+        let leaves = world.store::<Leaf>().owned_by(&tree.metadata.uid);
         let have = u32::try_from(leaves.len()).unwrap();
         let have = match self.flaw {
-            Flaw::Remembers => self.memory.load(Ordering::Relaxed),
+            Flaw::CountsOwnWrites => self.memory.load(Ordering::Relaxed),
             _ => have,
         };
         for number in have..tree.leaves {
@@ -123,7 +125,7 @@ impl Controller for Gardener {
                 body: json!({"metadata": {
                     "name": names::join(&tree.metadata.name, &suffix),
                     "namespace": tree.metadata.namespace,
-                    "ownerReferences": [controlled_by(&Tree::RESOURCE, &tree.metadata)],
+                    "ownerReferences": [controller_reference(&Tree::RESOURCE, &tree.metadata)],
                 }}),
             });
         }
@@ -139,13 +141,13 @@ impl Controller for Gardener {
                 });
             }
         }
-        if tree.status.leaves != have || self.flaw == Flaw::Chatters {
+        if tree.status.leaves != have || self.flaw == Flaw::AlwaysWritesStatus {
             plan.write(Write::Merge {
                 resource: Tree::RESOURCE,
                 key: key.clone(),
-                part: Part::Status,
+                subresource: Subresource::Status,
                 fence: tree.metadata.fence(),
-                body: json!({"status": {"leaves": have, "said": self.said()}}),
+                body: json!({"status": {"leaves": have, "said": self.status_noise()}}),
             });
         }
         plan
@@ -157,7 +159,7 @@ fn tree(name: &str, leaves: u32) -> (Resource, Value) {
     (Tree::RESOURCE, object)
 }
 
-/// How many leaves each tree has, and says it has.
+/// How many leaves each tree has, and how many its status says.
 fn shape(server: &Server) -> Value {
     let leaves = server.list(&Leaf::RESOURCE);
     let count = |tree: &Value| {
@@ -178,12 +180,12 @@ fn shape(server: &Server) -> Value {
 }
 
 fn scenario<'a>(controllers: &'a [&'a dyn Controller], replicas: usize) -> Scenario<'a> {
-    let grow = |name: &'static str, leaves: u32| -> Action {
+    let grow = |name: &'static str, leaves: u32| -> UserAction {
         Box::new(move |server: &mut Server| {
             server.edit(&Tree::RESOURCE, &Key::new("n", name), |it| it["leaves"] = json!(leaves));
         })
     };
-    let fell: Action = Box::new(|server: &mut Server| {
+    let fell: UserAction = Box::new(|server: &mut Server| {
         server.delete(&Tree::RESOURCE, &Key::new("n", "c"), Propagation::Foreground);
     });
     Scenario {
@@ -198,11 +200,11 @@ fn scenario<'a>(controllers: &'a [&'a dyn Controller], replicas: usize) -> Scena
 }
 
 #[test]
-fn a_sound_controller_ends_in_the_same_place_whatever_happens() {
+fn a_correct_controller_converges() {
     for replicas in [1, 2] {
-        let gardener = Gardener::new(Flaw::None);
+        let gardener = TreeController::new(Flaw::None);
         scenario(&[&gardener], replicas).prove(0..40, shape).unwrap();
-        let ending = scenario(&[&gardener], replicas).run(7, Faults::some()).unwrap();
+        let ending = scenario(&[&gardener], replicas).run(7, Faults::random()).unwrap();
         let expected = json!({"trees": [["a", 2, 2], ["b", 0, 0]], "leaves": 2});
         assert_eq!(shape(&ending.server), expected);
     }
@@ -210,8 +212,8 @@ fn a_sound_controller_ends_in_the_same_place_whatever_happens() {
 
 #[test]
 fn flaws_are_found() {
-    for flaw in [Flaw::FreshNames, Flaw::Remembers, Flaw::Chatters] {
-        let gardener = Gardener::new(flaw);
+    for flaw in [Flaw::FreshNames, Flaw::CountsOwnWrites, Flaw::AlwaysWritesStatus] {
+        let gardener = TreeController::new(flaw);
         let found = scenario(&[&gardener], 1).prove(0..40, shape);
         assert!(found.is_err(), "{flaw:?} was not found");
     }
@@ -219,37 +221,38 @@ fn flaws_are_found() {
 
 #[test]
 fn the_same_seed_is_the_same_run() {
-    let gardener = Gardener::new(Flaw::None);
+    let gardener = TreeController::new(Flaw::None);
     let controllers: [&dyn Controller; 1] = [&gardener];
     let scenario = scenario(&controllers, 2);
     let run = || {
-        let faults = Faults::some();
-        let conditions = trial::Conditions { seed: 5, faults, replicas: 2, bad: &[] };
-        trial::run(&scenario, conditions).unwrap().trace
+        let faults = Faults::random();
+        let conditions = simulation::Conditions { seed: 5, faults, replicas: 2, bad: &[] };
+        simulation::run(&scenario, conditions).unwrap().trace
     };
     assert_eq!(run(), run());
 }
 
 #[test]
-fn one_object_that_is_refused_leaves_the_others() {
-    let gardener = Gardener::new(Flaw::None);
+fn a_refused_object_does_not_affect_others() {
+    let gardener = TreeController::new(Flaw::None);
     let controllers: [&dyn Controller; 1] = [&gardener];
     let mut scenario = scenario(&controllers, 1);
-    let refuse: Action = Box::new(|server: &mut Server| {
+    let refuse: UserAction = Box::new(|server: &mut Server| {
         server.refuse(|write| write.key().name().starts_with("a-"));
     });
     scenario.script.insert(0, refuse);
-    let ending = scenario.run(3, Faults::some()).unwrap();
+    let ending = scenario.run(3, Faults::random()).unwrap();
     let found = shape(&ending.server);
     assert_eq!(found["trees"][1], json!(["b", 0, 0]), "{found}");
 }
 
-/// Marks trees that want no leaves, when a leaf is gone that is always there.
-struct Mourner(Reference);
+/// Writes the status of trees that want no leaves, on condition that a leaf is gone which always
+/// exists.
+struct WaitsForAbsence(ObjectReference);
 
-impl Controller for Mourner {
+impl Controller for WaitsForAbsence {
     fn name(&self) -> &'static str {
-        "mourner"
+        "waits-for-absence"
     }
 
     fn kinds(&self) -> Vec<Kind> {
@@ -262,37 +265,42 @@ impl Controller for Mourner {
 
     fn plan(&self, world: &World, key: &Key, _: Timestamp) -> Plan {
         let mut plan = Plan::default();
-        if let Some(tree) = world.shelf::<Tree>().get(key).filter(|it| it.leaves == 0) {
+        if let Some(tree) = world.store::<Tree>().get(key).filter(|it| it.leaves == 0) {
             let write = Write::Merge {
                 resource: Tree::RESOURCE,
                 key: key.clone(),
-                part: Part::Status,
+                subresource: Subresource::Status,
                 fence: tree.metadata.fence(),
                 body: json!({"status": {"leaves": 100}}),
             };
-            plan.steps.push(Step::new(write).gone(self.0.clone()));
+            plan.steps.push(Step::new(write).require_absent(self.0.clone()));
         }
         plan
     }
 }
 
 #[test]
-fn what_must_not_be_sent_does_not_come_late_either() {
+fn late_writes_honour_preconditions() {
     let mut server = Server::new(|_, _| {}, Timestamp::UNIX_EPOCH);
     let leaf = (Leaf::RESOURCE, json!({"metadata": {"name": "leaf", "namespace": "n"}}));
     server.create(&leaf.0, leaf.1.clone());
     let key = Key::new("n", "leaf");
     let made = server.get(&leaf.0, &key).unwrap();
     let uid = Uid::new(made["metadata"]["uid"].as_str().unwrap());
-    let mourner = Mourner(Reference { resource: Leaf::RESOURCE, key, uid, field: String::new() });
+    let mourner = WaitsForAbsence(ObjectReference {
+        resource: Leaf::RESOURCE,
+        key,
+        uid,
+        field: String::new(),
+    });
     let controllers: [&dyn Controller; 1] = [&mourner];
-    let grow: Action = Box::new(|server: &mut Server| {
+    let grow: UserAction = Box::new(|server: &mut Server| {
         server.edit(&Tree::RESOURCE, &Key::new("n", "a"), |it| it["leaves"] = json!(1));
     });
     let scenario = Scenario {
         controllers: &controllers,
         defaults: |_, _| {},
-        // The leaf is the first object of this world as of the other, so it is the same one.
+        // The leaf is the first object of either world, so it has the same UID.
         objects: vec![leaf, tree("a", 0)],
         script: vec![grow],
         replicas: 1,

@@ -1,15 +1,16 @@
-//! Which addresses may be called.
+//! Decides which addresses a client may connect to.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 /// Which addresses a client may connect to.
 ///
-/// Link-local addresses are never called: clouds serve credentials there to every process of an instance.
-/// The address of such a service outside the link-local range (Amazon's on IPv6) is treated alike.
+/// Link-local addresses are never called: clouds serve credentials there to every process of an
+/// instance. The address of such a service outside the link-local range (Amazon's on IPv6) is
+/// treated alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressPolicy {
-    /// Neither link-local addresses nor those of this machine: for hosts that users name, where the
-    /// services of this machine are none of theirs.
+    /// Neither link-local addresses nor those of this machine: for hosts that users name, because
+    /// such requests must not reach services of this machine.
     NoLoopback,
     /// No link-local addresses. Loopback is allowed.
     AllowLoopback,
@@ -19,13 +20,13 @@ pub enum AddressPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressRefusal {
     /// It is link-local, or the metadata service of a cloud.
-    #[error("link-local addresses are not called")]
+    #[error("connections to link-local addresses are not allowed")]
     LinkLocal,
     /// It is this machine.
-    #[error("addresses of this machine are not called")]
+    #[error("connections to this machine are not allowed")]
     Loopback,
     /// It is another machine, and the request is not encrypted.
-    #[error("only this machine is called without TLS")]
+    #[error("connections without TLS are only allowed to this machine")]
     PlainHttp,
 }
 

@@ -1,4 +1,4 @@
-//! Bodies: what is sent, and what is read as it comes.
+//! Request and response bodies.
 
 use std::fmt;
 use std::future::Future;
@@ -33,7 +33,8 @@ impl Body {
         Self(Content::Whole(Bytes::new()))
     }
 
-    /// A body that is made while it is sent. It cannot be sent again after a redirect.
+    /// Makes a body whose bytes are produced while it is sent. It cannot be sent again after a
+    /// redirect.
     pub fn stream<Source>(source: Source) -> Self
     where
         Source: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
@@ -41,8 +42,8 @@ impl Body {
         Self(Content::Stream(source.map_err(Into::into).boxed_unsync()))
     }
 
-    /// The same body once more, if it can be had.
-    pub(crate) fn again(&self) -> Option<Self> {
+    /// Returns a copy of the body, if it can be sent a second time.
+    pub(crate) fn try_clone(&self) -> Option<Self> {
         match &self.0 {
             Content::Whole(bytes) => Some(Self(Content::Whole(bytes.clone()))),
             Content::Stream(_) => None,
@@ -70,7 +71,7 @@ impl fmt::Debug for Body {
     }
 }
 
-/// When a piece of a request was last taken by the connection.
+/// Records when the connection last accepted a piece of the request.
 #[derive(Clone, Debug)]
 pub(crate) struct Progress {
     clock: Clock,
@@ -86,12 +87,12 @@ impl Progress {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn moved(&self) {
+    fn record_progress(&self) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = self.clock.moment();
     }
 }
 
-/// A body while it is sent.
+/// A request body while it is being sent.
 pub(crate) struct Upload {
     content: Content,
     progress: Progress,
@@ -111,7 +112,7 @@ impl HttpBody for Upload {
             Content::Whole(bytes) => Some(Ok(Frame::data(std::mem::take(bytes)))),
             Content::Stream(stream) => ready!(Pin::new(stream).poll_frame(context)),
         };
-        this.progress.moved();
+        this.progress.record_progress();
         Poll::Ready(frame)
     }
 
@@ -132,21 +133,21 @@ impl HttpBody for Upload {
     }
 }
 
-/// The body of an answer, read as it comes and within its bounds.
+/// The body of a response, read as it arrives and within its bounds.
 ///
-/// After an error it ends. Dropping it before its end gives up the request.
+/// After an error the body ends. Dropping it before its end aborts the request.
 pub struct ResponseBody {
     incoming: Incoming,
-    reading: Reading,
+    reading: ReadLimits,
     /// Bytes that may still come.
     left: usize,
     timer: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
-    /// One of the requests at a time that the client allows; given back at the end.
-    turn: Option<OwnedSemaphorePermit>,
+    /// The client's permit for one concurrent request; returned at the end of the body.
+    permit: Option<OwnedSemaphorePermit>,
 }
 
-/// Within which bounds a body is read.
-pub(crate) struct Reading {
+/// The bounds within which a body is read.
+pub(crate) struct ReadLimits {
     pub(crate) clock: Clock,
     pub(crate) bounds: Bounds,
     pub(crate) deadline: Moment,
@@ -163,21 +164,21 @@ impl fmt::Debug for ResponseBody {
 impl ResponseBody {
     pub(crate) fn new(
         incoming: Incoming,
-        reading: Reading,
+        reading: ReadLimits,
         turn: OwnedSemaphorePermit,
     ) -> Result<Self, ClientError> {
         let limit = reading.bounds.bytes;
-        // One that says that it is too large is not begun with.
+        // A body whose announced length is too large is not read at all.
         if incoming.size_hint().lower() > u64::try_from(limit).unwrap_or(u64::MAX) {
             return Err(ClientError::TooLarge { part: ResponsePart::Body, limit });
         }
-        Ok(Self { incoming, reading, left: limit, timer: None, turn: Some(turn) })
+        Ok(Self { incoming, reading, left: limit, timer: None, permit: Some(turn) })
     }
 
-    /// The next piece; nothing after the last. Trailers are skipped.
+    /// Returns the next piece, or `None` after the last. Trailers are skipped.
     ///
     /// # Errors
-    /// The body is late, too large or broken off.
+    /// The body is late, too large or incomplete.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, ClientError> {
         while let Some(frame) = self.frame().await {
             if let Ok(data) = frame?.into_data() {
@@ -187,16 +188,16 @@ impl ResponseBody {
         Ok(None)
     }
 
-    /// The whole rest of the body.
+    /// Reads the whole rest of the body.
     ///
     /// # Errors
-    /// The body is late, too large or broken off.
-    pub async fn whole(self) -> Result<Bytes, ClientError> {
+    /// The body is late, too large or incomplete.
+    pub async fn read_to_end(self) -> Result<Bytes, ClientError> {
         Ok(self.collect().await?.to_bytes())
     }
 
-    fn end(&mut self) {
-        self.turn = None;
+    fn finish(&mut self) {
+        self.permit = None;
         self.timer = None;
     }
 
@@ -204,8 +205,8 @@ impl ResponseBody {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ClientError>>> {
-        let Reading { clock, bounds, deadline, idle, header_limit } = &self.reading;
-        let late = |phase, limit| Poll::Ready(Some(Err(ClientError::Late { phase, limit })));
+        let ReadLimits { clock, bounds, deadline, idle, header_limit } = &self.reading;
+        let late = |phase, limit| Poll::Ready(Some(Err(ClientError::Timeout { phase, limit })));
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) else {
             let timer = self.timer.get_or_insert_with(|| {
                 let (clock, until) = (clock.clone(), (clock.moment() + *idle).min(*deadline));
@@ -219,11 +220,11 @@ impl ResponseBody {
         };
         self.timer = None;
         let Some(frame) = frame else { return Poll::Ready(None) };
-        // A peer that always has one more piece is late as well.
+        // The deadline holds even for a peer that always has another piece ready.
         if clock.moment() > *deadline {
             return late(Phase::Total, bounds.time);
         }
-        let frame = frame.map_err(|error| ClientError::of_exchange(error, *header_limit));
+        let frame = frame.map_err(|error| ClientError::from_exchange(error, *header_limit));
         let size = frame.as_ref().ok().and_then(Frame::data_ref).map_or(0, Bytes::len);
         let Some(left) = self.left.checked_sub(size) else {
             let limit = bounds.bytes;
@@ -245,18 +246,18 @@ impl HttpBody for ResponseBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ClientError>>> {
-        if self.turn.is_none() {
+        if self.permit.is_none() {
             return Poll::Ready(None);
         }
         let frame = ready!(self.poll_within(context));
         if !matches!(frame, Some(Ok(_))) {
-            self.end();
+            self.finish();
         }
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.turn.is_none() || self.incoming.is_end_stream()
+        self.permit.is_none() || self.incoming.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

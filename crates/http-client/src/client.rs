@@ -17,8 +17,8 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsConnector;
 
 use crate::address::AddressPolicy;
-use crate::body::{Body, Progress, Reading, ResponseBody, Upload};
-use crate::connect::{Connector, Dial, Resolve, SystemResolver};
+use crate::body::{Body, Progress, ReadLimits, ResponseBody, Upload};
+use crate::connect::{Connector, Dialer, Resolve, SystemResolver};
 use crate::error::{ClientError, Phase, ResponsePart};
 use crate::redirect::{Redirect, redirect, strip_credentials};
 use crate::tls::{self, Identity, Roots, TlsError};
@@ -32,7 +32,8 @@ pub struct Settings {
     pub roots: Roots,
     /// The certificate of the client, for servers that ask for one.
     pub identity: Option<Identity>,
-    /// The name that is sent as SNI and that the certificate must have, whatever the host is called.
+    /// The name that is sent as SNI and that the certificate must have, whatever the host is
+    /// called.
     pub server_name: Option<String>,
     /// Which versions of HTTP are offered.
     pub protocols: Protocols,
@@ -51,8 +52,8 @@ pub struct Settings {
 /// Which versions of HTTP are offered to servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocols {
-    /// HTTP/1.1: one request at a time per connection, so that requests are spread over those who serve
-    /// one address.
+    /// HTTP/1.1: one request at a time per connection, so that requests are spread over all
+    /// backends of one address.
     Http1,
     /// HTTP/2 where a server with TLS agrees, otherwise HTTP/1.1.
     Http1And2,
@@ -65,7 +66,7 @@ pub enum PlainHttp {
     Never,
     /// To loopback addresses of this machine.
     Loopback,
-    /// Everywhere: somebody has asked for it.
+    /// Everywhere. For clients that are configured to allow it.
     Anywhere,
 }
 
@@ -76,41 +77,46 @@ pub struct Timeouts {
     pub connect: Duration,
     /// The TLS handshake.
     pub handshake: Duration,
-    /// The longest time in which neither the request nor the answer moves on. It must be longer than a
-    /// server may take to think about an answer.
+    /// The longest time in which neither the request nor the response makes progress. It must be
+    /// longer than a server may take to produce a response.
     pub idle: Duration,
     /// How long a connection without a request is kept.
     pub keep_alive: Duration,
 }
 
-/// How much a client may take.
+/// How many resources a client may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The largest header of an answer, in bytes; at least 8 KiB.
+    /// The largest header of a response, in bytes; at least 8 KiB.
     pub header_bytes: usize,
-    /// Requests at a time, until their answers are read to the end. Others wait, within their own time.
+    /// Concurrent requests, counted until their responses are read to the end. Further requests
+    /// wait, within their own time limit.
     pub requests: usize,
     /// Connections without a request that are kept per host.
     pub idle_connections: usize,
-    /// Redirects that are followed for one request. With none, a redirect is an answer like any other.
+    /// Redirects that are followed for one request. With zero, a redirect is returned like any
+    /// other response.
     ///
-    /// Credentials are not sent to another origin, a body that is streamed is not sent again, and TLS is
-    /// never left: what may not be followed is returned as the answer that it is. A client with a server
-    /// name or a certificate of its own stays with the origin that these are for.
+    /// Credentials are not sent to another origin, a streamed body is not sent again, and a
+    /// redirect from TLS to plain HTTP is not followed: such redirects are returned as the
+    /// response. A client with a server name or a client certificate follows redirects within the
+    /// same origin only.
     pub redirects: usize,
 }
 
-/// How much one request may take.
+/// How much time and memory one request may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Until its answer is read to the end; waiting for other requests of the client is part of it.
+    /// Until its response is read to the end; waiting for other requests of the client is part of
+    /// it.
     pub time: Duration,
-    /// The largest body of the answer, in bytes.
+    /// The largest body of the response, in bytes.
     pub bytes: usize,
 }
 
 impl Settings {
-    /// The strictest settings: HTTPS by the roots of the machine, no loopback, no redirects.
+    /// Returns the strictest settings: HTTPS with the roots of the machine, no loopback, no
+    /// redirects.
     #[must_use]
     pub fn new(user_agent: &'static str) -> Self {
         let second = Duration::from_secs(1);
@@ -139,10 +145,10 @@ impl Settings {
     }
 }
 
-/// The smallest buffer that hyper takes.
-const SMALLEST_BUFFER: usize = 8 << 10;
+/// The smallest buffer that hyper accepts.
+const MIN_BUFFER_SIZE: usize = 8 << 10;
 
-/// How often a server that speaks HTTP/2 is asked whether it is still there, while it owes an answer.
+/// How often an HTTP/2 server is pinged while a response is outstanding.
 const HTTP2_PING_INTERVAL: Duration = Duration::from_secs(20);
 
 /// Sends requests. Clones share connections and limits.
@@ -152,13 +158,13 @@ pub struct Client(Arc<Inner>);
 struct Inner {
     clock: Clock,
     pool: legacy::Client<Connector, Upload>,
-    turns: Arc<Semaphore>,
+    request_permits: Arc<Semaphore>,
     user_agent: HeaderValue,
     plain_http: PlainHttp,
     idle: Duration,
     header_limit: usize,
     redirects: usize,
-    /// Whether redirects to other origins are answers.
+    /// Whether redirects to other origins are returned instead of followed.
     one_origin: bool,
 }
 
@@ -169,10 +175,10 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// A client without connections.
+    /// Makes a client without connections.
     ///
     /// # Errors
-    /// TLS cannot be set up as the settings ask.
+    /// The TLS settings are invalid.
     pub fn new(clock: Clock, settings: Settings) -> Result<Self, TlsError> {
         let Settings {
             user_agent,
@@ -199,7 +205,7 @@ impl Client {
                 Some(parsed.map_err(|_| TlsError::ServerName(name))?)
             }
         };
-        let dial = Dial {
+        let dial = Dialer {
             clock: clock.clone(),
             resolver,
             addresses,
@@ -210,8 +216,9 @@ impl Client {
             handshake_timeout: timeouts.handshake,
             write_timeout: timeouts.idle,
         };
-        let header_limit = limits.header_bytes.max(SMALLEST_BUFFER);
-        // A request is sent again only if the connection it was for had ended before its first byte.
+        let header_limit = limits.header_bytes.max(MIN_BUFFER_SIZE);
+        // A request is sent again only if the connection it was for had ended before its first
+        // byte.
         let pool = legacy::Client::builder(TokioExecutor::new())
             .timer(clock.hyper_timer())
             .pool_timer(clock.hyper_timer())
@@ -224,7 +231,7 @@ impl Client {
         Ok(Self(Arc::new(Inner {
             clock,
             pool,
-            turns: Arc::new(Semaphore::new(limits.requests)),
+            request_permits: Arc::new(Semaphore::new(limits.requests)),
             user_agent,
             plain_http,
             idle: timeouts.idle,
@@ -234,60 +241,60 @@ impl Client {
         })))
     }
 
-    /// Sends a request and reads its whole answer, whatever its status is.
+    /// Sends a request and reads the whole response, whatever its status is.
     ///
     /// # Errors
-    /// There is no answer within the bounds.
+    /// No response arrived within the bounds.
     pub async fn fetch(
         &self,
         request: Request<Body>,
         bounds: Bounds,
     ) -> Result<Response<Bytes>, ClientError> {
         let (parts, body) = self.send(request, bounds).await?.into_parts();
-        Ok(Response::from_parts(parts, body.whole().await?))
+        Ok(Response::from_parts(parts, body.read_to_end().await?))
     }
 
-    /// Sends a request and returns its answer, whatever its status is, as soon as its header is there.
-    /// The bounds hold for the body too.
+    /// Sends a request and returns the response, whatever its status is, as soon as its header has
+    /// arrived. The bounds hold for the body too.
     ///
     /// # Errors
-    /// There is no answer within the bounds.
+    /// No response arrived within the bounds.
     pub async fn send(
         &self,
         mut request: Request<Body>,
         bounds: Bounds,
     ) -> Result<Response<ResponseBody>, ClientError> {
-        let Inner { clock, turns, .. } = &*self.0;
+        let Inner { clock, request_permits: turns, .. } = &*self.0;
         let deadline = clock.moment() + bounds.time;
-        let late = |_| ClientError::Late { phase: Phase::Total, limit: bounds.time };
+        let late = |_| ClientError::Timeout { phase: Phase::Total, limit: bounds.time };
         let turn = clock.timeout(bounds.time, Arc::clone(turns).acquire_owned());
-        // Nobody closes it, so everybody gets a turn.
+        // The semaphore is never closed, so every request gets a permit eventually.
         let turn = turn.await.map_err(late)?;
-        let turn = turn.map_err(|closed| ClientError::BrokenOff(Arc::new(closed)))?;
+        let turn = turn.map_err(|closed| ClientError::ConnectionLost(Arc::new(closed)))?;
         request.headers_mut().entry(USER_AGENT).or_insert_with(|| self.0.user_agent.clone());
         for _ in 0..=self.0.redirects {
             self.check(request.uri())?;
-            let spare = self.spare(&request);
+            let spare = self.replayable_copy(&request);
             let answer = self.exchange(request, bounds, deadline).await?;
-            match spare.and_then(|spare| self.redirected(spare, &answer)) {
+            match spare.and_then(|spare| self.redirected_request(spare, &answer)) {
                 Some(next) => request = next,
                 None => {
                     let (parts, body) = answer.into_parts();
-                    let body = ResponseBody::new(body, self.reading(bounds, deadline), turn)?;
+                    let body = ResponseBody::new(body, self.read_limits(bounds, deadline), turn)?;
                     return Ok(Response::from_parts(parts, body));
                 }
             }
         }
-        Err(ClientError::Redirects(self.0.redirects))
+        Err(ClientError::TooManyRedirects(self.0.redirects))
     }
 
-    fn reading(&self, bounds: Bounds, deadline: Moment) -> Reading {
+    fn read_limits(&self, bounds: Bounds, deadline: Moment) -> ReadLimits {
         let Inner { clock, idle, header_limit, .. } = &*self.0;
         let (idle, header_limit) = (*idle, *header_limit);
-        Reading { clock: clock.clone(), bounds, deadline, idle, header_limit }
+        ReadLimits { clock: clock.clone(), bounds, deadline, idle, header_limit }
     }
 
-    /// Checks the address of a request, as far as it can be judged before its name is resolved.
+    /// Checks the address of a request as far as possible before its name is resolved.
     fn check(&self, uri: &Uri) -> Result<(), ClientError> {
         let allowed = match (uri.scheme_str(), self.0.plain_http) {
             (Some("https"), _) | (Some("http"), PlainHttp::Loopback | PlainHttp::Anywhere) => None,
@@ -302,27 +309,31 @@ impl Client {
         match allowed.or_else(host).or_else(user) {
             None => Ok(()),
             Some(why) => {
-                // What is before an at sign may be a password, and what is in a query as well.
+                // User information and query are left out, because they may contain a password.
                 let host = uri.host().unwrap_or_default();
                 let scheme = uri.scheme_str().map_or_else(String::new, |it| format!("{it}://"));
-                Err(ClientError::Url { url: format!("{scheme}{host}{}", uri.path()), why })
+                Err(ClientError::InvalidUrl { url: format!("{scheme}{host}{}", uri.path()), why })
             }
         }
     }
 
-    /// A copy of a request that may have to be sent to another address.
-    fn spare(&self, request: &Request<Body>) -> Option<Spare> {
-        (self.0.redirects > 0).then(|| Spare {
+    /// Copies a request that may have to be sent to another address after a redirect.
+    fn replayable_copy(&self, request: &Request<Body>) -> Option<ReplayableRequest> {
+        (self.0.redirects > 0).then(|| ReplayableRequest {
             method: request.method().clone(),
             uri: request.uri().clone(),
             headers: request.headers().clone(),
-            body: request.body().again(),
+            body: request.body().try_clone(),
         })
     }
 
-    /// The request that an answer asks for instead, if it may be sent.
-    fn redirected(&self, spare: Spare, answer: &Response<Incoming>) -> Option<Request<Body>> {
-        let Spare { method, uri, mut headers, body } = spare;
+    /// Returns the request that a redirect asks for, if it may be sent.
+    fn redirected_request(
+        &self,
+        spare: ReplayableRequest,
+        answer: &Response<Incoming>,
+    ) -> Option<Request<Body>> {
+        let ReplayableRequest { method, uri, mut headers, body } = spare;
         let Redirect { method, uri, with_body, same_origin } =
             redirect(&method, &uri, answer.status(), answer.headers())?;
         if !same_origin {
@@ -344,7 +355,7 @@ impl Client {
         Some(request)
     }
 
-    /// Sends one request and waits for the header of its answer.
+    /// Sends one request and waits for the header of its response.
     async fn exchange(
         &self,
         request: Request<Body>,
@@ -361,24 +372,26 @@ impl Client {
                 biased;
                 // Dropped when the time is up, which gives up the connection.
                 answer = &mut exchange => {
-                    let failed = |error| ClientError::of_exchange(error, *header_limit);
+                    let failed = |error| ClientError::from_exchange(error, *header_limit);
                     let answer = answer.map_err(failed)?;
-                    // The buffer of HTTP/1 is a bound with slack: what was read at once is parsed.
+                    // The buffer of HTTP/1 is not an exact bound: everything that was read at once
+                    // is parsed.
                     if header_size(answer.headers()) > *header_limit {
                         let (part, limit) = (ResponsePart::Header, *header_limit);
                         return Err(ClientError::TooLarge { part, limit });
                     }
                     return Ok(answer);
                 }
-                // Dropped with the answer, or to wait for longer because the request moved on.
+                // Dropped with the response, or to wait for longer because the request made
+                // progress.
                 () = clock.sleep_until(quiet.min(deadline)) => {}
             }
             let now = clock.moment();
             if now >= deadline {
-                return Err(ClientError::Late { phase: Phase::Total, limit: bounds.time });
+                return Err(ClientError::Timeout { phase: Phase::Total, limit: bounds.time });
             }
             if now >= progress.last() + *idle {
-                return Err(ClientError::Late { phase: Phase::Idle, limit: *idle });
+                return Err(ClientError::Timeout { phase: Phase::Idle, limit: *idle });
             }
         }
     }
@@ -390,7 +403,7 @@ fn header_size(headers: &HeaderMap) -> usize {
 }
 
 /// What a redirected request is made of.
-struct Spare {
+struct ReplayableRequest {
     method: http::Method,
     uri: Uri,
     headers: HeaderMap,

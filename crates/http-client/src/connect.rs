@@ -1,4 +1,4 @@
-//! From the address of a request to a connection: resolve, check, connect, agree on TLS.
+//! Opens connections: resolves the host, checks its addresses, connects and negotiates TLS.
 
 use std::fmt;
 use std::future::Future;
@@ -22,51 +22,52 @@ use crate::BoxError;
 use crate::address::{AddressPolicy, AddressRefusal};
 use crate::client::PlainHttp;
 use crate::error::{ClientError, Phase};
-use crate::stall::WriteTimeout;
+use crate::write_timeout::WriteTimeout;
 
-/// The addresses of a host, once they are known.
-pub type Resolved<'a> =
+/// A future with the addresses of a host.
+pub type ResolveFuture<'a> =
     Pin<Box<dyn Future<Output = Result<Vec<SocketAddr>, BoxError>> + Send + 'a>>;
 
 /// Finds the addresses of hosts.
 pub trait Resolve: Send + Sync + fmt::Debug {
-    /// The addresses of a host, best first. `host` has no brackets around an IPv6 address.
+    /// Returns the addresses of a host, best first. `host` has no brackets around an IPv6 address.
     ///
-    /// It need not limit its time, and must not check which addresses may be called: the client does.
-    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> Resolved<'a>;
+    /// It need not limit its time, and must not check which addresses may be called: the client
+    /// does.
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> ResolveFuture<'a>;
 }
 
-/// Asks the resolver of the machine.
+/// Resolves names with the resolver of the machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemResolver;
 
 impl Resolve for SystemResolver {
-    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> Resolved<'a> {
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> ResolveFuture<'a> {
         Box::pin(async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) })
     }
 }
 
-/// A resolver knows the name and no address of it.
+/// The resolver knows the name, but no address for it.
 #[derive(Debug, thiserror::Error)]
 #[error("the name has no address")]
 struct NoAddress;
 
-/// Addresses of one name that are tried. A name may have hundreds, and each must get a fair share of the
-/// time.
-const ADDRESSES_TRIED: usize = 8;
+/// The largest number of addresses of one name that are tried. A name may have hundreds, and each
+/// needs a fair share of the time.
+const MAX_ADDRESSES_TRIED: usize = 8;
 
-/// Connects on behalf of the pool of a client.
+/// Opens connections for the connection pool of a client.
 #[derive(Clone)]
-pub(crate) struct Connector(pub(crate) Arc<Dial>);
+pub(crate) struct Connector(pub(crate) Arc<Dialer>);
 
-/// What connections are made by.
-pub(crate) struct Dial {
+/// The settings with which connections are opened.
+pub(crate) struct Dialer {
     pub(crate) clock: Clock,
     pub(crate) resolver: Arc<dyn Resolve>,
     pub(crate) addresses: AddressPolicy,
     pub(crate) plain_http: PlainHttp,
     pub(crate) tls: TlsConnector,
-    /// The name that certificates must have, if it is not that of the host.
+    /// The name that certificates must have, if it differs from the host.
     pub(crate) server_name: Option<ServerName<'static>>,
     pub(crate) connect_timeout: Duration,
     pub(crate) handshake_timeout: Duration,
@@ -92,7 +93,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-impl Dial {
+impl Dialer {
     async fn connect(&self, uri: &Uri) -> Result<Stream, ClientError> {
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
         let encrypted = uri.scheme() == Some(&Scheme::HTTPS);
@@ -104,7 +105,7 @@ impl Dial {
             (None, true) => {
                 let name = ServerName::try_from(host.to_owned());
                 let why = "no certificate can be for this host";
-                Some(name.map_err(|_| ClientError::Url { url: uri.to_string(), why })?)
+                Some(name.map_err(|_| ClientError::InvalidUrl { url: uri.to_string(), why })?)
             }
         };
         let stream = TokioIo::new(self.tcp(host, port, encrypted).await?);
@@ -118,7 +119,7 @@ impl Dial {
             Ok(Err(error)) => {
                 Err(ClientError::Handshake { server_name: name, source: Arc::new(error) })
             }
-            Err(_) => Err(ClientError::Late { phase: Phase::Handshake, limit }),
+            Err(_) => Err(ClientError::Timeout { phase: Phase::Handshake, limit }),
         }
     }
 
@@ -127,7 +128,7 @@ impl Dial {
     /// The address that is checked is the one that is connected to; the name is not resolved again.
     async fn tcp(&self, host: &str, port: u16, encrypted: bool) -> Result<TcpStream, ClientError> {
         let limit = self.connect_timeout;
-        let late = ClientError::Late { phase: Phase::Connect, limit };
+        let late = ClientError::Timeout { phase: Phase::Connect, limit };
         let deadline = self.clock.moment() + limit;
         let failed = |source| ClientError::Resolve { host: host.to_owned(), source };
         let found = self.clock.timeout(limit, self.resolver.resolve(host, port)).await;
@@ -137,17 +138,17 @@ impl Dial {
         for address in found {
             match self.check(address.ip(), encrypted) {
                 Ok(()) => allowed.push(address),
-                Err(why) => error = ClientError::Refused { address, why },
+                Err(why) => error = ClientError::AddressRefused { address, why },
             }
         }
-        allowed.truncate(ADDRESSES_TRIED);
+        allowed.truncate(MAX_ADDRESSES_TRIED);
         for (index, address) in allowed.iter().enumerate() {
             let left = u32::try_from(allowed.len() - index).unwrap_or(1);
             let share = (deadline - self.clock.moment()) / left;
             match self.clock.timeout(share, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => {
-                    // Otherwise a small request waits for a delayed acknowledgement. It is slower
-                    // without, and nothing else.
+                    // Without this a small request waits for a delayed acknowledgement. A failure
+                    // only costs time.
                     let _: std::io::Result<()> = stream.set_nodelay(true);
                     return Ok(stream);
                 }

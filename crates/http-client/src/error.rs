@@ -1,4 +1,4 @@
-//! Why a request has no answer: how far it got.
+//! Errors of requests, by how far the request got.
 
 use std::error::Error;
 use std::io;
@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use crate::address::AddressRefusal;
 
-/// Why a request has no answer.
+/// Why a request failed.
 ///
-/// Up to and including [`ClientError::Handshake`] nothing of the request was sent; after that the server
-/// may have acted on it.
+/// Up to and including [`ClientError::Handshake`] nothing of the request was sent; after that the
+/// server may have acted on it.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ClientError {
     /// The address of the request cannot be called.
     #[error("cannot call {url:?}: {why}")]
-    Url {
+    InvalidUrl {
         /// The address, without its query.
         url: String,
         /// What is wrong with it.
@@ -32,7 +32,7 @@ pub enum ClientError {
     },
     /// The name has no address that may be called.
     #[error("cannot call {address}: {why}")]
-    Refused {
+    AddressRefused {
         /// The last address that was refused.
         address: SocketAddr,
         /// Why.
@@ -43,7 +43,7 @@ pub enum ClientError {
     Connect {
         /// The last address that was tried.
         address: SocketAddr,
-        /// What the machine reported.
+        /// What the operating system reported.
         source: Arc<io::Error>,
     },
     /// The TLS handshake failed, mostly because a certificate is not trusted.
@@ -56,26 +56,26 @@ pub enum ClientError {
     },
     /// A time-out.
     #[error("{phase} took longer than {limit:?}")]
-    Late {
+    Timeout {
         /// What took too long.
         phase: Phase,
         /// The time it had.
         limit: Duration,
     },
-    /// The answer is larger than allowed; the rest of it was not read.
-    #[error("the {part} of the answer is larger than {limit} bytes")]
+    /// The response is larger than allowed; the rest of it was not read.
+    #[error("the {part} of the response is larger than {limit} bytes")]
     TooLarge {
-        /// Which part of the answer.
+        /// Which part of the response.
         part: ResponsePart,
         /// How large it may be.
         limit: usize,
     },
-    /// The connection ended, or broke the protocol, before the answer was complete.
-    #[error("the connection broke off")]
-    BrokenOff(#[source] Arc<dyn Error + Send + Sync>),
+    /// The connection ended, or broke the protocol, before the response was complete.
+    #[error("the connection failed before the response was complete")]
+    ConnectionLost(#[source] Arc<dyn Error + Send + Sync>),
     /// The server redirected more often than allowed.
     #[error("the server redirected more than {0} times")]
-    Redirects(usize),
+    TooManyRedirects(usize),
 }
 
 /// What took too long.
@@ -87,7 +87,7 @@ pub enum Phase {
     /// The TLS handshake.
     #[error("the TLS handshake")]
     Handshake,
-    /// Waiting for the next piece of the request or of the answer to move.
+    /// Waiting for the next piece of the request or of the response.
     #[error("waiting for the peer")]
     Idle,
     /// The whole exchange.
@@ -95,7 +95,7 @@ pub enum Phase {
     Total,
 }
 
-/// A part of an answer.
+/// A part of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResponsePart {
     /// Status and header.
@@ -112,21 +112,22 @@ impl ClientError {
     pub fn tls(&self) -> Option<&rustls::Error> {
         match self {
             Self::Handshake { source, .. } => source.get_ref()?.downcast_ref(),
-            Self::Url { .. }
+            Self::InvalidUrl { .. }
             | Self::Resolve { .. }
-            | Self::Refused { .. }
+            | Self::AddressRefused { .. }
             | Self::Connect { .. }
-            | Self::Late { .. }
+            | Self::Timeout { .. }
             | Self::TooLarge { .. }
-            | Self::BrokenOff(_)
-            | Self::Redirects(_) => None,
+            | Self::ConnectionLost(_)
+            | Self::TooManyRedirects(_) => None,
         }
     }
 
-    /// The error of an exchange: ours if the connector made it, otherwise what broke off.
+    /// Returns the error of an exchange: the connector's own error, otherwise that the connection
+    /// broke.
     ///
     /// `header_limit` is the largest header, which hyper does not repeat.
-    pub(crate) fn of_exchange(
+    pub(crate) fn from_exchange(
         error: impl Error + Send + Sync + 'static,
         header_limit: usize,
     ) -> Self {
@@ -140,6 +141,6 @@ impl ClientError {
             }
             cause = next.source();
         }
-        Self::BrokenOff(Arc::new(error))
+        Self::ConnectionLost(Arc::new(error))
     }
 }

@@ -1,10 +1,10 @@
-//! Where a redirect leads, and what may go there.
+//! Decides where a redirect leads and what may be sent there.
 
 use http::header::{AUTHORIZATION, COOKIE, LOCATION, PROXY_AUTHORIZATION};
 use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderMap, Method, StatusCode, Uri};
 
-/// The request that an answer asks for instead.
+/// The request that a response asks for instead.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Redirect {
     pub(crate) method: Method,
@@ -15,7 +15,7 @@ pub(crate) struct Redirect {
     pub(crate) same_origin: bool,
 }
 
-/// Where an answer redirects to; nothing if it does not, or leads from TLS to plain HTTP.
+/// Returns where a response redirects to; `None` if it does not, or leads from TLS to plain HTTP.
 pub(crate) fn redirect(
     method: &Method,
     uri: &Uri,
@@ -37,7 +37,7 @@ pub(crate) fn redirect(
     Some(Redirect { method, uri: target, with_body: !to_get, same_origin })
 }
 
-/// Removes what is meant for the origin of a request only.
+/// Removes headers that are meant for the original origin only.
 pub(crate) fn strip_credentials(headers: &mut HeaderMap) {
     for name in [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION] {
         headers.remove(name);
@@ -54,14 +54,15 @@ fn origin(uri: &Uri) -> (Option<&str>, Option<String>, Option<u16>) {
     (uri.scheme_str(), host, uri.port_u16().or(usual))
 }
 
-/// A reference, relative to where it was found (RFC 3986, 5.2).
+/// Resolves a reference relative to the URI of the request (RFC 3986, 5.2).
 fn resolve(base: &Uri, reference: &str) -> Option<Uri> {
     let reference = reference.split('#').next().unwrap_or_default();
     let scheme = base.scheme_str()?;
     if let Some(rest) = reference.strip_prefix("//") {
         return format!("{scheme}://{rest}").parse().ok();
     }
-    // A scheme ends with the first colon, if that comes before any slash, question mark or number sign.
+    // A scheme ends with the first colon, if that comes before any slash, question mark or number
+    // sign.
     let before = reference.split(['/', '?']).next().unwrap_or_default();
     if before.contains(':') {
         return reference
@@ -75,10 +76,10 @@ fn resolve(base: &Uri, reference: &str) -> Option<Uri> {
     };
     let path = match path {
         "" => base.path().to_owned(),
-        path if path.starts_with('/') => without_dots(path),
+        path if path.starts_with('/') => remove_dot_segments(path),
         path => {
             let folder = base.path().rsplit_once('/').map_or("", |(folder, _)| folder);
-            without_dots(&format!("{folder}/{path}"))
+            remove_dot_segments(&format!("{folder}/{path}"))
         }
     };
     let target = query.map_or_else(|| path.clone(), |query| format!("{path}?{query}"));
@@ -87,8 +88,8 @@ fn resolve(base: &Uri, reference: &str) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// An absolute path without `.` and `..`.
-fn without_dots(path: &str) -> String {
+/// Returns an absolute path without `.` and `..`.
+fn remove_dot_segments(path: &str) -> String {
     let mut kept: Vec<&str> = Vec::new();
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     for (index, part) in parts.iter().enumerate() {
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_lead_where_browsers_go() {
+    fn references_resolve_as_in_browsers() {
         let table = [
             ("https://b/x", Some("https://b/x")),
             ("//b:1/x", Some("https://b:1/x")),
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_change_as_upstream_and_tls_is_never_left() {
+    fn redirects_change_methods_as_upstream_and_never_leave_tls() {
         let (get, post, put) = (Method::GET, Method::POST, Method::PUT);
         let table = [
             // method, status, location, expected method, with body, same origin

@@ -1,4 +1,4 @@
-//! Which certificates are trusted, and which one is shown.
+//! TLS settings of a client: trusted roots and the client certificate.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -34,27 +34,28 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// TLS cannot be set up as asked.
+/// The TLS settings are invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TlsError {
     /// The bundle has no certificate in it.
     #[error("cannot use the bundle of certificate authorities: it has no certificate in PEM")]
     Roots,
-    /// The certificate of the client is none.
+    /// The client certificate is not a certificate.
     #[error("cannot use the client's certificate: there is none in PEM")]
     Certificate,
-    /// The private key of the client is none.
+    /// The client's private key is not a key.
     #[error("cannot use the client's private key: there is none in PEM")]
     Key,
-    /// A name that no certificate can have.
+    /// The name cannot occur in a certificate.
     #[error("cannot use {0:?} as the name of a server")]
     ServerName(String),
-    /// The library refused: a key of an unknown kind, or one that is not the certificate's.
+    /// The TLS library refused the settings: a key of an unknown type, or one that does not belong
+    /// to the certificate.
     #[error("cannot set up TLS")]
     Library(#[source] rustls::Error),
 }
 
-/// The TLS of a client. `http2` offers it to servers, before HTTP/1.1.
+/// Builds the TLS configuration of a client. `http2` offers HTTP/2 to servers, before HTTP/1.1.
 pub(crate) fn config(
     roots: &Roots,
     identity: Option<&Identity>,
@@ -88,7 +89,8 @@ pub(crate) fn config(
 
 fn bundle(pem: &[u8]) -> Result<Arc<RootCertStore>, TlsError> {
     let mut roots = RootCertStore::empty();
-    // What is no certificate is skipped; only a bundle without any is refused.
+    // Entries that are not certificates are skipped; only a bundle without any certificate is
+    // refused.
     roots.add_parsable_certificates(CertificateDer::pem_slice_iter(pem).flatten());
     if roots.is_empty() {
         return Err(TlsError::Roots);
@@ -96,12 +98,13 @@ fn bundle(pem: &[u8]) -> Result<Arc<RootCertStore>, TlsError> {
     Ok(Arc::new(roots))
 }
 
-/// The roots of the machine, read once: they change with its packages, not while a process runs.
+/// Returns the roots of the machine, read once: they change with its packages, not while a process
+/// runs.
 fn system_roots() -> Arc<RootCertStore> {
     static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
     let read = || {
         let mut roots = RootCertStore::empty();
-        // A machine without roots trusts nobody; each handshake then says so.
+        // A machine without roots trusts no server; each handshake then reports that.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         Arc::new(roots)
     };
@@ -115,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_used_is_refused_when_the_client_is_made() {
+    fn invalid_tls_settings_are_refused() {
         let authority = Authority::new("ca").unwrap();
         let client = authority.client("ann", &[]).unwrap();
         let other = authority.client("bob", &[]).unwrap();

@@ -1,10 +1,10 @@
-//! What sets one kind apart from the others, as data, and the functions it adds.
+//! Describes how one kind differs from the others, as data and functions.
 
-use gantry_schema::Invalid;
+use gantry_schema::FieldError;
 use serde_json::{Map, Value};
 
 use crate::names::NameRule;
-use crate::tree::{at, carry, equal, int, is_set, put, remove, same};
+use crate::tree::{at, copy_field, equal, int, is_set, put, remove, same};
 
 mod table;
 
@@ -13,95 +13,97 @@ pub use table::behaviour;
 /// How a server treats the objects of one kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Behaviour {
-    /// What names look like.
+    /// The rule that names follow.
     pub name_rule: NameRule,
-    /// When `metadata.generation` counts.
+    /// When `metadata.generation` is incremented.
     pub generation: Generation,
     /// Whether an update may leave out the resource version.
     pub unconditional_update: bool,
-    /// Whether an update of what does not exist creates it.
+    /// Whether an update of a missing object creates it.
     pub create_on_update: bool,
-    /// Whether deleting answers with the object instead of a Status.
+    /// Whether a deletion returns the object instead of a Status.
     pub delete_returns_object: bool,
-    /// Whether there is a status of its own, and what a write to it may touch besides.
-    pub status: Status,
-    /// What happens to dependents when a deletion does not say.
+    /// Whether there is a status subresource, and which other fields a write to it may change.
+    pub status: StatusSubresource,
+    /// The default propagation policy of deletions.
     pub default_propagation: Propagation,
-    /// Whether a deletion gives the object time.
+    /// Whether a deletion has a grace period.
     pub deletion: Deletion,
-    /// What finalizers may be called.
+    /// The rule that finalizers follow.
     pub finalizer_names: FinalizerNames,
     /// How often the layers below the common one check metadata on an update.
     pub metadata_checks: MetadataChecks,
-    /// What the kind adds.
+    /// The functions that the kind adds.
     pub rules: Rules,
 }
 
-/// When `metadata.generation` counts.
+/// When `metadata.generation` is incremented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generation {
     /// Never set by the server.
     Never,
-    /// One from the beginning, and never more.
+    /// Set to one at creation, and never incremented.
     Once,
-    /// Starts at one; every change of one of these fields counts.
+    /// Starts at one; incremented by a change of one of these fields.
     On(&'static [&'static str]),
-    /// Unset at first; every change of one of these fields counts.
+    /// Unset at first; incremented by a change of one of these fields.
     AfterFirst(&'static [&'static str]),
-    /// Starts at one; every change outside `metadata` counts, and of it the labels.
+    /// Starts at one; incremented by a change outside `metadata`, or of the labels.
     OnContentAndLabels,
-    /// Starts at one; every change outside `metadata` and, with a status, `status` counts.
+    /// Starts at one; incremented by a change outside `metadata` and, with a status subresource,
+    /// `status`.
     OnContent,
 }
 
-/// Whether there is a `/status`, and what a write to it leaves as it was.
+/// Whether there is a `/status` subresource, and which fields a write to it preserves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// There is none: a status is a field like any other.
+pub enum StatusSubresource {
+    /// There is none: the status is a field like any other.
     Absent,
-    /// Everything but status and metadata stays.
+    /// A write preserves everything but status and metadata.
     KeepsSpec,
-    /// Labels stay as well.
+    /// A write preserves the labels as well.
     KeepsSpecAndLabels,
-    /// Owners stay as well: old kubelets corrupt them in a way that breaks garbage collection.
+    /// A write preserves the owners as well: old kubelets corrupt them in a way that breaks garbage
+    /// collection.
     KeepsSpecAndOwners,
-    /// Only the status changes.
+    /// A write changes the status only.
     KeepsAll,
-    /// Like `KeepsSpec`, and a creation may bring a status: nodes register themselves with one.
-    BroughtAtCreation,
+    /// Like `KeepsSpec`, and a creation may set a status: nodes register themselves with one.
+    SetAtCreation,
 }
 
-/// What happens to dependents.
+/// What happens to the dependents of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
-    /// The owner goes, dependents follow.
+    /// The owner is deleted first, and its dependents afterwards.
     Background,
-    /// Dependents go first.
+    /// Dependents are deleted first.
     Foreground,
-    /// Dependents stay.
+    /// Dependents are kept.
     Orphan,
 }
 
-/// Whether a deletion gives the object time.
+/// Whether a deletion has a grace period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion {
-    /// No grace period, which the object says with a zero.
-    AtOnce,
-    /// A grace period that someone else ends.
+    /// No grace period, which the object records as zero.
+    Immediate,
+    /// A grace period that another component ends, as the kubelet does for pods.
     Graceful,
-    /// No grace period, and the object does not mention one.
-    Unmentioned,
+    /// No grace period, and none is recorded in the object.
+    ImmediateUnrecorded,
 }
 
-/// What finalizers may be called.
+/// The rule that finalizers follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinalizerNames {
-    /// With a domain, or one of the well-known ones.
+    /// Names with a domain, or one of the well-known ones.
     Qualified,
     /// Any qualified name, domain or not.
-    Free,
+    AnyQualified,
     /// Any qualified name, with a warning for those without a domain.
-    Advised,
+    WarnUnqualified,
 }
 
 /// How often the layers below the common one check metadata on an update.
@@ -113,9 +115,9 @@ pub struct MetadataChecks {
     pub objects: u8,
 }
 
-/// The part of an object that a request writes to.
+/// The subresource that a request writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum SubresourceKind {
     /// The object itself.
     Main,
     /// `/status`
@@ -132,8 +134,8 @@ pub enum Part {
     Approval,
 }
 
-impl Part {
-    /// The part a path names, `None` for one that is not written as a whole object.
+impl SubresourceKind {
+    /// Returns the subresource of a path, `None` for one that is not written as a whole object.
     #[must_use]
     pub fn of(subresource: &str) -> Option<Self> {
         Some(match subresource {
@@ -149,16 +151,16 @@ impl Part {
     }
 }
 
-/// What a kind adds to what all kinds do. Every function is pure.
+/// The functions that a kind adds to the common behaviour. All of them are pure.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     pub(crate) default: fn(&mut Value),
     pub(crate) create: fn(&mut Value, &str),
     pub(crate) update: fn(&mut Value, &Value),
     pub(crate) status: fn(&mut Value, &Value, &str),
-    pub(crate) validate: fn(&Value) -> Vec<Invalid>,
-    pub(crate) validate_update: fn(&Value, &Value) -> Vec<Invalid>,
-    pub(crate) validate_status: fn(&Value, &Value) -> Vec<Invalid>,
+    pub(crate) validate: fn(&Value) -> Vec<FieldError>,
+    pub(crate) validate_update: fn(&Value, &Value) -> Vec<FieldError>,
+    pub(crate) validate_status: fn(&Value, &Value) -> Vec<FieldError>,
     pub(crate) warnings: fn(&Value, Option<&Value>) -> Vec<String>,
 }
 
@@ -176,48 +178,49 @@ impl Rules {
 }
 
 impl Behaviour {
-    /// Kinds that add nothing of their own.
+    /// Kinds that add no functions.
     pub(crate) const PLAIN: Self = Self {
         name_rule: NameRule::DnsSubdomain,
         generation: Generation::Never,
         unconditional_update: true,
         create_on_update: false,
         delete_returns_object: false,
-        status: Status::Absent,
+        status: StatusSubresource::Absent,
         default_propagation: Propagation::Background,
-        deletion: Deletion::AtOnce,
+        deletion: Deletion::Immediate,
         finalizer_names: FinalizerNames::Qualified,
         metadata_checks: MetadataChecks { updates: 1, objects: 0 },
         rules: Rules::NONE,
     };
 
-    /// Whether there is a `/status`.
+    /// Returns whether there is a `/status` subresource.
     #[must_use]
     pub fn has_status(&self) -> bool {
-        self.status != Status::Absent
+        self.status != StatusSubresource::Absent
     }
 
-    /// Whether a deletion gives the object time.
+    /// Returns whether a deletion has a grace period.
     #[must_use]
     pub fn is_graceful(&self) -> bool {
         self.deletion == Deletion::Graceful
     }
 
-    /// Fills in what the object leaves out. Doing it again changes nothing.
+    /// Sets the defaults of missing fields. It is idempotent.
     pub fn default(&self, object: &mut Value) {
         (self.rules.default)(object);
     }
 
-    /// Makes a new object ready to be stored: its status is the server's, not the client's.
+    /// Prepares a new object for storage: its status is set by the server, not by the client.
     ///
-    /// `metadata.name` and `metadata.uid` are set by then; `now` is a time as objects write it.
+    /// `metadata.name` and `metadata.uid` are set by then; `now` is a time in the format of
+    /// objects.
     pub fn prepare_create(&self, object: &mut Value, now: &str) {
         match self.status {
-            Status::Absent | Status::BroughtAtCreation => {}
-            Status::KeepsSpec
-            | Status::KeepsSpecAndLabels
-            | Status::KeepsSpecAndOwners
-            | Status::KeepsAll => drop(remove(object, "status")),
+            StatusSubresource::Absent | StatusSubresource::SetAtCreation => {}
+            StatusSubresource::KeepsSpec
+            | StatusSubresource::KeepsSpecAndLabels
+            | StatusSubresource::KeepsSpecAndOwners
+            | StatusSubresource::KeepsAll => drop(remove(object, "status")),
         }
         match self.generation {
             Generation::Never | Generation::AfterFirst(_) => {}
@@ -229,70 +232,80 @@ impl Behaviour {
         (self.rules.create)(object, now);
     }
 
-    /// Makes a change ready to be validated: takes back what this part may not touch, and counts
-    /// the generation.
-    pub fn prepare_update(&self, new: &mut Value, old: &Value, part: Part, now: &str) {
-        carry(new, old, "metadata.generation");
+    /// Prepares an update for validation: reverts changes of fields that this subresource may not
+    /// write, and increments the generation.
+    pub fn prepare_update(&self, new: &mut Value, old: &Value, part: SubresourceKind, now: &str) {
+        copy_field(new, old, "metadata.generation");
         match part {
-            Part::Main | Part::Scale => {
+            SubresourceKind::Main | SubresourceKind::Scale => {
                 if self.has_status() {
-                    carry(new, old, "status");
+                    copy_field(new, old, "status");
                 }
                 (self.rules.update)(new, old);
             }
-            Part::Status => {
-                self.keep_for_status(new, old);
+            SubresourceKind::Status => {
+                self.preserve_all_but_status(new, old);
                 (self.rules.status)(new, old, now);
             }
-            Part::Finalize => carry(new, old, "status"),
-            Part::EphemeralContainers => {
-                crate::pod::keep_all_but(new, old, &["spec.ephemeralContainers"]);
+            SubresourceKind::Finalize => copy_field(new, old, "status"),
+            SubresourceKind::EphemeralContainers => {
+                crate::pod::preserve_except(new, old, &["spec.ephemeralContainers"]);
             }
-            Part::Resize => crate::pod::keep_all_but_resources(new, old),
-            Part::Approval => {
-                carry(new, old, "spec");
+            SubresourceKind::Resize => crate::pod::preserve_except_resources(new, old),
+            SubresourceKind::Approval => {
+                copy_field(new, old, "spec");
                 let conditions = at(new, "status.conditions").clone();
-                carry(new, old, "status");
+                copy_field(new, old, "status");
                 put(new, "status.conditions", conditions);
-                crate::certificates::stamp(new, old, now);
+                crate::certificates::set_condition_times(new, old, now);
             }
         }
-        if self.counts(new, old, part) {
+        if self.bumps_generation(new, old, part) {
             let generation = int(old, "metadata.generation").unwrap_or_default();
             put(new, "metadata.generation", generation + 1);
         }
-        keep_server_metadata(new, old);
+        preserve_server_metadata(new, old);
     }
 
-    /// What is wrong with a new object, its metadata apart.
+    /// Validates a new object, without its metadata.
     #[must_use]
-    pub fn validate_create(&self, object: &Value) -> Vec<Invalid> {
+    pub fn validate_create(&self, object: &Value) -> Vec<FieldError> {
         (self.rules.validate)(object)
     }
 
-    /// What is wrong with a change, metadata apart.
+    /// Validates an update, without metadata.
     #[must_use]
-    pub fn validate_update(&self, new: &Value, old: &Value, part: Part) -> Vec<Invalid> {
+    pub fn validate_update(
+        &self,
+        new: &Value,
+        old: &Value,
+        part: SubresourceKind,
+    ) -> Vec<FieldError> {
         match part {
-            Part::Main | Part::Scale => (self.rules.validate_update)(new, old),
-            Part::Status => (self.rules.validate_status)(new, old),
-            Part::Approval => crate::certificates::validate_approval(new, old),
-            Part::Finalize => Vec::new(),
-            Part::EphemeralContainers => crate::pod::validate_ephemeral_containers(new, old),
-            Part::Resize => (self.rules.validate)(new),
+            SubresourceKind::Main | SubresourceKind::Scale => {
+                (self.rules.validate_update)(new, old)
+            }
+            SubresourceKind::Status => (self.rules.validate_status)(new, old),
+            SubresourceKind::Approval => crate::certificates::validate_approval(new, old),
+            SubresourceKind::Finalize => Vec::new(),
+            SubresourceKind::EphemeralContainers => {
+                crate::pod::validate_ephemeral_containers(new, old)
+            }
+            SubresourceKind::Resize => (self.rules.validate)(new),
         }
     }
 
-    /// What a client should know about an object that is fine.
+    /// Returns warnings about a valid object.
     #[must_use]
     pub fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
         (self.rules.warnings)(new, old)
     }
 
-    fn keep_for_status(&self, new: &mut Value, old: &Value) {
+    fn preserve_all_but_status(&self, new: &mut Value, old: &Value) {
         match self.status {
-            // Without a status nothing calls this; the whole object is kept all the same.
-            Status::Absent | Status::KeepsAll => {
+            // Without a status subresource nothing calls this; the whole object is preserved all
+            // the same.
+            StatusSubresource::Absent | StatusSubresource::KeepsAll => {
                 let status = remove(new, "status");
                 let managed = remove(new, "metadata.managedFields");
                 let revision = remove(new, "metadata.resourceVersion");
@@ -312,15 +325,20 @@ impl Behaviour {
                 }
                 return;
             }
-            Status::KeepsSpec | Status::BroughtAtCreation => {}
-            Status::KeepsSpecAndLabels => carry(new, old, "metadata.labels"),
-            Status::KeepsSpecAndOwners => carry(new, old, "metadata.ownerReferences"),
+            StatusSubresource::KeepsSpec | StatusSubresource::SetAtCreation => {}
+            StatusSubresource::KeepsSpecAndLabels => copy_field(new, old, "metadata.labels"),
+            StatusSubresource::KeepsSpecAndOwners => {
+                copy_field(new, old, "metadata.ownerReferences");
+            }
         }
-        carry(new, old, "spec");
+        copy_field(new, old, "spec");
     }
 
-    fn counts(&self, new: &Value, old: &Value, part: Part) -> bool {
-        if matches!(part, Part::Status | Part::Finalize | Part::Approval) {
+    fn bumps_generation(&self, new: &Value, old: &Value, part: SubresourceKind) -> bool {
+        if matches!(
+            part,
+            SubresourceKind::Status | SubresourceKind::Finalize | SubresourceKind::Approval
+        ) {
             return false;
         }
         match self.generation {
@@ -346,29 +364,29 @@ pub fn custom(has_status: bool) -> &'static Behaviour {
     const WITHOUT: Behaviour = Behaviour {
         generation: Generation::OnContent,
         unconditional_update: false,
-        finalizer_names: FinalizerNames::Advised,
+        finalizer_names: FinalizerNames::WarnUnqualified,
         ..Behaviour::PLAIN
     };
-    const WITH: Behaviour = Behaviour { status: Status::KeepsAll, ..WITHOUT };
+    const WITH: Behaviour = Behaviour { status: StatusSubresource::KeepsAll, ..WITHOUT };
     if has_status { &WITH } else { &WITHOUT }
 }
 
-/// What an update may not change and need not repeat.
-fn keep_server_metadata(new: &mut Value, old: &Value) {
+/// Preserves the metadata that an update cannot change and need not repeat.
+fn preserve_server_metadata(new: &mut Value, old: &Value) {
     if !is_set(new, "metadata.uid") {
-        carry(new, old, "metadata.uid");
+        copy_field(new, old, "metadata.uid");
     }
-    carry(new, old, "metadata.creationTimestamp");
+    copy_field(new, old, "metadata.creationTimestamp");
     remove(new, "metadata.selfLink");
     if is_set(old, "metadata.deletionTimestamp") {
-        carry(new, old, "metadata.deletionTimestamp");
+        copy_field(new, old, "metadata.deletionTimestamp");
     }
     if !is_set(new, "metadata.deletionGracePeriodSeconds") {
-        carry(new, old, "metadata.deletionGracePeriodSeconds");
+        copy_field(new, old, "metadata.deletionGracePeriodSeconds");
     }
 }
 
-/// Everything outside `metadata`, and outside `status` if that is no content.
+/// Returns everything outside `metadata`, and outside `status` if that is a subresource.
 fn content(object: &Value, without_status: bool) -> Value {
     let mut fields: Map<String, Value> = object.as_object().cloned().unwrap_or_default();
     fields.shift_remove("metadata");

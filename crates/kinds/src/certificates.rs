@@ -1,44 +1,44 @@
-//! Requests for certificates, apart from what they ask for: that is text in a form of its own.
+//! Validates CertificateSigningRequests, except for the encoded request itself.
 
-use gantry_schema::Invalid;
+use gantry_schema::FieldError;
 use serde_json::Value;
 
 use crate::behaviour::Rules;
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::names;
-use crate::tree::{at, carry, equal, int, is_set, list, put, text};
+use crate::tree::{at, copy_field, equal, int, is_set, list, put, text};
 
 pub(crate) const RULES: Rules = Rules {
-    // A request says what it says; only its status develops.
-    update: |new, old| carry(new, old, "spec"),
+    // The spec of a request is immutable; only its status changes.
+    update: |new, old| copy_field(new, old, "spec"),
     status: |new, old, now| {
-        stamp(new, old, now);
-        keep_decision(new, old);
+        set_condition_times(new, old, now);
+        preserve_approval(new, old);
     },
     validate: |object| validate(object, None).into_vec(),
-    validate_update: |new, old| validate_change(new, old, Allowed::Nothing),
-    validate_status: |new, old| validate_change(new, old, Allowed::Certificate),
+    validate_update: |new, old| validate_change(new, old, AllowedChange::Nothing),
+    validate_status: |new, old| validate_change(new, old, AllowedChange::Certificate),
     ..Rules::NONE
 };
 
-/// What a change of a request may add.
+/// What an update of a request may add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Allowed {
+enum AllowedChange {
     Nothing,
     Certificate,
     Decision,
 }
 
-/// The conditions by which a request is decided about.
-const DECISIONS: [&str; 2] = ["Approved", "Denied"];
-/// The conditions that never go away and are never anything but true.
-const FINAL: [&str; 3] = ["Approved", "Denied", "Failed"];
-/// A signer that decides nothing, of before requests named one.
+/// The conditions that approve or deny a request.
+const APPROVAL_CONDITIONS: [&str; 2] = ["Approved", "Denied"];
+/// The conditions that are never removed and are always true.
+const PERMANENT_CONDITIONS: [&str; 3] = ["Approved", "Denied", "Failed"];
+/// The signer of requests from before `signerName` was required; it signs nothing.
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
-/// Seconds a certificate lives at least.
-const SHORTEST: i64 = 600;
+/// The shortest lifetime of a certificate in seconds.
+const MIN_EXPIRATION_SECONDS: i64 = 600;
 
-/// What a certificate may be for, sorted.
+/// The valid usages of a certificate, sorted.
 const USAGES: [&str; 23] = [
     "any",
     "cert sign",
@@ -65,8 +65,8 @@ const USAGES: [&str; 23] = [
     "timestamping",
 ];
 
-fn validate(object: &Value, old: Option<&Value>) -> Faults {
-    let mut faults = Faults::new();
+fn validate(object: &Value, old: Option<&Value>) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let (spec, path) = (at(object, "spec"), Path::new("spec"));
     let usages = list(spec, "usages");
     if usages.is_empty() {
@@ -95,7 +95,8 @@ fn validate(object: &Value, old: Option<&Value>) -> Faults {
     } else {
         check_signer(signer, &path.child("signerName"), &mut faults);
     }
-    if let Some(seconds) = int(spec, "expirationSeconds").filter(|it| *it < SHORTEST) {
+    if let Some(seconds) = int(spec, "expirationSeconds").filter(|it| *it < MIN_EXPIRATION_SECONDS)
+    {
         let detail = "may not specify a duration less than 600 seconds (10 minutes)";
         faults.value(path.child("expirationSeconds"), seconds, detail);
     }
@@ -107,10 +108,10 @@ fn is_usage(usage: &Value) -> bool {
     usage.as_str().is_some_and(|it| USAGES.contains(&it))
 }
 
-/// Checks a name of the form `example.com/signer-name`.
-fn check_signer(name: &str, path: &Path, faults: &mut Faults) {
-    const DOMAIN: usize = 253;
-    const WHOLE: usize = 571;
+/// Validates a name of the form `example.com/signer-name`.
+fn check_signer(name: &str, path: &Path, faults: &mut FieldErrors) {
+    const MAX_DOMAIN_LENGTH: usize = 253;
+    const MAX_SIGNER_NAME_LENGTH: usize = 571;
     if name.is_empty() {
         faults.required(path.clone(), "");
         return;
@@ -122,8 +123,8 @@ fn check_signer(name: &str, path: &Path, faults: &mut Faults) {
         faults.value(path.clone(), name, detail);
         return;
     };
-    if domain.len() > DOMAIN {
-        faults.add(Invalid::too_long(path.clone(), DOMAIN));
+    if domain.len() > MAX_DOMAIN_LENGTH {
+        faults.add(FieldError::too_long(path.clone(), MAX_DOMAIN_LENGTH));
     }
     let labels: Vec<&str> = domain.split('.').collect();
     check_labels(domain, &labels, names::label, path, faults);
@@ -133,18 +134,18 @@ fn check_signer(name: &str, path: &Path, faults: &mut Faults) {
     }
     let labels: Vec<&str> = rest.split('.').collect();
     check_labels(rest, &labels, names::subdomain, path, faults);
-    if name.len() > WHOLE {
-        faults.add(Invalid::too_long(path.clone(), WHOLE));
+    if name.len() > MAX_SIGNER_NAME_LENGTH {
+        faults.add(FieldError::too_long(path.clone(), MAX_SIGNER_NAME_LENGTH));
     }
 }
 
-/// Complains about the first label that is none.
+/// Reports the first invalid label.
 fn check_labels(
     whole: &str,
     labels: &[&str],
     rule: fn(&str) -> Vec<String>,
     path: &Path,
-    faults: &mut Faults,
+    faults: &mut FieldErrors,
 ) {
     let wrong = labels.iter().find_map(|label| {
         let complaints = rule(label);
@@ -161,22 +162,29 @@ fn conditions<'a>(object: &'a Value, kind: &str) -> Vec<&'a Value> {
     list(object, "status.conditions").iter().filter(|it| text(it, "type") == kind).collect()
 }
 
-fn check_conditions(object: &Value, old: Option<&Value>, faults: &mut Faults) {
+fn check_conditions(object: &Value, old: Option<&Value>, faults: &mut FieldErrors) {
     let path = Path::new("status").child("conditions");
     let all = list(object, "status.conditions");
-    let had_both =
-        old.is_some_and(|old| DECISIONS.iter().all(|kind| !conditions(old, kind).is_empty()));
+    let had_both = old.is_some_and(|old| {
+        APPROVAL_CONDITIONS.iter().all(|kind| !conditions(old, kind).is_empty())
+    });
     for (place, condition) in all.iter().enumerate() {
         let kind = text(condition, "type");
         let path_of = path.index(place);
         if kind.is_empty() {
             faults.required(path_of.child("type"), "");
         }
-        let allowed: &[&str] =
-            if FINAL.contains(&kind) { &["True"] } else { &["False", "True", "Unknown"] };
+        let allowed: &[&str] = if PERMANENT_CONDITIONS.contains(&kind) {
+            &["True"]
+        } else {
+            &["False", "True", "Unknown"]
+        };
         faults.require_one_of(condition, &path_of, "status", allowed);
         let before = &all[..place];
-        let other = DECISIONS.iter().find(|it| **it != kind).filter(|_| DECISIONS.contains(&kind));
+        let other = APPROVAL_CONDITIONS
+            .iter()
+            .find(|it| **it != kind)
+            .filter(|_| APPROVAL_CONDITIONS.contains(&kind));
         let contradicted =
             other.is_some_and(|it| before.iter().any(|had| text(had, "type") == *it));
         if contradicted && !had_both {
@@ -189,23 +197,23 @@ fn check_conditions(object: &Value, old: Option<&Value>, faults: &mut Faults) {
     }
 }
 
-/// What is wrong with a change by `/approval`.
-pub(crate) fn validate_approval(new: &Value, old: &Value) -> Vec<Invalid> {
-    validate_change(new, old, Allowed::Decision)
+/// Validates a write through `/approval`.
+pub(crate) fn validate_approval(new: &Value, old: &Value) -> Vec<FieldError> {
+    validate_change(new, old, AllowedChange::Decision)
 }
 
-fn validate_change(new: &Value, old: &Value, allowed: Allowed) -> Vec<Invalid> {
+fn validate_change(new: &Value, old: &Value, allowed: AllowedChange) -> Vec<FieldError> {
     let mut faults = validate(new, Some(old));
     let path = Path::new("status");
-    for kind in FINAL {
+    for kind in PERMANENT_CONDITIONS {
         let (now, before) = (conditions(new, kind), conditions(old, kind));
         if now.len() < before.len() {
             let detail = format!("updates may not remove a condition of type {kind:?}");
             faults.forbidden(path.child("conditions"), &detail);
         }
     }
-    if allowed != Allowed::Decision {
-        for kind in DECISIONS {
+    if allowed != AllowedChange::Decision {
+        for kind in APPROVAL_CONDITIONS {
             let (now, before) = (conditions(new, kind), conditions(old, kind));
             if now.len() > before.len() {
                 let detail = format!("updates may not add a condition of type {kind:?}");
@@ -219,7 +227,7 @@ fn validate_change(new: &Value, old: &Value, allowed: Allowed) -> Vec<Invalid> {
     }
     let (now, before) = (text(new, "status.certificate"), text(old, "status.certificate"));
     if now != before {
-        if allowed != Allowed::Certificate {
+        if allowed != AllowedChange::Certificate {
             let detail = "updates may not set certificate content";
             faults.forbidden(path.child("certificate"), detail);
         } else if !before.is_empty() {
@@ -233,7 +241,7 @@ fn validate_change(new: &Value, old: &Value, allowed: Allowed) -> Vec<Invalid> {
     faults.into_vec()
 }
 
-/// Whether a text in base64 holds certificates in PEM.
+/// Returns whether a base64 text holds certificates in PEM.
 fn is_certificates(text: &str) -> bool {
     use base64::Engine as _;
     let bytes = base64::engine::general_purpose::STANDARD.decode(text).unwrap_or_default();
@@ -241,10 +249,10 @@ fn is_certificates(text: &str) -> bool {
     text.contains("-----BEGIN CERTIFICATE-----") && text.contains("-----END CERTIFICATE-----")
 }
 
-/// A status write does not decide about a request: where it repeats decisions, they stay what they
-/// were. One that adds or removes some is refused later.
-fn keep_decision(new: &mut Value, old: &Value) {
-    for kind in DECISIONS {
+/// Preserves the approval conditions in a status write that repeats them. A write that adds or
+/// removes some is rejected later.
+fn preserve_approval(new: &mut Value, old: &Value) {
+    for kind in APPROVAL_CONDITIONS {
         let before: Vec<Value> = conditions(old, kind).into_iter().cloned().collect();
         if conditions(new, kind).len() != before.len() {
             continue;
@@ -259,8 +267,8 @@ fn keep_decision(new: &mut Value, old: &Value) {
     }
 }
 
-/// Fills in when conditions were written, and since when they are so.
-pub(crate) fn stamp(new: &mut Value, old: &Value, now: &str) {
+/// Sets the missing update and transition times of conditions.
+pub(crate) fn set_condition_times(new: &mut Value, old: &Value, now: &str) {
     for condition in crate::tree::each(new, "status.conditions") {
         if !is_set(condition, "lastUpdateTime") {
             put(condition, "lastUpdateTime", now);
@@ -284,7 +292,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::behaviour::{Part, behaviour};
+    use crate::behaviour::{SubresourceKind, behaviour};
 
     fn request(spec: &Value) -> Value {
         let mut object = json!({
@@ -300,7 +308,7 @@ mod tests {
         object
     }
 
-    fn said(faults: &[Invalid]) -> String {
+    fn messages(faults: &[FieldError]) -> String {
         faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     }
 
@@ -341,14 +349,14 @@ mod tests {
         ];
         let rules = behaviour("certificates.k8s.io", "certificatesigningrequests");
         for (spec, expected) in table {
-            assert_eq!(said(&rules.validate_create(&request(&spec))), expected);
+            assert_eq!(messages(&rules.validate_create(&request(&spec))), expected);
         }
-        let unknown = said(&rules.validate_create(&request(&json!({ "usages": ["x"] }))));
+        let unknown = messages(&rules.validate_create(&request(&json!({ "usages": ["x"] }))));
         assert!(unknown.starts_with("spec.usages[0]: Unsupported value: \"x\""), "{unknown}");
     }
 
     #[test]
-    fn each_part_of_a_request_is_written_by_its_own_path() {
+    fn csr_subresources_write_own_fields() {
         let rules = behaviour("certificates.k8s.io", "certificatesigningrequests");
         let with = |conditions: &[&str], certificate: &str| {
             let mut object = request(&json!({}));
@@ -362,16 +370,16 @@ mod tests {
         let pem = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCi0tLS0tRU5EIENFUlRJRklDQVRFLS0tLS0K";
         let prefix = "status.conditions: Forbidden: updates may not";
         let table = [
-            (Part::Approval, with(&[], ""), with(&["Approved"], ""), String::new()),
-            (Part::Approval, with(&[], ""), with(&["Denied"], ""), String::new()),
+            (SubresourceKind::Approval, with(&[], ""), with(&["Approved"], ""), String::new()),
+            (SubresourceKind::Approval, with(&[], ""), with(&["Denied"], ""), String::new()),
             (
-                Part::Approval,
+                SubresourceKind::Approval,
                 with(&["Approved"], ""),
                 with(&["Denied"], ""),
                 format!("{prefix} remove a condition of type \"Approved\""),
             ),
             (
-                Part::Approval,
+                SubresourceKind::Approval,
                 with(&["Approved"], ""),
                 with(&["Approved", "Denied"], ""),
                 "status.conditions: Invalid value: \"Denied\": Approved and Denied conditions are \
@@ -379,15 +387,15 @@ mod tests {
                     .to_owned(),
             ),
             (
-                Part::Status,
+                SubresourceKind::Status,
                 with(&[], ""),
                 with(&["Approved"], ""),
                 format!("{prefix} add a condition of type \"Approved\""),
             ),
-            (Part::Status, with(&["Approved"], ""), with(&["Approved", "Failed"], ""), String::new()),
-            (Part::Status, with(&["Approved"], ""), with(&["Approved"], pem), String::new()),
+            (SubresourceKind::Status, with(&["Approved"], ""), with(&["Approved", "Failed"], ""), String::new()),
+            (SubresourceKind::Status, with(&["Approved"], ""), with(&["Approved"], pem), String::new()),
             (
-                Part::Status,
+                SubresourceKind::Status,
                 with(&[], ""),
                 with(&[], "eA=="),
                 "status.certificate: Invalid value: \"<certificate data>\": must contain at least \
@@ -395,7 +403,7 @@ mod tests {
                     .to_owned(),
             ),
             (
-                Part::Status,
+                SubresourceKind::Status,
                 with(&[], pem),
                 with(&[], ""),
                 "status.certificate: Forbidden: updates may not modify existing certificate content"
@@ -404,16 +412,16 @@ mod tests {
         ];
         for (part, old, mut new, expected) in table {
             rules.prepare_update(&mut new, &old, part, "now");
-            assert_eq!(said(&rules.validate_update(&new, &old, part)), expected, "{new}");
+            assert_eq!(messages(&rules.validate_update(&new, &old, part)), expected, "{new}");
         }
-        // An approval touches nothing but conditions, and the main path neither.
-        for part in [Part::Approval, Part::Main] {
+        // An approval changes nothing but conditions, and the main path none of them.
+        for part in [SubresourceKind::Approval, SubresourceKind::Main] {
             let (old, mut new) = (with(&[], ""), with(&[], pem));
             rules.prepare_update(&mut new, &old, part, "now");
             assert_eq!(new["status"]["certificate"], Value::Null);
         }
         let (old, mut new) = (with(&[], ""), with(&["Approved"], ""));
-        rules.prepare_update(&mut new, &old, Part::Approval, "now");
+        rules.prepare_update(&mut new, &old, SubresourceKind::Approval, "now");
         let stamped = json!([{
             "type": "Approved", "status": "True",
             "lastUpdateTime": "now", "lastTransitionTime": "now",

@@ -1,15 +1,15 @@
-//! Namespaces and nodes.
+//! Validates namespaces and nodes.
 
 use std::collections::BTreeSet;
 
-use gantry_schema::{Invalid, Reason};
+use gantry_schema::{FieldError, FieldErrorReason};
 use serde_json::{Value, json};
 
 use crate::behaviour::Rules;
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::names;
 use crate::pod::TAINT_EFFECTS;
-use crate::tree::{at, carry, fill, is_empty, is_set, list, put, remove, same, text};
+use crate::tree::{at, copy_field, is_empty, is_set, list, put, remove, same, set_default, text};
 
 /// The label by which selectors find a namespace by its name.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
@@ -22,7 +22,7 @@ pub(crate) const NAMESPACE_RULES: Rules = Rules {
             labels.insert(NAME_LABEL.to_owned(), json!(name));
             put(object, "metadata.labels", Value::Object(labels));
         }
-        fill(object, "status.phase", "Active");
+        set_default(object, "status.phase", "Active");
     },
     create: |object, _| {
         put(object, "status", json!({ "phase": "Active" }));
@@ -32,10 +32,10 @@ pub(crate) const NAMESPACE_RULES: Rules = Rules {
             put(object, "spec.finalizers", finalizers);
         }
     },
-    // Only `/finalize` lets go of a namespace.
-    update: |new, old| carry(new, old, "spec.finalizers"),
+    // Only `/finalize` removes the finalizers of a namespace.
+    update: |new, old| copy_field(new, old, "spec.finalizers"),
     validate_status: |new, _| {
-        let mut faults = Faults::new();
+        let mut faults = FieldErrors::new();
         let path = Path::new("status").child("Phase");
         let phase = text(new, "status.phase");
         let terminating = is_set(new, "metadata.deletionTimestamp");
@@ -77,15 +77,15 @@ pub(crate) const NODE_RULES: Rules = Rules {
     ..Rules::NONE
 };
 
-fn check_node(object: &Value) -> Faults {
-    let mut faults = Faults::new();
-    // A real server puts taints among the metadata.
+fn check_node(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
+    // kube-apiserver reports taints below `metadata`.
     let path = Path::new("metadata").child("taints");
     let mut seen = BTreeSet::new();
     for (place, taint) in list(object, "spec.taints").iter().enumerate() {
         let path = path.index(place);
         let (key, effect) = (text(taint, "key"), text(taint, "effect"));
-        faults.text(&path.child("key"), key, names::qualified(key));
+        faults.invalid_text(&path.child("key"), key, names::qualified(key));
         let value = text(taint, "value");
         if !names::label_value(value).is_empty() {
             let complaints = names::label_value(value).join(";");
@@ -98,19 +98,19 @@ fn check_node(object: &Value) -> Faults {
             });
             let message =
                 format!("Duplicate value: {shown}: taints must be unique by key and effect pair");
-            faults.worded(path, Reason::Duplicate, message);
+            faults.add_with_message(path, FieldErrorReason::Duplicate, message);
         }
     }
     let path = Path::new("spec").child("podCIDRs");
     for (place, cidr) in list(object, "spec.podCIDRs").iter().enumerate() {
         let cidr = cidr.as_str().unwrap_or_default();
-        faults.text(&path.index(place), cidr, names::cidr(cidr));
+        faults.invalid_text(&path.index(place), cidr, names::cidr(cidr));
     }
     faults
 }
 
-/// What a node once said about itself others may rely on.
-fn update_node(new: &Value, old: &Value) -> Vec<Invalid> {
+/// Other components may rely on these fields of a node, so they are immutable once set.
+fn update_node(new: &Value, old: &Value) -> Vec<FieldError> {
     let mut faults = check_node(new);
     let path = Path::new("spec");
     if !is_empty(old, "spec.podCIDRs") && !same(new, old, "spec.podCIDRs") {

@@ -1,21 +1,24 @@
-//! ConfigMaps and Secrets.
+//! Validates ConfigMaps and Secrets.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use gantry_schema::Invalid;
+use gantry_schema::FieldError;
 use serde_json::{Map, Value};
 
 use crate::behaviour::Rules;
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::names;
-use crate::tree::{at, entries, fill, flag, is_empty, put, remove, same, text};
+use crate::tree::{at, entries, flag, is_empty, put, remove, same, set_default, text};
 
-/// Bytes of all values together: room for the rest of the object in a store that takes 1.5 MiB.
-const LIMIT: usize = 1 << 20;
+/// The limit on all values together: it leaves space for the rest of the object in a store that
+/// takes 1.5 MiB.
+const MAX_DATA_BYTES: usize = 1 << 20;
 
 pub(crate) const CONFIG_MAP_RULES: Rules = Rules {
     validate: |object| validate_config_map(object).into_vec(),
-    validate_update: |new, old| frozen(new, old, &["data", "binaryData"], validate_config_map(new)),
+    validate_update: |new, old| {
+        check_immutable(new, old, &["data", "binaryData"], validate_config_map(new))
+    },
     ..Rules::NONE
 };
 
@@ -23,19 +26,19 @@ pub(crate) const SECRET_RULES: Rules = Rules {
     default: default_secret,
     validate: |object| validate_secret(object).into_vec(),
     validate_update: |new, old| {
-        let mut faults = Faults::new();
+        let mut faults = FieldErrors::new();
         faults.immutable(new, old, &Path::new(""), "type");
         let mut all = faults.into_vec();
-        all.extend(frozen(new, old, &["data"], Faults::new()));
+        all.extend(check_immutable(new, old, &["data"], FieldErrors::new()));
         all.extend(validate_secret(new).into_vec());
         all
     },
     ..Rules::NONE
 };
 
-/// What was marked immutable stays, and stays marked.
-fn frozen(new: &Value, old: &Value, fields: &[&str], own: Faults) -> Vec<Invalid> {
-    let mut faults = Faults::new();
+/// Checks that an object marked immutable does not change, and stays marked.
+fn check_immutable(new: &Value, old: &Value, fields: &[&str], own: FieldErrors) -> Vec<FieldError> {
+    let mut faults = FieldErrors::new();
     if flag(old, "immutable") {
         let detail = "field is immutable when `immutable` is set";
         if !flag(new, "immutable") {
@@ -50,34 +53,34 @@ fn frozen(new: &Value, old: &Value, fields: &[&str], own: Faults) -> Vec<Invalid
     all
 }
 
-/// The length of what base64 text stands for.
+/// Returns the decoded length of a base64 text.
 fn decoded_len(text: &str) -> usize {
     text.trim_end_matches('=').len() * 3 / 4
 }
 
-fn validate_config_map(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn validate_config_map(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let mut size = 0;
     for (key, value) in entries(object, "data") {
         let path = Path::new("data").key(key);
-        faults.text(&path, key, names::config_key(key));
+        faults.invalid_text(&path, key, names::config_key(key));
         if at(object, "binaryData").get(key).is_some() {
             faults.value(path, key.as_str(), "duplicate of key present in binaryData");
         }
         size += value.as_str().map_or(0, str::len);
     }
     for (key, value) in entries(object, "binaryData") {
-        faults.text(&Path::new("binaryData").key(key), key, names::config_key(key));
+        faults.invalid_text(&Path::new("binaryData").key(key), key, names::config_key(key));
         size += value.as_str().map_or(0, decoded_len);
     }
-    if size > LIMIT {
-        // A real server has no name for the object as a whole.
-        faults.add(Invalid::too_long("[]", LIMIT));
+    if size > MAX_DATA_BYTES {
+        // kube-apiserver reports no field name for the object as a whole.
+        faults.add(FieldError::too_long("[]", MAX_DATA_BYTES));
     }
     faults
 }
 
-/// Text is kept as data; nobody reads it back.
+/// Moves `stringData` to `data`; `stringData` is write-only.
 fn default_secret(object: &mut Value) {
     if let Some(Value::Object(texts)) = remove(object, "stringData")
         && !texts.is_empty()
@@ -89,30 +92,30 @@ fn default_secret(object: &mut Value) {
         }
         put(object, "data", Value::Object(data));
     }
-    fill(object, "type", "Opaque");
+    set_default(object, "type", "Opaque");
 }
 
-/// Keys that a type of secret must have. One of a group is enough if the flag says so.
-const TYPES: [(&str, &[&str], bool); 3] = [
+/// Keys that a type of Secret must have. If the flag is set, one of them is enough.
+const REQUIRED_KEYS_BY_TYPE: [(&str, &[&str], bool); 3] = [
     ("kubernetes.io/basic-auth", &["username", "password"], true),
     ("kubernetes.io/ssh-auth", &["ssh-privatekey"], false),
     ("kubernetes.io/tls", &["tls.crt", "tls.key"], false),
 ];
 
-fn validate_secret(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn validate_secret(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let path = Path::new("data");
     let mut size = 0;
     for (key, value) in entries(object, "data") {
-        faults.text(&path.key(key), key, names::config_key(key));
+        faults.invalid_text(&path.key(key), key, names::config_key(key));
         size += value.as_str().map_or(0, decoded_len);
     }
-    if size > LIMIT {
-        faults.add(Invalid::too_long(path.clone(), LIMIT));
+    if size > MAX_DATA_BYTES {
+        faults.add(FieldError::too_long(path.clone(), MAX_DATA_BYTES));
     }
     let has = |key: &str| at(object, "data").get(key).is_some();
     let kind = text(object, "type");
-    for (name, keys, one_is_enough) in TYPES {
+    for (name, keys, one_is_enough) in REQUIRED_KEYS_BY_TYPE {
         if name == kind && !(one_is_enough && keys.iter().any(|key| has(key))) {
             for key in keys.iter().filter(|key| !has(key)) {
                 faults.required(path.key(key), "");
@@ -134,7 +137,7 @@ fn validate_secret(object: &Value) -> Faults {
     faults
 }
 
-fn check_json(object: &Value, key: &str, faults: &mut Faults) {
+fn check_json(object: &Value, key: &str, faults: &mut FieldErrors) {
     let path = Path::new("data").key(key);
     let data = at(object, "data");
     let Some(text) = data.get(key).and_then(Value::as_str).filter(|_| !is_empty(object, "data"))
@@ -174,8 +177,8 @@ mod tests {
     }
 
     #[test]
-    fn values_have_a_limit_together() {
-        let half = "x".repeat(LIMIT / 2);
+    fn total_data_size_is_limited() {
+        let half = "x".repeat(MAX_DATA_BYTES / 2);
         let object = json!({ "data": { "a": half, "b": half } });
         assert_eq!(validate_config_map(&object).into_vec(), []);
         let object = json!({ "data": { "a": half, "b": half, "c": "x" } });

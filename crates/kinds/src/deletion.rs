@@ -1,21 +1,21 @@
-//! How long a deletion waits, and for whom.
+//! Computes the grace period, the propagation policy and the finalizers of a deletion.
 
 use serde_json::Value;
 
 use crate::behaviour::{Behaviour, Propagation};
 use crate::tree::{int, is_set, list, text};
 
-/// Marks an object whose dependents must be let go first.
+/// The finalizer of an object whose dependents must be orphaned first.
 pub const ORPHAN_FINALIZER: &str = "orphan";
-/// Marks an object whose dependents must be gone first.
+/// The finalizer of an object whose dependents must be deleted first.
 pub const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
 
-/// The seconds a deletion gives an object: what is asked for, or the object's own period. `None`
-/// for kinds without grace.
+/// Returns the grace period of a deletion in seconds: the requested one, or the object's own.
+/// `None` for kinds without a grace period.
 ///
-/// A pod that runs nowhere or has ended needs no time.
+/// A pod that is not bound or has ended has a period of zero.
 #[must_use]
-pub fn grace(object: &Value, asked: Option<i64>, behaviour: &Behaviour) -> Option<i64> {
+pub fn grace_period(object: &Value, asked: Option<i64>, behaviour: &Behaviour) -> Option<i64> {
     if !behaviour.is_graceful() {
         return None;
     }
@@ -26,15 +26,19 @@ pub fn grace(object: &Value, asked: Option<i64>, behaviour: &Behaviour) -> Optio
     {
         return Some(0);
     }
-    // Nobody may say "at once" by a negative number: that needs a zero.
+    // A negative number does not mean "immediately": that needs a zero.
     Some(if period < 0 { 1 } else { period })
 }
 
-/// The policy of a deletion that names none.
+/// Returns the propagation policy of a deletion that names none.
 ///
-/// Finalizers that are already there decide before the kind does.
+/// Finalizers that the object already has take precedence over the kind's default.
 #[must_use]
-pub fn policy(object: &Value, asked: Option<Propagation>, behaviour: &Behaviour) -> Propagation {
+pub fn propagation_policy(
+    object: &Value,
+    asked: Option<Propagation>,
+    behaviour: &Behaviour,
+) -> Propagation {
     let has = |name: &str| list(object, "metadata.finalizers").iter().any(|it| it == name);
     match asked {
         Some(policy) => policy,
@@ -44,9 +48,9 @@ pub fn policy(object: &Value, asked: Option<Propagation>, behaviour: &Behaviour)
     }
 }
 
-/// The finalizers of an object once a deletion with this policy has begun.
+/// Returns the finalizers of an object once a deletion with this policy has begun.
 #[must_use]
-pub fn finalizers(object: &Value, policy: Propagation) -> Vec<String> {
+pub fn finalizers_for_policy(object: &Value, policy: Propagation) -> Vec<String> {
     let all = list(object, "metadata.finalizers").iter().filter_map(Value::as_str);
     let own = |name: &str| name == ORPHAN_FINALIZER || name == FOREGROUND_FINALIZER;
     let mut kept: Vec<String> = all.filter(|name| !own(name)).map(str::to_owned).collect();
@@ -58,9 +62,13 @@ pub fn finalizers(object: &Value, policy: Propagation) -> Vec<String> {
     kept
 }
 
-/// What a client should know that deletes without a policy.
+/// Returns the warning for a deletion without a policy.
 #[must_use]
-pub fn warning(group: &str, resource: &str, asked: Option<Propagation>) -> Option<&'static str> {
+pub fn propagation_warning(
+    group: &str,
+    resource: &str,
+    asked: Option<Propagation>,
+) -> Option<&'static str> {
     let silent = asked.is_none() && (group, resource) == ("batch", "jobs");
     silent.then_some(
         "child pods are preserved by default when jobs are deleted; set \
@@ -69,9 +77,9 @@ pub fn warning(group: &str, resource: &str, asked: Option<Propagation>) -> Optio
     )
 }
 
-/// Whether an update that leaves this behind removes the object.
+/// Returns whether an update that leaves this object behind removes it.
 #[must_use]
-pub fn is_finished(object: &Value) -> bool {
+pub fn is_ready_for_removal(object: &Value) -> bool {
     is_set(object, "metadata.deletionTimestamp")
         && list(object, "metadata.finalizers").is_empty()
         && int(object, "metadata.deletionGracePeriodSeconds").unwrap_or_default() == 0
@@ -84,7 +92,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_pods_that_run_get_time() {
+    fn only_running_pods_get_grace() {
         let pod = |spec: Value, phase: &str| json!({ "spec": spec, "status": { "phase": phase } });
         let own = json!({ "nodeName": "n", "terminationGracePeriodSeconds": 7 });
         let table = [
@@ -97,38 +105,41 @@ mod tests {
             ("by default", pod(json!({ "nodeName": "n" }), "Pending"), None, Some(30)),
         ];
         for (why, object, asked, expected) in table {
-            assert_eq!(grace(&object, asked, behaviour("", "pods")), expected, "{why}");
+            assert_eq!(grace_period(&object, asked, behaviour("", "pods")), expected, "{why}");
         }
-        assert_eq!(grace(&pod(own, "Running"), Some(5), behaviour("", "nodes")), None);
+        assert_eq!(grace_period(&pod(own, "Running"), Some(5), behaviour("", "nodes")), None);
     }
 
     #[test]
     fn a_policy_replaces_the_finalizer_of_another() {
         use Propagation::{Background, Foreground, Orphan};
         let object = json!({ "metadata": { "finalizers": ["a.test/b", "orphan"] } });
-        assert_eq!(finalizers(&object, Background), ["a.test/b"]);
-        assert_eq!(finalizers(&object, Foreground), ["a.test/b", "foregroundDeletion"]);
-        assert_eq!(finalizers(&object, Orphan), ["a.test/b", "orphan"]);
+        assert_eq!(finalizers_for_policy(&object, Background), ["a.test/b"]);
+        assert_eq!(finalizers_for_policy(&object, Foreground), ["a.test/b", "foregroundDeletion"]);
+        assert_eq!(finalizers_for_policy(&object, Orphan), ["a.test/b", "orphan"]);
         let fresh = json!({});
-        assert_eq!(policy(&fresh, None, behaviour("batch", "jobs")), Orphan);
-        assert_eq!(policy(&fresh, None, behaviour("apps", "deployments")), Background);
-        assert_eq!(policy(&fresh, Some(Foreground), behaviour("batch", "jobs")), Foreground);
-        assert_eq!(policy(&object, None, behaviour("apps", "deployments")), Orphan);
-        assert!(warning("batch", "jobs", None).is_some());
-        assert!(warning("batch", "jobs", Some(Orphan)).is_none());
-        assert!(warning("batch", "cronjobs", None).is_none());
+        assert_eq!(propagation_policy(&fresh, None, behaviour("batch", "jobs")), Orphan);
+        assert_eq!(propagation_policy(&fresh, None, behaviour("apps", "deployments")), Background);
+        assert_eq!(
+            propagation_policy(&fresh, Some(Foreground), behaviour("batch", "jobs")),
+            Foreground
+        );
+        assert_eq!(propagation_policy(&object, None, behaviour("apps", "deployments")), Orphan);
+        assert!(propagation_warning("batch", "jobs", None).is_some());
+        assert!(propagation_warning("batch", "jobs", Some(Orphan)).is_none());
+        assert!(propagation_warning("batch", "cronjobs", None).is_none());
     }
 
     #[test]
-    fn an_object_is_finished_when_nothing_holds_it() {
+    fn removal_waits_for_finalizers() {
         let object = |finalizers: Value, grace: Value| {
             json!({ "metadata": { "deletionTimestamp": "t", "finalizers": finalizers,
                 "deletionGracePeriodSeconds": grace } })
         };
-        assert!(is_finished(&object(json!([]), json!(0))));
-        assert!(is_finished(&object(json!(null), json!(null))));
-        assert!(!is_finished(&object(json!(["a.test/b"]), json!(0))));
-        assert!(!is_finished(&object(json!([]), json!(30))));
-        assert!(!is_finished(&json!({ "metadata": {} })));
+        assert!(is_ready_for_removal(&object(json!([]), json!(0))));
+        assert!(is_ready_for_removal(&object(json!(null), json!(null))));
+        assert!(!is_ready_for_removal(&object(json!(["a.test/b"]), json!(0))));
+        assert!(!is_ready_for_removal(&object(json!([]), json!(30))));
+        assert!(!is_ready_for_removal(&json!({ "metadata": {} })));
     }
 }

@@ -1,22 +1,23 @@
-//! Devices: classes, claims, templates of claims, and slices of what a node offers.
+//! Validates DeviceClasses, ResourceClaims, ResourceClaimTemplates and ResourceSlices.
 
 use std::collections::BTreeSet;
 
-use gantry_schema::Invalid;
+use gantry_schema::FieldError;
 use serde_json::Value;
 
 use crate::behaviour::Rules;
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::names;
 use crate::pod::check_node_selector;
 use crate::tree::{
-    at, at_mut, each, entries, fill, fill_zero, flag, int, is_empty, is_set, list, same, text,
+    at, at_mut, each, entries, flag, int, is_empty, is_set, list, same, set_default,
+    set_default_if_zero, text,
 };
 
-/// Devices that one slice may list.
-const MOST_DEVICES: usize = 128;
-/// Requests that one claim may make.
-const MOST_REQUESTS: usize = 32;
+/// The most devices in one slice.
+const MAX_DEVICES_PER_SLICE: usize = 128;
+/// The most requests in one claim.
+const MAX_REQUESTS_PER_CLAIM: usize = 32;
 
 pub(crate) const CLASS_RULES: Rules = Rules {
     validate: |object| check_class(object).into_vec(),
@@ -31,14 +32,14 @@ pub(crate) const CLAIM_RULES: Rules = Rules {
         }
     },
     validate: |object| {
-        let mut faults = Faults::new();
+        let mut faults = FieldErrors::new();
         check_claim(at(object, "spec"), &Path::new("spec"), &mut faults);
         faults.into_vec()
     },
     validate_update: |new, old| {
-        let mut faults = Faults::new();
+        let mut faults = FieldErrors::new();
         check_claim(at(new, "spec"), &Path::new("spec"), &mut faults);
-        frozen(new, old, &mut faults);
+        check_immutable_spec(new, old, &mut faults);
         faults.into_vec()
     },
     validate_status: update_claim_status,
@@ -54,14 +55,14 @@ pub(crate) const TEMPLATE_RULES: Rules = Rules {
     validate: |object| check_template(object).into_vec(),
     validate_update: |new, old| {
         let mut faults = check_template(new);
-        frozen(new, old, &mut faults);
+        check_immutable_spec(new, old, &mut faults);
         faults.into_vec()
     },
     ..Rules::NONE
 };
 
 pub(crate) const SLICE_RULES: Rules = Rules {
-    create: |object, now| date_taints(object, now),
+    create: |object, now| set_taint_times(object, now),
     validate: |object| check_slice(object).into_vec(),
     validate_update: |new, old| {
         let mut faults = check_slice(new);
@@ -74,8 +75,8 @@ pub(crate) const SLICE_RULES: Rules = Rules {
     ..Rules::NONE
 };
 
-/// A spec that may not change at all.
-fn frozen(new: &Value, old: &Value, faults: &mut Faults) {
+/// Checks that a spec does not change at all.
+fn check_immutable_spec(new: &Value, old: &Value, faults: &mut FieldErrors) {
     if !same(new, old, "spec") {
         faults.value(Path::new("spec"), at(new, "spec").clone(), "field is immutable");
     }
@@ -91,22 +92,22 @@ fn default_claim(spec: &mut Value) {
 }
 
 fn default_request(request: &mut Value) {
-    fill(request, "allocationMode", "ExactCount");
+    set_default(request, "allocationMode", "ExactCount");
     if text(request, "allocationMode") == "ExactCount" {
-        fill_zero(request, "count", 1);
+        set_default_if_zero(request, "count", 1);
     }
 }
 
-fn date_taints(object: &mut Value, now: &str) {
+fn set_taint_times(object: &mut Value, now: &str) {
     for device in each(object, "spec.devices") {
         for taint in each(device, "taints") {
-            fill(taint, "timeAdded", now);
+            set_default(taint, "timeAdded", now);
         }
     }
 }
 
-fn check_class(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn check_class(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     check_selectors(at(object, "spec"), &Path::new("spec"), &mut faults);
     let path = Path::new("spec").child("config");
     for (place, config) in list(object, "spec.config").iter().enumerate() {
@@ -115,10 +116,14 @@ fn check_class(object: &Value) -> Faults {
     faults
 }
 
-fn check_selectors(holder: &Value, path: &Path, faults: &mut Faults) {
+fn check_selectors(holder: &Value, path: &Path, faults: &mut FieldErrors) {
     let selectors = list(holder, "selectors");
-    if selectors.len() > MOST_REQUESTS {
-        faults.add(Invalid::too_many(path.child("selectors"), selectors.len(), MOST_REQUESTS));
+    if selectors.len() > MAX_REQUESTS_PER_CLAIM {
+        faults.add(FieldError::too_many(
+            path.child("selectors"),
+            selectors.len(),
+            MAX_REQUESTS_PER_CLAIM,
+        ));
     }
     for (place, selector) in selectors.iter().enumerate() {
         let path = path.child("selectors").index(place);
@@ -130,7 +135,7 @@ fn check_selectors(holder: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_config(config: &Value, path: &Path, faults: &mut Faults) {
+fn check_config(config: &Value, path: &Path, faults: &mut FieldErrors) {
     if !is_set(config, "opaque") {
         faults.required(path.child("opaque"), "");
         return;
@@ -145,16 +150,16 @@ fn check_config(config: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_driver(name: &str, path: &Path, faults: &mut Faults) {
+fn check_driver(name: &str, path: &Path, faults: &mut FieldErrors) {
     if name.is_empty() {
         faults.required(path.clone(), "");
     } else {
-        faults.text(path, name, names::subdomain(&name.to_lowercase()));
+        faults.invalid_text(path, name, names::subdomain(&name.to_lowercase()));
     }
 }
 
-fn check_template(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn check_template(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let path = Path::new("spec");
     let metadata = at(object, "spec.metadata");
     crate::metadata::check_labels(metadata, &path.child("metadata"), "labels", &mut faults);
@@ -163,11 +168,15 @@ fn check_template(object: &Value) -> Faults {
     faults
 }
 
-fn check_claim(spec: &Value, path: &Path, faults: &mut Faults) {
+fn check_claim(spec: &Value, path: &Path, faults: &mut FieldErrors) {
     let path = path.child("devices");
     let requests = list(spec, "devices.requests");
-    if requests.len() > MOST_REQUESTS {
-        faults.add(Invalid::too_many(path.child("requests"), requests.len(), MOST_REQUESTS));
+    if requests.len() > MAX_REQUESTS_PER_CLAIM {
+        faults.add(FieldError::too_many(
+            path.child("requests"),
+            requests.len(),
+            MAX_REQUESTS_PER_CLAIM,
+        ));
     }
     let mut known: BTreeSet<String> = BTreeSet::new();
     for (place, request) in requests.iter().enumerate() {
@@ -202,18 +211,18 @@ fn check_claim(spec: &Value, path: &Path, faults: &mut Faults) {
     check_references(spec, &known, &path, faults);
 }
 
-fn check_name(name: &str, path: &Path, faults: &mut Faults) {
+fn check_name(name: &str, path: &Path, faults: &mut FieldErrors) {
     if name.is_empty() {
         faults.required(path.clone(), "");
     } else {
-        faults.text(path, name, names::label(name));
+        faults.invalid_text(path, name, names::label(name));
     }
 }
 
-fn check_request(request: &Value, path: &Path, faults: &mut Faults) {
+fn check_request(request: &Value, path: &Path, faults: &mut FieldErrors) {
     if faults.require(request, path, "deviceClassName") {
         let name = text(request, "deviceClassName");
-        faults.text(&path.child("deviceClassName"), name, names::subdomain(name));
+        faults.invalid_text(&path.child("deviceClassName"), name, names::subdomain(name));
     }
     check_selectors(request, path, faults);
     let count = int(request, "count").unwrap_or_default();
@@ -236,7 +245,7 @@ fn check_request(request: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_references(spec: &Value, known: &BTreeSet<String>, path: &Path, faults: &mut Faults) {
+fn check_references(spec: &Value, known: &BTreeSet<String>, path: &Path, faults: &mut FieldErrors) {
     for field in ["constraints", "config"] {
         for (place, entry) in list(at(spec, "devices"), field).iter().enumerate() {
             let path = path.child(field).index(place);
@@ -257,8 +266,8 @@ fn check_references(spec: &Value, known: &BTreeSet<String>, path: &Path, faults:
     }
 }
 
-fn update_claim_status(new: &Value, old: &Value) -> Vec<Invalid> {
-    let mut faults = Faults::new();
+fn update_claim_status(new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut faults = FieldErrors::new();
     let path = Path::new("status");
     let (status, before) = (at(new, "status"), at(old, "status"));
     let users = list(status, "reservedFor");
@@ -277,7 +286,7 @@ fn update_claim_status(new: &Value, old: &Value) -> Vec<Invalid> {
             faults.duplicate(path.child("uid"), uid);
         }
     }
-    // Devices are given once; they can be given back, not exchanged.
+    // An allocation is immutable: it can be removed, but not replaced.
     if is_set(before, "allocation") && is_set(status, "allocation") {
         faults.immutable(status, before, &path, "allocation");
     }
@@ -294,8 +303,8 @@ fn update_claim_status(new: &Value, old: &Value) -> Vec<Invalid> {
     faults.into_vec()
 }
 
-fn check_slice(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn check_slice(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let (spec, path) = (at(object, "spec"), Path::new("spec"));
     check_driver(text(spec, "driver"), &path.child("driver"), &mut faults);
     check_pool(at(spec, "pool"), &path.child("pool"), &mut faults);
@@ -306,7 +315,7 @@ fn check_slice(object: &Value) -> Faults {
             faults.value(path.child("nodeName"), node, detail);
         } else {
             given.push("`nodeName`");
-            faults.text(&path.child("nodeName"), node, names::subdomain(node));
+            faults.invalid_text(&path.child("nodeName"), node, names::subdomain(node));
         }
     }
     if is_set(spec, "nodeSelector") {
@@ -334,11 +343,11 @@ fn check_slice(object: &Value) -> Faults {
     faults
 }
 
-fn check_pool(pool: &Value, path: &Path, faults: &mut Faults) {
+fn check_pool(pool: &Value, path: &Path, faults: &mut FieldErrors) {
     if faults.require(pool, path, "name") {
         let name = text(pool, "name");
         for part in name.split('/') {
-            faults.text(&path.child("name"), part, names::subdomain(part));
+            faults.invalid_text(&path.child("name"), part, names::subdomain(part));
         }
     }
     let count = int(pool, "resourceSliceCount").unwrap_or_default();
@@ -348,10 +357,10 @@ fn check_pool(pool: &Value, path: &Path, faults: &mut Faults) {
     faults.not_negative(pool, path, "generation");
 }
 
-fn check_devices(spec: &Value, path: &Path, faults: &mut Faults) {
+fn check_devices(spec: &Value, path: &Path, faults: &mut FieldErrors) {
     let devices = list(spec, "devices");
-    if devices.len() > MOST_DEVICES {
-        faults.add(Invalid::too_many(path.clone(), devices.len(), MOST_DEVICES));
+    if devices.len() > MAX_DEVICES_PER_SLICE {
+        faults.add(FieldError::too_many(path.clone(), devices.len(), MAX_DEVICES_PER_SLICE));
     }
     let mut seen = BTreeSet::new();
     for (place, device) in devices.iter().enumerate() {
@@ -373,7 +382,7 @@ fn check_devices(spec: &Value, path: &Path, faults: &mut Faults) {
         for (place, taint) in list(device, "taints").iter().enumerate() {
             let path = path.child("taints").index(place);
             let key = text(taint, "key");
-            faults.text(&path.child("key"), key, names::qualified(key));
+            faults.invalid_text(&path.child("key"), key, names::qualified(key));
             faults.require_one_of(taint, &path, "effect", &["NoExecute", "NoSchedule"]);
         }
     }
@@ -386,7 +395,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_are_given_once_and_given_back() {
+    fn devices_are_allocated_and_released() {
         let claim = |status: Value| json!({ "status": status });
         let given = json!({ "allocation": { "devices": { "results": [1] } } });
         let other = json!({ "allocation": { "devices": { "results": [2] } } });
@@ -404,10 +413,10 @@ mod tests {
     }
 
     #[test]
-    fn new_taints_are_dated() {
+    fn new_taints_get_a_time() {
         let mut slice = json!({ "spec": { "devices": [{ "taints": [{ "key": "k" }] }] } });
-        date_taints(&mut slice, "now");
-        date_taints(&mut slice, "later");
+        set_taint_times(&mut slice, "now");
+        set_taint_times(&mut slice, "later");
         assert_eq!(slice["spec"]["devices"][0]["taints"][0]["timeAdded"], "now");
     }
 }

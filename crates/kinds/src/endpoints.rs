@@ -1,4 +1,4 @@
-//! Endpoints and EndpointSlices.
+//! Validates Endpoints and EndpointSlices.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -6,15 +6,15 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use crate::behaviour::Rules;
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::names;
-use crate::tree::{at, each, fill, int, is_empty, list, put, text};
+use crate::tree::{at, each, int, is_empty, list, put, set_default, text};
 
 pub(crate) const ENDPOINTS_RULES: Rules = Rules {
     default: |object| {
         for subset in each(object, "subsets") {
             for port in each(subset, "ports") {
-                fill(port, "protocol", "TCP");
+                set_default(port, "protocol", "TCP");
             }
         }
     },
@@ -29,7 +29,7 @@ pub(crate) const SLICE_RULES: Rules = Rules {
             if !port.get("name").is_some_and(Value::is_string) {
                 put(port, "name", "");
             }
-            fill(port, "protocol", "TCP");
+            set_default(port, "protocol", "TCP");
         }
     },
     validate: |object| check_slice(object).into_vec(),
@@ -43,8 +43,8 @@ pub(crate) const SLICE_RULES: Rules = Rules {
 
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 
-fn check_endpoints(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn check_endpoints(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     for (place, subset) in list(object, "subsets").iter().enumerate() {
         let path = Path::new("subsets").index(place);
         if is_empty(subset, "addresses") && is_empty(subset, "notReadyAddresses") {
@@ -54,13 +54,13 @@ fn check_endpoints(object: &Value) -> Faults {
             for (place, address) in list(subset, field).iter().enumerate() {
                 let path = path.child(field).index(place);
                 let ip = text(address, "ip");
-                faults.text(&path.child("ip"), ip, names::ip(ip));
+                faults.invalid_text(&path.child("ip"), ip, names::ip(ip));
                 let host = text(address, "hostname");
                 if !host.is_empty() {
-                    faults.text(&path.child("hostname"), host, names::label(host));
+                    faults.invalid_text(&path.child("hostname"), host, names::label(host));
                 }
                 if let Some(node) = at(address, "nodeName").as_str() {
-                    faults.text(&path.child("nodeName"), node, names::subdomain(node));
+                    faults.invalid_text(&path.child("nodeName"), node, names::subdomain(node));
                 }
                 check_endpoint_ip(ip, &path.child("ip"), &mut faults);
             }
@@ -70,7 +70,7 @@ fn check_endpoints(object: &Value) -> Faults {
             let path = path.child("ports").index(place);
             let name = text(port, "name");
             if !name.is_empty() {
-                faults.text(&path.child("name"), name, names::label(name));
+                faults.invalid_text(&path.child("name"), name, names::label(name));
             } else if ports.len() > 1 {
                 faults.required(path.child("name"), "");
             }
@@ -84,8 +84,8 @@ fn check_endpoints(object: &Value) -> Faults {
     faults
 }
 
-/// An address that someone else can reach.
-pub(crate) fn check_endpoint_ip(ip: &str, path: &Path, faults: &mut Faults) {
+/// Checks an address that other hosts can reach.
+pub(crate) fn check_endpoint_ip(ip: &str, path: &Path, faults: &mut FieldErrors) {
     let Ok(address) = ip.parse::<IpAddr>() else {
         faults.value(path.clone(), ip, "must be a valid IP address");
         return;
@@ -101,7 +101,7 @@ pub(crate) fn check_endpoint_ip(ip: &str, path: &Path, faults: &mut Faults) {
     let table = [
         (address.is_unspecified(), format!("may not be unspecified ({ip})")),
         (
-            address.is_loopback() && !is_pretended(address),
+            address.is_loopback() && !is_simulated_pod_address(address),
             "may not be in the loopback range (127.0.0.0/8, ::1/128)".to_owned(),
         ),
         (link_local, "may not be in the link-local range (169.254.0.0/16, fe80::/10)".to_owned()),
@@ -117,18 +117,18 @@ pub(crate) fn check_endpoint_ip(ip: &str, path: &Path, faults: &mut Faults) {
     }
 }
 
-/// Whether an address is one that a pretended pod may have: all of 127.0.0.0/8 but its first
-/// sixteenth, where everything else on this machine listens. Kubernetes refuses these too, but its
+/// Returns whether a simulated pod may have the address: all of 127.0.0.0/8 but its first
+/// sixteenth, where everything else on this machine listens. Kubernetes rejects these too, but its
 /// pods have networks of their own.
-fn is_pretended(address: IpAddr) -> bool {
+fn is_simulated_pod_address(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(it) => it.is_loopback() && it.octets()[1] >= 16,
         IpAddr::V6(_) => false,
     }
 }
 
-fn check_slice(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn check_slice(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let root = Path::new("");
     let kind = text(object, "addressType");
     faults.require_one_of(object, &root, "addressType", &["FQDN", "IPv4", "IPv6"]);
@@ -138,7 +138,7 @@ fn check_slice(object: &Value) -> Faults {
         if addresses.is_empty() {
             faults.required(path.child("addresses"), "must contain at least 1 address");
         } else if addresses.len() > 100 {
-            faults.add(gantry_schema::Invalid::too_many(
+            faults.add(gantry_schema::FieldError::too_many(
                 path.child("addresses"),
                 addresses.len(),
                 100,
@@ -150,10 +150,10 @@ fn check_slice(object: &Value) -> Faults {
             check_slice_address(kind, address, &all, &all.index(place), &mut faults);
         }
         if let Some(host) = at(endpoint, "hostname").as_str() {
-            faults.text(&path.child("hostname"), host, names::label(host));
+            faults.invalid_text(&path.child("hostname"), host, names::label(host));
         }
         if let Some(node) = at(endpoint, "nodeName").as_str() {
-            faults.text(&path.child("nodeName"), node, names::subdomain(node));
+            faults.invalid_text(&path.child("nodeName"), node, names::subdomain(node));
         }
     }
     let mut seen = BTreeSet::new();
@@ -161,24 +161,30 @@ fn check_slice(object: &Value) -> Faults {
         let path = Path::new("ports").index(place);
         let name = text(port, "name");
         if !name.is_empty() {
-            faults.text(&path.child("name"), name, names::label(name));
+            faults.invalid_text(&path.child("name"), name, names::label(name));
         }
         if !seen.insert(name) {
             faults.duplicate(path.child("name"), name);
         }
         faults.require_one_of(port, &path, "protocol", &PROTOCOLS);
         if let Some(protocol) = at(port, "appProtocol").as_str() {
-            faults.text(&path.child("appProtocol"), protocol, names::qualified(protocol));
+            faults.invalid_text(&path.child("appProtocol"), protocol, names::qualified(protocol));
         }
     }
     faults
 }
 
-fn check_slice_address(kind: &str, address: &str, all: &Path, path: &Path, faults: &mut Faults) {
+fn check_slice_address(
+    kind: &str,
+    address: &str,
+    all: &Path,
+    path: &Path,
+    faults: &mut FieldErrors,
+) {
     match kind {
         "IPv4" | "IPv6" => {
             if !names::ip(address).is_empty() {
-                faults.text(path, address, names::ip(address));
+                faults.invalid_text(path, address, names::ip(address));
                 return;
             }
             let is_four = address.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv4());
@@ -187,7 +193,7 @@ fn check_slice_address(kind: &str, address: &str, all: &Path, path: &Path, fault
             }
             check_endpoint_ip(address, path, faults);
         }
-        "FQDN" => faults.text(path, address, names::subdomain(address)),
+        "FQDN" => faults.invalid_text(path, address, names::subdomain(address)),
         _ => {}
     }
 }

@@ -1,20 +1,20 @@
-//! Metadata that every object has: what it may hold, and what of it may change.
+//! Validates the metadata that every object has, and its updates.
 
 use std::collections::BTreeSet;
 
-use gantry_schema::Invalid;
+use gantry_schema::FieldError;
 use serde_json::Value;
 
 use crate::behaviour::{Behaviour, FinalizerNames};
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::names::{self, NameRule};
 use crate::tree::{at, entries, int, is_empty, is_set, list, text};
 
-/// Bytes of all annotation keys and values together. A store limits the whole object only, and
-/// clients that read metadata alone would pay for annotations without end.
+/// The limit on all annotation keys and values together. A store limits the whole object only, and
+/// without this limit clients that read metadata alone would receive annotations of any size.
 const ANNOTATIONS_LIMIT: usize = 256 << 10;
 
-/// What is wrong with an object's metadata, and what deserves a warning.
+/// Validates an object's metadata, and returns errors and warnings.
 ///
 /// `old` is the stored object of an update. A real server checks metadata in several layers, and
 /// each of them reports; what a client sees as repeated causes is repeated here.
@@ -24,17 +24,17 @@ pub fn validate_metadata(
     old: Option<&Value>,
     namespaced: bool,
     behaviour: &Behaviour,
-) -> (Vec<Invalid>, Vec<String>) {
-    let mut faults = Faults::new();
+) -> (Vec<FieldError>, Vec<String>) {
+    let mut faults = FieldErrors::new();
     let meta = at(new, "metadata");
     let mut warnings = Vec::new();
     match old.map(|old| at(old, "metadata")) {
         None => check(meta, namespaced, behaviour, &mut faults),
         Some(old) => {
-            plain_check(meta, namespaced, NameRule::PathSegment, &mut faults);
-            plain_check_update(meta, old, &mut faults);
+            check_common(meta, namespaced, NameRule::PathSegment, &mut faults);
+            check_common_update(meta, old, &mut faults);
             for _ in 0..behaviour.metadata_checks.updates {
-                plain_check_update(meta, old, &mut faults);
+                check_common_update(meta, old, &mut faults);
                 check_finalizer_names(meta, behaviour.finalizer_names, &mut faults);
             }
             for _ in 0..behaviour.metadata_checks.objects {
@@ -42,36 +42,36 @@ pub fn validate_metadata(
             }
         }
     }
-    if behaviour.finalizer_names == FinalizerNames::Advised {
+    if behaviour.finalizer_names == FinalizerNames::WarnUnqualified {
         let known: BTreeSet<&str> =
             old.map(|old| strings(old, "metadata.finalizers").collect()).unwrap_or_default();
         for name in strings(meta, "finalizers").filter(|name| !known.contains(name)) {
-            warnings.extend(advice(name));
+            warnings.extend(finalizer_warning(name));
         }
     }
     (faults.into_vec(), warnings)
 }
 
-/// Labels, as objects, templates and selectors have them.
-pub(crate) fn check_labels(tree: &Value, path: &Path, field: &str, faults: &mut Faults) {
+/// Validates labels, as objects, templates and selectors have them.
+pub(crate) fn check_labels(tree: &Value, path: &Path, field: &str, faults: &mut FieldErrors) {
     for (key, value) in entries(tree, field) {
         let path = path.child(field);
-        faults.text(&path, key, names::qualified(key));
+        faults.invalid_text(&path, key, names::qualified(key));
         let value = value.as_str().unwrap_or_default();
-        faults.text(&path, value, names::label_value(value));
+        faults.invalid_text(&path, value, names::label_value(value));
     }
 }
 
-/// Annotations, as objects and templates have them.
-pub(crate) fn check_annotations(tree: &Value, path: &Path, faults: &mut Faults) {
+/// Validates annotations, as objects and templates have them.
+pub(crate) fn check_annotations(tree: &Value, path: &Path, faults: &mut FieldErrors) {
     let path = path.child("annotations");
     let mut size = 0;
     for (key, value) in entries(tree, "annotations") {
-        faults.text(&path, key, names::qualified(&key.to_lowercase()));
+        faults.invalid_text(&path, key, names::qualified(&key.to_lowercase()));
         size += key.len() + value.as_str().map_or(0, str::len);
     }
     if size > ANNOTATIONS_LIMIT {
-        faults.add(Invalid::too_long(path, ANNOTATIONS_LIMIT));
+        faults.add(FieldError::too_long(path, ANNOTATIONS_LIMIT));
     }
 }
 
@@ -79,22 +79,22 @@ fn strings<'a>(tree: &'a Value, path: &str) -> impl Iterator<Item = &'a str> + u
     list(tree, path).iter().filter_map(Value::as_str)
 }
 
-fn check(meta: &Value, namespaced: bool, behaviour: &Behaviour, faults: &mut Faults) {
-    plain_check(meta, namespaced, behaviour.name_rule, faults);
+fn check(meta: &Value, namespaced: bool, behaviour: &Behaviour, faults: &mut FieldErrors) {
+    check_common(meta, namespaced, behaviour.name_rule, faults);
     check_finalizer_names(meta, behaviour.finalizer_names, faults);
 }
 
-fn plain_check(meta: &Value, namespaced: bool, rule: NameRule, faults: &mut Faults) {
+fn check_common(meta: &Value, namespaced: bool, rule: NameRule, faults: &mut FieldErrors) {
     let path = Path::new("metadata");
     let prefix = text(meta, "generateName");
     if !prefix.is_empty() {
-        faults.text(&path.child("generateName"), prefix, rule.check(prefix, true));
+        faults.invalid_text(&path.child("generateName"), prefix, rule.check(prefix, true));
     }
     let name = text(meta, "name");
     if name.is_empty() {
         faults.required(path.child("name"), "name or generateName is required");
     } else {
-        faults.text(&path.child("name"), name, rule.check(name, false));
+        faults.invalid_text(&path.child("name"), name, rule.check(name, false));
     }
     let namespace = text(meta, "namespace");
     if !namespaced && !namespace.is_empty() {
@@ -102,7 +102,7 @@ fn plain_check(meta: &Value, namespaced: bool, rule: NameRule, faults: &mut Faul
     } else if namespaced && namespace.is_empty() {
         faults.required(path.child("namespace"), "");
     } else if namespaced {
-        faults.text(&path.child("namespace"), namespace, names::label(namespace));
+        faults.invalid_text(&path.child("namespace"), namespace, names::label(namespace));
     }
     faults.not_negative(meta, &path, "generation");
     check_labels(meta, &path, "labels", faults);
@@ -110,7 +110,7 @@ fn plain_check(meta: &Value, namespaced: bool, rule: NameRule, faults: &mut Faul
     check_owners(meta, &path, faults);
     let path = path.child("finalizers");
     for name in strings(meta, "finalizers") {
-        faults.text(&path, name, names::qualified(name));
+        faults.invalid_text(&path, name, names::qualified(name));
     }
     let both = ["orphan", "foregroundDeletion"];
     if both.iter().all(|name| strings(meta, "finalizers").any(|it| it == *name)) {
@@ -119,7 +119,7 @@ fn plain_check(meta: &Value, namespaced: bool, rule: NameRule, faults: &mut Faul
     }
 }
 
-fn plain_check_update(new: &Value, old: &Value, faults: &mut Faults) {
+fn check_common_update(new: &Value, old: &Value, faults: &mut FieldErrors) {
     let path = Path::new("metadata");
     if is_set(old, "deletionTimestamp") {
         let known: BTreeSet<&str> = strings(old, "finalizers").collect();
@@ -158,7 +158,7 @@ fn plain_check_update(new: &Value, old: &Value, faults: &mut Faults) {
     check_owners(new, &path, faults);
 }
 
-fn check_owners(meta: &Value, path: &Path, faults: &mut Faults) {
+fn check_owners(meta: &Value, path: &Path, faults: &mut FieldErrors) {
     let path = path.child("ownerReferences");
     let mut controller = None;
     for owner in list(meta, "ownerReferences") {
@@ -191,9 +191,9 @@ fn check_owners(meta: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_finalizer_names(meta: &Value, rule: FinalizerNames, faults: &mut Faults) {
+fn check_finalizer_names(meta: &Value, rule: FinalizerNames, faults: &mut FieldErrors) {
     match rule {
-        FinalizerNames::Free | FinalizerNames::Advised => return,
+        FinalizerNames::AnyQualified | FinalizerNames::WarnUnqualified => return,
         FinalizerNames::Qualified => {}
     }
     for (place, name) in strings(meta, "finalizers").enumerate() {
@@ -205,8 +205,8 @@ fn check_finalizer_names(meta: &Value, rule: FinalizerNames, faults: &mut Faults
     }
 }
 
-/// What a finalizer that does not say whose it is deserves.
-fn advice(name: &str) -> Option<String> {
+/// Returns the warning for a finalizer without a domain.
+fn finalizer_warning(name: &str) -> Option<String> {
     if name.contains('/') || matches!(name, "kubernetes" | "orphan" | "foregroundDeletion") {
         return None;
     }

@@ -1,7 +1,7 @@
-//! What names, keys and other short texts may look like, with the words an API server has for it.
+//! Validates names, keys and other short texts, with the messages of kube-apiserver.
 
-/// What a character may be.
-type Class = fn(u8) -> bool;
+/// A class of characters.
+type ByteClass = fn(u8) -> bool;
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
     characters, '-' or '.', and must start and end with an alphanumeric character (e.g. \
@@ -37,16 +37,16 @@ pub enum NameRule {
     DnsLabel,
     /// One such label that starts with a letter: services.
     Dns1035Label,
-    /// Anything that can stand in a path: roles and their bindings.
+    /// Anything that is a valid path segment: roles and their bindings.
     PathSegment,
 }
 
 impl NameRule {
-    /// What is wrong with a name. A prefix of a generated name may end where a name may not.
+    /// Validates a name. The prefix of a generated name may end in characters that a name may not.
     #[must_use]
     pub fn check(self, name: &str, is_prefix: bool) -> Vec<String> {
         let closed;
-        // The generated part starts with a letter or digit, so it closes an open end.
+        // The generated suffix starts with a letter or digit, so any end of the prefix is valid.
         let name = match name.strip_suffix('-') {
             Some(start) if is_prefix && self != Self::PathSegment && !start.is_empty() => {
                 closed = format!("{start}a");
@@ -63,20 +63,20 @@ impl NameRule {
     }
 }
 
-fn lower(byte: u8) -> bool {
+fn is_lower_alphanumeric(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit()
 }
 
 fn lower_or_hyphen(byte: u8) -> bool {
-    lower(byte) || byte == b'-'
+    is_lower_alphanumeric(byte) || byte == b'-'
 }
 
 fn qualified_letter(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
 }
 
-/// Whether a text is not empty, ends in `ends` and has only `inner` between.
-fn shaped(text: &str, start: Class, inner: Class, end: Class) -> bool {
+/// Returns whether a text is not empty, ends in `ends` and has only `inner` between.
+fn matches_shape(text: &str, start: ByteClass, inner: ByteClass, end: ByteClass) -> bool {
     let bytes = text.as_bytes();
     match (bytes.first(), bytes.last()) {
         (Some(first), Some(last)) => {
@@ -87,17 +87,19 @@ fn shaped(text: &str, start: Class, inner: Class, end: Class) -> bool {
 }
 
 fn is_subdomain(text: &str) -> bool {
-    text.split('.').all(|part| shaped(part, lower, lower_or_hyphen, lower))
+    text.split('.').all(|part| {
+        matches_shape(part, is_lower_alphanumeric, lower_or_hyphen, is_lower_alphanumeric)
+    })
 }
 
-fn longest(most: usize) -> String {
+fn max_length_message(most: usize) -> String {
     format!("must be no more than {most} characters")
 }
 
-fn limited(text: &str, most: usize, fits: bool, otherwise: &str) -> Vec<String> {
+fn check_length_and_form(text: &str, most: usize, fits: bool, otherwise: &str) -> Vec<String> {
     let mut complaints = Vec::new();
     if text.len() > most {
-        complaints.push(longest(most));
+        complaints.push(max_length_message(most));
     }
     if !fits {
         complaints.push(otherwise.to_owned());
@@ -106,23 +108,28 @@ fn limited(text: &str, most: usize, fits: bool, otherwise: &str) -> Vec<String> 
 }
 
 pub(crate) fn subdomain(text: &str) -> Vec<String> {
-    limited(text, 253, is_subdomain(text), SUBDOMAIN)
+    check_length_and_form(text, 253, is_subdomain(text), SUBDOMAIN)
 }
 
 pub(crate) fn label(text: &str) -> Vec<String> {
-    let fits = shaped(text, lower, lower_or_hyphen, lower);
-    // A name with dots would do elsewhere, so the dots are what the message is about.
+    let fits = matches_shape(text, is_lower_alphanumeric, lower_or_hyphen, is_lower_alphanumeric);
+    // A name with dots is valid for other kinds, so the message is about the dots.
     let otherwise = if is_subdomain(text) { "must not contain dots" } else { LABEL };
-    limited(text, 63, fits, otherwise)
+    check_length_and_form(text, 63, fits, otherwise)
 }
 
 pub(crate) fn label_1035(text: &str) -> Vec<String> {
-    let fits = shaped(text, |byte| byte.is_ascii_lowercase(), lower_or_hyphen, lower);
-    limited(text, 63, fits, LABEL_1035)
+    let fits = matches_shape(
+        text,
+        |byte| byte.is_ascii_lowercase(),
+        lower_or_hyphen,
+        is_lower_alphanumeric,
+    );
+    check_length_and_form(text, 63, fits, LABEL_1035)
 }
 
 pub(crate) fn wildcard(text: &str) -> Vec<String> {
-    limited(text, 253, text.strip_prefix("*.").is_some_and(is_subdomain), WILDCARD)
+    check_length_and_form(text, 253, text.strip_prefix("*.").is_some_and(is_subdomain), WILDCARD)
 }
 
 pub(crate) fn path_segment(text: &str, is_prefix: bool) -> Vec<String> {
@@ -134,7 +141,12 @@ pub(crate) fn path_segment(text: &str, is_prefix: bool) -> Vec<String> {
 }
 
 fn is_qualified(text: &str) -> bool {
-    shaped(text, |it| it.is_ascii_alphanumeric(), qualified_letter, |it| it.is_ascii_alphanumeric())
+    matches_shape(
+        text,
+        |it| it.is_ascii_alphanumeric(),
+        qualified_letter,
+        |it| it.is_ascii_alphanumeric(),
+    )
 }
 
 pub(crate) fn qualified(text: &str) -> Vec<String> {
@@ -160,7 +172,7 @@ pub(crate) fn qualified(text: &str) -> Vec<String> {
     if name.is_empty() {
         complaints.push("name part must be non-empty".to_owned());
     } else if name.len() > 63 {
-        complaints.push(format!("name part {}", longest(63)));
+        complaints.push(format!("name part {}", max_length_message(63)));
     }
     if !is_qualified(name) {
         complaints.push(format!("name part {QUALIFIED}"));
@@ -169,15 +181,15 @@ pub(crate) fn qualified(text: &str) -> Vec<String> {
 }
 
 pub(crate) fn label_value(text: &str) -> Vec<String> {
-    limited(text, 63, text.is_empty() || is_qualified(text), LABEL_VALUE)
+    check_length_and_form(text, 63, text.is_empty() || is_qualified(text), LABEL_VALUE)
 }
 
-/// Keys of config maps and secrets.
+/// Validates keys of ConfigMaps and Secrets.
 pub(crate) fn config_key(text: &str) -> Vec<String> {
-    let mut complaints = limited(
+    let mut complaints = check_length_and_form(
         text,
         253,
-        shaped(text, qualified_letter, qualified_letter, qualified_letter),
+        matches_shape(text, qualified_letter, qualified_letter, qualified_letter),
         CONFIG_KEY,
     );
     // A key becomes a file name.
@@ -189,13 +201,13 @@ pub(crate) fn config_key(text: &str) -> Vec<String> {
     complaints
 }
 
-/// Names of ports, as registered services have them.
+/// Validates names of ports, as registered services have them.
 pub(crate) fn port_name(text: &str) -> Vec<String> {
     let mut complaints = Vec::new();
     if text.len() > 15 {
-        complaints.push(longest(15));
+        complaints.push(max_length_message(15));
     }
-    if !shaped(text, lower_or_hyphen, lower_or_hyphen, lower_or_hyphen) {
+    if !matches_shape(text, lower_or_hyphen, lower_or_hyphen, lower_or_hyphen) {
         let words = "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)";
         complaints.push(words.to_owned());
     }
@@ -222,7 +234,7 @@ pub(crate) fn in_range(value: i64, least: i64, most: i64) -> Vec<String> {
     vec![format!("must be between {least} and {most}, inclusive")]
 }
 
-/// Names of environment variables: anything printable but the sign that ends them.
+/// Validates names of environment variables: anything printable but `=`.
 pub(crate) fn environment_name(text: &str) -> Vec<String> {
     if !text.is_empty() && text.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'=') {
         return Vec::new();
@@ -232,7 +244,7 @@ pub(crate) fn environment_name(text: &str) -> Vec<String> {
     vec![words.to_owned()]
 }
 
-/// `1%` to any number of percents.
+/// Validates percentages: `1%` to any number of percents.
 pub(crate) fn percent(text: &str) -> Vec<String> {
     let digits = text.strip_suffix('%').unwrap_or_default();
     if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -250,7 +262,7 @@ pub(crate) fn ip(text: &str) -> Vec<String> {
     vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()]
 }
 
-/// An address and the number of its fixed leading bits.
+/// Parses an address and its prefix length.
 pub(crate) fn parse_cidr(text: &str) -> Option<(std::net::IpAddr, u8)> {
     let (address, bits) = text.split_once('/')?;
     let address: std::net::IpAddr = address.parse().ok()?;
@@ -259,7 +271,7 @@ pub(crate) fn parse_cidr(text: &str) -> Option<(std::net::IpAddr, u8)> {
     (bits <= most).then_some((address, bits))
 }
 
-/// The fixed leading bits of an address; different families have nothing in common.
+/// Returns the network prefix of an address; different families have none in common.
 pub(crate) fn network(address: std::net::IpAddr, bits: u8) -> (bool, u128) {
     match address {
         std::net::IpAddr::V4(it) => {

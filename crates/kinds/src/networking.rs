@@ -1,25 +1,25 @@
-//! Ingresses and NetworkPolicies.
+//! Validates Ingresses and NetworkPolicies.
 
 use serde_json::{Value, json};
 
 use crate::behaviour::Rules;
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::names;
 use crate::selector;
-use crate::tree::{at, at_mut, each, fill, int, is_empty, is_set, list, put, text};
+use crate::tree::{at, at_mut, each, int, is_empty, is_set, list, put, set_default, text};
 
 pub(crate) const INGRESS_RULES: Rules = Rules {
     create: |object, _| put(object, "status", json!({ "loadBalancer": {} })),
     validate: |object| check_ingress(object).into_vec(),
     validate_update: |new, _| check_ingress(new).into_vec(),
-    warnings: crate::advice::ingress,
+    warnings: crate::warnings::ingress,
     ..Rules::NONE
 };
 
 pub(crate) const CLASS_RULES: Rules = Rules {
     default: |object| {
         if let Some(parameters) = at_mut(object, "spec.parameters") {
-            fill(parameters, "scope", "Cluster");
+            set_default(parameters, "scope", "Cluster");
         }
     },
     validate: |object| check_class(object).into_vec(),
@@ -36,7 +36,7 @@ pub(crate) const POLICY_RULES: Rules = Rules {
         for side in ["spec.ingress", "spec.egress"] {
             for rule in each(object, side) {
                 for port in each(rule, "ports") {
-                    fill(port, "protocol", "TCP");
+                    set_default(port, "protocol", "TCP");
                 }
             }
         }
@@ -51,8 +51,8 @@ pub(crate) const POLICY_RULES: Rules = Rules {
     ..Rules::NONE
 };
 
-fn check_ingress(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn check_ingress(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let (spec, path) = (at(object, "spec"), Path::new("spec"));
     if list(spec, "rules").is_empty() && !is_set(spec, "defaultBackend") {
         let detail = "either `defaultBackend` or `rules` must be specified";
@@ -74,17 +74,17 @@ fn check_ingress(object: &Value) -> Faults {
             let (host, path) = (host.as_str().unwrap_or_default(), path.index(place));
             let wild = host.contains('*');
             let complaints = if wild { names::wildcard(host) } else { names::subdomain(host) };
-            faults.text(&path, host, complaints);
+            faults.invalid_text(&path, host, complaints);
         }
     }
     let class = text(spec, "ingressClassName");
     if !class.is_empty() {
-        faults.text(&path.child("ingressClassName"), class, names::subdomain(class));
+        faults.invalid_text(&path.child("ingressClassName"), class, names::subdomain(class));
     }
     faults
 }
 
-fn check_host(host: &str, path: &Path, faults: &mut Faults) {
+fn check_host(host: &str, path: &Path, faults: &mut FieldErrors) {
     if host.is_empty() {
         return;
     }
@@ -94,14 +94,14 @@ fn check_host(host: &str, path: &Path, faults: &mut Faults) {
     }
     let wild = host.contains('*');
     let complaints = if wild { names::wildcard(host) } else { names::subdomain(host) };
-    faults.text(path, host, complaints);
+    faults.invalid_text(path, host, complaints);
 }
 
-/// Parts of a path that could lead elsewhere.
+/// Sequences with which a path could lead to another one.
 const BAD_SEQUENCES: [&str; 5] = ["//", "/./", "/../", "%2f", "%2F"];
 const BAD_ENDS: [&str; 2] = ["/..", "/."];
 
-fn check_paths(http: &Value, path: &Path, faults: &mut Faults) {
+fn check_paths(http: &Value, path: &Path, faults: &mut FieldErrors) {
     if list(http, "paths").is_empty() {
         faults.required(path.clone(), "");
     }
@@ -136,7 +136,7 @@ fn check_paths(http: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_backend(backend: &Value, path: &Path, faults: &mut Faults) {
+fn check_backend(backend: &Value, path: &Path, faults: &mut FieldErrors) {
     let (service, resource) = (at(backend, "service"), at(backend, "resource"));
     if !service.is_null() && !resource.is_null() {
         faults.value(path.clone(), "", "cannot set both resource and service backends");
@@ -157,7 +157,7 @@ fn check_backend(backend: &Value, path: &Path, faults: &mut Faults) {
         faults.required(place, "");
     } else {
         let name = text(service, "name");
-        faults.text(&place, name, names::label_1035(name));
+        faults.invalid_text(&place, name, names::label_1035(name));
     }
     let number = int(service, "port.number").unwrap_or_default();
     let name = text(service, "port.name");
@@ -165,7 +165,7 @@ fn check_backend(backend: &Value, path: &Path, faults: &mut Faults) {
     if number != 0 && !name.is_empty() {
         faults.value(path.clone(), "", "cannot set both port name & port number");
     } else if !name.is_empty() {
-        faults.text(&port.child("name"), name, names::port_name(name));
+        faults.invalid_text(&port.child("name"), name, names::port_name(name));
     } else if number != 0 {
         for complaint in names::port_number(number) {
             faults.value(port.child("number"), number, &complaint);
@@ -175,8 +175,8 @@ fn check_backend(backend: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-/// A domain, a slash and a path: whose something is.
-pub(crate) fn check_domain_path(value: &str, path: &Path, faults: &mut Faults) {
+/// Validates a domain-prefixed path, such as the name of a controller.
+pub(crate) fn check_domain_path(value: &str, path: &Path, faults: &mut FieldErrors) {
     if value.is_empty() {
         faults.required(path.clone(), "");
         return;
@@ -194,8 +194,8 @@ pub(crate) fn check_domain_path(value: &str, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_class(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn check_class(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let path = Path::new("spec");
     let controller = text(object, "spec.controller");
     if !controller.is_empty() {
@@ -211,8 +211,8 @@ fn check_class(object: &Value) -> Faults {
     faults
 }
 
-fn check_policy(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn check_policy(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let (spec, path) = (at(object, "spec"), Path::new("spec"));
     let pods = path.child("podSelector");
     selector::check(at(spec, "podSelector"), &pods, &mut faults);
@@ -242,7 +242,7 @@ fn check_policy(object: &Value) -> Faults {
     faults
 }
 
-fn check_policy_port(port: &Value, path: &Path, faults: &mut Faults) {
+fn check_policy_port(port: &Value, path: &Path, faults: &mut FieldErrors) {
     faults.one_of(port, path, "protocol", &["TCP", "UDP", "SCTP"]);
     match at(port, "port") {
         Value::Null => {
@@ -256,7 +256,7 @@ fn check_policy_port(port: &Value, path: &Path, faults: &mut Faults) {
                 let detail = "may not be specified when `port` is non-numeric";
                 faults.value(path.child("endPort"), at(port, "endPort").clone(), detail);
             }
-            faults.text(&path.child("port"), name, names::port_name(name));
+            faults.invalid_text(&path.child("port"), name, names::port_name(name));
         }
         number => {
             let number = number.as_i64().unwrap_or_default();
@@ -265,7 +265,7 @@ fn check_policy_port(port: &Value, path: &Path, faults: &mut Faults) {
             }
             if let Some(end) = int(port, "endPort") {
                 if end < number {
-                    // A real server shows the first port here, not the last.
+                    // kube-apiserver reports the first port here, not the last.
                     let detail = "must be greater than or equal to `port`";
                     faults.value(path.child("endPort"), number, detail);
                 }
@@ -277,7 +277,7 @@ fn check_policy_port(port: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_peer(peer: &Value, path: &Path, faults: &mut Faults) {
+fn check_peer(peer: &Value, path: &Path, faults: &mut FieldErrors) {
     let mut given = 0;
     for field in ["podSelector", "namespaceSelector"] {
         if is_set(peer, field) {
@@ -299,13 +299,13 @@ fn check_peer(peer: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_block(block: &Value, path: &Path, faults: &mut Faults) {
+fn check_block(block: &Value, path: &Path, faults: &mut FieldErrors) {
     let cidr = text(block, "cidr");
     let Some((address, bits)) = names::parse_cidr(cidr) else {
         if cidr.is_empty() {
             faults.required(path.child("cidr"), "");
         } else {
-            faults.text(&path.child("cidr"), cidr, names::cidr(cidr));
+            faults.invalid_text(&path.child("cidr"), cidr, names::cidr(cidr));
         }
         return;
     };
@@ -313,7 +313,7 @@ fn check_block(block: &Value, path: &Path, faults: &mut Faults) {
         let path = path.child("except").index(place);
         let part = part.as_str().unwrap_or_default();
         match names::parse_cidr(part) {
-            None => faults.text(&path, part, names::cidr(part)),
+            None => faults.invalid_text(&path, part, names::cidr(part)),
             Some((inner, inner_bits)) => {
                 let inside = names::network(inner, bits) == names::network(address, bits);
                 if !inside || inner_bits <= bits {

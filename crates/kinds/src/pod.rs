@@ -1,12 +1,12 @@
-//! Pods and pod templates.
+//! Defaults, validates and updates pods and pod templates.
 
-use gantry_schema::Invalid;
+use gantry_schema::FieldError;
 use serde_json::Value;
 
 use crate::behaviour::Rules;
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::metadata::{check_annotations, check_labels};
-use crate::tree::{at, carry, each, is_set, list, put, remove, same};
+use crate::tree::{at, copy_field, each, is_set, list, put, remove, same};
 
 pub(crate) mod containers;
 pub(crate) mod defaults;
@@ -19,7 +19,7 @@ mod update;
 mod volumes;
 
 pub(crate) use placement::{TAINT_EFFECTS, check_node_selector};
-pub(crate) use resources::{check_resource_name, whole};
+pub(crate) use resources::{check_resource_name, check_whole_number};
 pub(crate) use volumes::check_host_path;
 
 pub(crate) const RULES: Rules = Rules {
@@ -30,7 +30,7 @@ pub(crate) const RULES: Rules = Rules {
     validate: create,
     validate_update: update::validate,
     validate_status: update::validate_status,
-    warnings: crate::advice::pod,
+    warnings: crate::warnings::pod,
 };
 
 pub(crate) const TEMPLATE_RULES: Rules = Rules {
@@ -40,20 +40,20 @@ pub(crate) const TEMPLATE_RULES: Rules = Rules {
         }
     },
     validate: |object| {
-        let mut faults = Faults::new();
+        let mut faults = FieldErrors::new();
         check_template(at(object, "template"), &Path::new("template"), &mut faults);
         faults.into_vec()
     },
     validate_update: |new, _| {
-        let mut faults = Faults::new();
+        let mut faults = FieldErrors::new();
         check_template(at(new, "template"), &Path::new("template"), &mut faults);
         faults.into_vec()
     },
     ..Rules::NONE
 };
 
-fn create(object: &Value) -> Vec<Invalid> {
-    let mut faults = Faults::new();
+fn create(object: &Value) -> Vec<FieldError> {
+    let mut faults = FieldErrors::new();
     let path = Path::new("spec");
     spec::check(at(object, "spec"), &path, &mut faults);
     if !list(object, "spec.ephemeralContainers").is_empty() {
@@ -66,8 +66,8 @@ fn create(object: &Value) -> Vec<Invalid> {
     faults.into_vec()
 }
 
-/// Checks a template, wherever it occurs.
-pub(crate) fn check_template(template: &Value, path: &Path, faults: &mut Faults) {
+/// Validates a pod template, wherever it occurs.
+pub(crate) fn check_template(template: &Value, path: &Path, faults: &mut FieldErrors) {
     let metadata = at(template, "metadata");
     check_labels(metadata, path, "labels", faults);
     check_annotations(metadata, path, faults);
@@ -79,37 +79,37 @@ pub(crate) fn check_template(template: &Value, path: &Path, faults: &mut Faults)
     }
 }
 
-/// Takes everything from the stored pod but some fields.
-pub(crate) fn keep_all_but(new: &mut Value, old: &Value, fields: &[&str]) {
+/// Copies everything from the stored pod but some fields.
+pub(crate) fn preserve_except(new: &mut Value, old: &Value, fields: &[&str]) {
     let mut kept = old.clone();
     for field in fields {
-        carry(&mut kept, new, field);
+        copy_field(&mut kept, new, field);
     }
     for field in ["metadata.resourceVersion", "metadata.uid", "metadata.managedFields"] {
-        carry(&mut kept, new, field);
+        copy_field(&mut kept, new, field);
     }
     *new = kept;
 }
 
-/// Takes everything from the stored pod but what a resize may change.
-pub(crate) fn keep_all_but_resources(new: &mut Value, old: &Value) {
+/// Copies everything from the stored pod but what a resize may change.
+pub(crate) fn preserve_except_resources(new: &mut Value, old: &Value) {
     let wanted = new.clone();
-    keep_all_but(new, old, &["spec.resources"]);
+    preserve_except(new, old, &["spec.resources"]);
     for name in ["containers", "initContainers"] {
         let path = format!("spec.{name}");
         for container in each(new, &path) {
             let same_name = |it: &&Value| it.get("name") == container.get("name");
             if let Some(from) = list(&wanted, &path).iter().find(same_name) {
-                carry(container, from, "resources");
-                carry(container, from, "resizePolicy");
+                copy_field(container, from, "resources");
+                copy_field(container, from, "resizePolicy");
             }
         }
     }
 }
 
-/// Ephemeral containers may be added, never changed or taken away.
-pub(crate) fn validate_ephemeral_containers(new: &Value, old: &Value) -> Vec<Invalid> {
-    let mut faults = Faults::new();
+/// Checks that ephemeral containers are only added, never changed or removed.
+pub(crate) fn validate_ephemeral_containers(new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut faults = FieldErrors::new();
     let path = Path::new("spec").child("ephemeralContainers");
     spec::check(at(new, "spec"), &Path::new("spec"), &mut faults);
     let (wanted, had) =
@@ -133,7 +133,7 @@ pub(crate) fn validate_ephemeral_containers(new: &Value, old: &Value) -> Vec<Inv
     faults.into_vec()
 }
 
-/// A spec without the fields that someone checks on their own.
+/// Returns a spec without the fields that are checked separately.
 pub(crate) fn without(tree: &Value, fields: &[&str]) -> Value {
     let mut tree = tree.clone();
     for field in fields {
@@ -142,13 +142,13 @@ pub(crate) fn without(tree: &Value, fields: &[&str]) -> Value {
     tree
 }
 
-/// Whether two specs differ in nothing but some fields.
-pub(crate) fn same_but(new: &Value, old: &Value, fields: &[&str]) -> bool {
+/// Returns whether two specs differ in nothing but some fields.
+pub(crate) fn equal_except(new: &Value, old: &Value, fields: &[&str]) -> bool {
     crate::tree::equal(&without(new, fields), &without(old, fields))
 }
 
-/// Makes some fields what they were, to compare the rest.
-pub(crate) fn as_before(new: &Value, old: &Value, fields: &[&str]) -> Value {
+/// Resets some fields to their old values, to compare the rest.
+pub(crate) fn with_old_fields(new: &Value, old: &Value, fields: &[&str]) -> Value {
     let mut tree = new.clone();
     for field in fields {
         if !same(new, old, field) {

@@ -1,19 +1,19 @@
-//! PodDisruptionBudgets, PriorityClasses and RuntimeClasses.
+//! Validates PodDisruptionBudgets, PriorityClasses and RuntimeClasses.
 
 use serde_json::{Value, json};
 
 use crate::behaviour::Rules;
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::names;
 use crate::selector;
-use crate::tree::{at, fill, int, is_set, same, text};
-use crate::workloads::{check_at_most_all, check_count};
+use crate::tree::{at, int, is_set, same, set_default, text};
+use crate::workloads::{check_count, check_percent_at_most_100};
 
 pub(crate) const BUDGET_RULES: Rules = Rules {
     validate: |object| check_budget(object).into_vec(),
     validate_update: |new, _| check_budget(new).into_vec(),
     validate_status: |new, _| {
-        let mut faults = Faults::new();
+        let mut faults = FieldErrors::new();
         let path = Path::new("status");
         let fields = ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
         for field in fields {
@@ -24,8 +24,8 @@ pub(crate) const BUDGET_RULES: Rules = Rules {
     ..Rules::NONE
 };
 
-fn check_budget(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn check_budget(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let (spec, path) = (at(object, "spec"), Path::new("spec"));
     let (least, most) = (at(spec, "minAvailable"), at(spec, "maxUnavailable"));
     if !least.is_null() && !most.is_null() {
@@ -41,7 +41,7 @@ fn check_budget(object: &Value) -> Faults {
     for field in ["minAvailable", "maxUnavailable"] {
         let (value, place) = (at(spec, field), path.child(field));
         check_count(value, &place, &mut faults);
-        check_at_most_all(value, &place, &mut faults);
+        check_percent_at_most_100(value, &place, &mut faults);
     }
     if is_set(spec, "selector") {
         selector::check(at(spec, "selector"), &path.child("selector"), &mut faults);
@@ -51,17 +51,17 @@ fn check_budget(object: &Value) -> Faults {
     faults
 }
 
-/// The highest priority that is not the system's own.
+/// The highest priority of user-defined classes.
 const HIGHEST: i64 = 1_000_000_000;
 
-/// Classes that exist from the beginning, and what they are worth.
+/// The priority classes that exist from the beginning, with their values.
 pub(crate) const SYSTEM_CLASSES: [(&str, i64); 2] =
     [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 
 pub(crate) const PRIORITY_RULES: Rules = Rules {
-    default: |object| fill(object, "preemptionPolicy", "PreemptLowerPriority"),
+    default: |object| set_default(object, "preemptionPolicy", "PreemptLowerPriority"),
     validate: |object| {
-        let mut faults = Faults::new();
+        let mut faults = FieldErrors::new();
         let name = text(object, "metadata.name");
         let value = int(object, "value").unwrap_or_default();
         let system = SYSTEM_CLASSES.iter().find(|(known, _)| *known == name);
@@ -83,7 +83,7 @@ pub(crate) const PRIORITY_RULES: Rules = Rules {
         faults.into_vec()
     },
     validate_update: |new, old| {
-        let mut faults = Faults::new();
+        let mut faults = FieldErrors::new();
         if !same(new, old, "value") {
             faults.forbidden(Path::new("value"), "may not be changed in an update.");
         }
@@ -103,9 +103,9 @@ pub(crate) const RUNTIME_RULES: Rules = Rules {
     ..Rules::NONE
 };
 
-fn check_runtime(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn check_runtime(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let handler = text(object, "handler");
-    faults.text(&Path::new("handler"), handler, names::label(handler));
+    faults.invalid_text(&Path::new("handler"), handler, names::label(handler));
     faults
 }

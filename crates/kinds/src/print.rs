@@ -1,4 +1,4 @@
-//! What people see of an object: the columns of its table, and its row.
+//! Renders an object as a table for people: the columns, and its row.
 //!
 //! Built-in kinds have their columns and cells here; custom kinds declare theirs as paths
 //! ([`CustomColumns`]). All of it is a function of the object and of `now`, and none of it fails: a
@@ -29,7 +29,7 @@ use serde_json::Value;
 
 pub use age::age;
 pub use columns::Column;
-pub use custom::{CustomColumns, Unrecognized, check_columns};
+pub use custom::{CustomColumns, UnrecognizedColumn, check_columns};
 
 use columns::{access as of_access, cluster as of_cluster, devices as of_devices};
 use columns::{network as of_network, storage as of_storage, workloads as of_workloads};
@@ -37,10 +37,11 @@ use columns::{network as of_network, storage as of_storage, workloads as of_work
 /// One row of a table, without the object it stands for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
-    /// As many as there are columns, except where a real server disagrees with itself:
+    /// As many as there are columns, except where kube-apiserver itself has a mismatch:
     /// `ipaddresses` has an age that no column announces.
     pub cells: Vec<Value>,
-    /// What clients may want to know before they show the row: that a pod has come to its end.
+    /// Conditions of the row that clients read before they show it, such as that a pod has
+    /// completed.
     pub conditions: Vec<Value>,
 }
 
@@ -67,7 +68,7 @@ pub fn row(group: &str, resource: &str, object: &Value, now: Timestamp) -> Row {
     Row { cells: cells(object, now), conditions }
 }
 
-/// The columns of a kind that has no printer of its own.
+/// Returns the columns of a kind that has no printer of its own.
 #[must_use]
 pub fn default_columns() -> &'static [Column] {
     columns::DEFAULT
@@ -75,7 +76,7 @@ pub fn default_columns() -> &'static [Column] {
 
 type Cells = fn(&Value, Timestamp) -> Vec<Value>;
 
-/// Columns and cells stand side by side here, so that neither is ever without the other.
+/// Columns and cells are defined together here, so that neither exists without the other.
 fn printer(group: &str, resource: &str) -> (&'static [Column], Cells) {
     match (group, resource) {
         ("", "componentstatuses") => (of_cluster::COMPONENTSTATUSES, cluster::component_status),
@@ -153,10 +154,10 @@ fn printer(group: &str, resource: &str) -> (&'static [Column], Cells) {
         ("rbac.authorization.k8s.io", "rolebindings") => {
             (of_access::ROLEBINDINGS, access::role_binding)
         }
-        ("resource.k8s.io", "deviceclasses") => (of_devices::DEVICECLASSES, devices::plain),
+        ("resource.k8s.io", "deviceclasses") => (of_devices::DEVICECLASSES, devices::name_and_age),
         ("resource.k8s.io", "resourceclaims") => (of_devices::RESOURCECLAIMS, devices::claim),
         ("resource.k8s.io", "resourceclaimtemplates") => {
-            (of_devices::RESOURCECLAIMTEMPLATES, devices::plain)
+            (of_devices::RESOURCECLAIMTEMPLATES, devices::name_and_age)
         }
         ("resource.k8s.io", "resourceslices") => (of_devices::RESOURCESLICES, devices::slice),
         ("scheduling.k8s.io", "priorityclasses") => {
@@ -171,6 +172,6 @@ fn printer(group: &str, resource: &str) -> (&'static [Column], Cells) {
         ("storage.k8s.io", "volumeattributesclasses") => {
             (of_storage::VOLUMEATTRIBUTESCLASSES, storage::attributes_class)
         }
-        _ => (columns::DEFAULT, cluster::other),
+        _ => (columns::DEFAULT, cluster::name_and_creation_time),
     }
 }

@@ -1,15 +1,15 @@
-//! ResourceQuotas and LimitRanges.
+//! Validates ResourceQuotas and LimitRanges.
 
 use std::collections::BTreeSet;
 
-use gantry_schema::Invalid;
+use gantry_schema::FieldError;
 use serde_json::Value;
 
 use crate::behaviour::Rules;
-use crate::faults::{Faults, Path};
-use crate::pod::{check_resource_name, defaults, whole};
-use crate::quantity::Quantity;
+use crate::field_errors::{FieldErrors, Path};
+use crate::pod::{check_resource_name, check_whole_number, defaults};
 use crate::tree::{at, entries, is_empty, list, text};
+use gantry_quantity::Quantity;
 
 pub(crate) const QUOTA_RULES: Rules = Rules {
     validate: |object| check_quota(object).into_vec(),
@@ -18,8 +18,8 @@ pub(crate) const QUOTA_RULES: Rules = Rules {
         faults.immutable(at(new, "spec"), at(old, "spec"), &Path::new("spec"), "scopes");
         faults.into_vec()
     },
-    validate_status: |new, _| -> Vec<Invalid> {
-        let mut faults = Faults::new();
+    validate_status: |new, _| -> Vec<FieldError> {
+        let mut faults = FieldErrors::new();
         for field in ["hard", "used"] {
             check_amounts(at(new, "status"), field, &Path::new("status"), &mut faults);
         }
@@ -45,22 +45,22 @@ const SCOPES: [&str; 7] = [
     "VolumeAttributesClass",
 ];
 
-fn check_quota(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn check_quota(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let (spec, path) = (at(object, "spec"), Path::new("spec"));
     check_amounts(spec, "hard", &path, &mut faults);
     check_scopes(spec, &path, &mut faults);
     faults
 }
 
-fn check_amounts(holder: &Value, field: &str, path: &Path, faults: &mut Faults) {
+fn check_amounts(holder: &Value, field: &str, path: &Path, faults: &mut FieldErrors) {
     for (name, amount) in entries(holder, field) {
         let path = path.child(field).key(name);
         check_resource_name(name, &path, faults);
         if !name.contains('/') && !is_quota_name(name) {
             faults.value(path.clone(), name.as_str(), "must be a standard resource for quota");
         }
-        whole(name, amount, &path, faults);
+        check_whole_number(name, amount, &path, faults);
     }
 }
 
@@ -92,8 +92,9 @@ fn is_quota_name(name: &str) -> bool {
         || name.starts_with("requests.hugepages-")
 }
 
-/// Scopes that tell pods apart by what they ask for cannot limit what some of them never ask for.
-fn check_scopes(spec: &Value, path: &Path, faults: &mut Faults) {
+/// Checks that scopes which select pods by their requests do not limit resources that some pods
+/// never request.
+fn check_scopes(spec: &Value, path: &Path, faults: &mut FieldErrors) {
     let scopes = list(spec, "scopes");
     let path = path.child("scopes");
     let shown = || at(spec, "scopes").clone();
@@ -135,8 +136,8 @@ fn check_scopes(spec: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_range(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn check_range(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let mut seen = BTreeSet::new();
     for (place, item) in list(object, "spec.limits").iter().enumerate() {
         let path = Path::new("spec").child("limits").index(place);
@@ -149,7 +150,7 @@ fn check_range(object: &Value) -> Faults {
     faults
 }
 
-fn check_item(item: &Value, kind: &str, path: &Path, faults: &mut Faults) {
+fn check_item(item: &Value, kind: &str, path: &Path, faults: &mut FieldErrors) {
     if kind == "Pod" {
         for field in ["default", "defaultRequest"] {
             if !is_empty(item, field) {
@@ -174,11 +175,11 @@ fn check_item(item: &Value, kind: &str, path: &Path, faults: &mut Faults) {
     }
 }
 
-/// The amounts of one resource: smallest, default and largest must be in that order.
-fn check_amounts_of(item: &Value, name: &str, path: &Path, faults: &mut Faults) {
+/// Validates the amounts of one resource: minimum, default and maximum must be in that order.
+fn check_amounts_of(item: &Value, name: &str, path: &Path, faults: &mut FieldErrors) {
     let written = |field: &str| {
         let value = at(item, field).get(name)?;
-        Some((value.as_str().unwrap_or_default().to_owned(), Quantity::of(value)?))
+        Some((value.as_str().unwrap_or_default().to_owned(), Quantity::from_json(value)?))
     };
     let above =
         |one: &Option<(String, Quantity)>, other: &Option<(String, Quantity)>| match (one, other) {
@@ -206,7 +207,7 @@ fn check_amounts_of(item: &Value, name: &str, path: &Path, faults: &mut Faults) 
         faults.value(place("defaultRequest"), request.as_str(), &detail);
     }
     if let Some((least, limit)) = above(&least, &limit) {
-        // A real server shows the other amount in these two.
+        // kube-apiserver reports the other amount in these two.
         let detail = format!("min value {least} is greater than default value {limit}");
         faults.value(place("default"), least.as_str(), &detail);
     }

@@ -1,25 +1,25 @@
-//! Roles and bindings.
+//! Validates roles and bindings.
 
-use gantry_schema::Invalid;
+use gantry_schema::FieldError;
 use serde_json::{Value, json};
 
 use crate::behaviour::Rules;
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::names;
 use crate::selector;
-use crate::tree::{at, each, fill, is_empty, is_set, list, same, text};
+use crate::tree::{at, each, is_empty, is_set, list, same, set_default, text};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 pub(crate) const ROLE_RULES: Rules = Rules {
     validate: |object| check_role(object, true).into_vec(),
-    validate_update: |new, _| twice(check_role(new, true), check_role(new, true)),
+    validate_update: |new, _| concat_errors(check_role(new, true), check_role(new, true)),
     ..Rules::NONE
 };
 
 pub(crate) const CLUSTER_ROLE_RULES: Rules = Rules {
     validate: |object| check_role(object, false).into_vec(),
-    validate_update: |new, _| twice(check_role(new, false), check_role(new, false)),
+    validate_update: |new, _| concat_errors(check_role(new, false), check_role(new, false)),
     ..Rules::NONE
 };
 
@@ -37,8 +37,9 @@ pub(crate) const CLUSTER_BINDING_RULES: Rules = Rules {
     ..Rules::NONE
 };
 
-/// Two layers of the real server check a change, and both say what they find.
-fn twice(one: Faults, other: Faults) -> Vec<Invalid> {
+/// Repeats the errors: two layers of kube-apiserver check an update, and both report what they
+/// find.
+fn concat_errors(one: FieldErrors, other: FieldErrors) -> Vec<FieldError> {
     let mut all = one.into_vec();
     all.extend(other.into_vec());
     all
@@ -46,17 +47,17 @@ fn twice(one: Faults, other: Faults) -> Vec<Invalid> {
 
 fn default_binding(object: &mut Value) {
     if is_set(object, "roleRef") {
-        fill(object, "roleRef.apiGroup", GROUP);
+        set_default(object, "roleRef.apiGroup", GROUP);
     }
     for subject in each(object, "subjects") {
         if matches!(text(subject, "kind"), "User" | "Group") {
-            fill(subject, "apiGroup", GROUP);
+            set_default(subject, "apiGroup", GROUP);
         }
     }
 }
 
-fn check_role(object: &Value, namespaced: bool) -> Faults {
-    let mut faults = Faults::new();
+fn check_role(object: &Value, namespaced: bool) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     for (place, rule) in list(object, "rules").iter().enumerate() {
         let path = Path::new("rules").index(place);
         if is_empty(rule, "verbs") {
@@ -100,8 +101,8 @@ fn check_role(object: &Value, namespaced: bool) -> Faults {
     faults
 }
 
-fn check_binding(object: &Value, namespaced: bool) -> Faults {
-    let mut faults = Faults::new();
+fn check_binding(object: &Value, namespaced: bool) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let (role, path) = (at(object, "roleRef"), Path::new("roleRef"));
     if text(role, "apiGroup") != GROUP {
         faults.not_supported(path.child("apiGroup"), text(role, "apiGroup"), &[GROUP]);
@@ -112,7 +113,7 @@ fn check_binding(object: &Value, namespaced: bool) -> Faults {
     }
     if faults.require(role, &path, "name") {
         let name = text(role, "name");
-        faults.text(&path.child("name"), name, names::path_segment(name, false));
+        faults.invalid_text(&path.child("name"), name, names::path_segment(name, false));
     }
     for (place, subject) in list(object, "subjects").iter().enumerate() {
         check_subject(subject, namespaced, &Path::new("subjects").index(place), &mut faults);
@@ -120,13 +121,13 @@ fn check_binding(object: &Value, namespaced: bool) -> Faults {
     faults
 }
 
-fn check_subject(subject: &Value, namespaced: bool, path: &Path, faults: &mut Faults) {
+fn check_subject(subject: &Value, namespaced: bool, path: &Path, faults: &mut FieldErrors) {
     faults.require(subject, path, "name");
     let (name, group) = (text(subject, "name"), text(subject, "apiGroup"));
     match text(subject, "kind") {
         "ServiceAccount" => {
             if !name.is_empty() {
-                faults.text(&path.child("name"), name, names::subdomain(name));
+                faults.invalid_text(&path.child("name"), name, names::subdomain(name));
             }
             if !group.is_empty() {
                 faults.not_supported(path.child("apiGroup"), group, &[""]);
@@ -147,9 +148,9 @@ fn check_subject(subject: &Value, namespaced: bool, path: &Path, faults: &mut Fa
     }
 }
 
-fn update_binding(new: &Value, old: &Value, namespaced: bool) -> Vec<Invalid> {
+fn update_binding(new: &Value, old: &Value, namespaced: bool) -> Vec<FieldError> {
     let mut all = check_binding(new, namespaced).into_vec();
-    let mut faults = Faults::new();
+    let mut faults = FieldErrors::new();
     if !same(new, old, "roleRef") {
         let role = at(new, "roleRef");
         let shown = json!({

@@ -1,27 +1,31 @@
-//! Label selectors as objects write them: what they may hold, and what they match.
+//! Validates label selectors as objects write them, and matches labels.
 
 use serde_json::Value;
 
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::metadata::check_labels;
 use crate::names;
 use crate::tree::{entries, list, text};
 
-/// Checks a selector.
-pub(crate) fn check(selector: &Value, path: &Path, faults: &mut Faults) {
+/// Validates a selector.
+pub(crate) fn check(selector: &Value, path: &Path, faults: &mut FieldErrors) {
     check_labels(selector, path, "matchLabels", faults);
     for (place, expression) in list(selector, "matchExpressions").iter().enumerate() {
         let path = path.child("matchExpressions").index(place);
         check_expression(expression, &path, faults);
         for (place, value) in list(expression, "values").iter().enumerate() {
             let value = value.as_str().unwrap_or_default();
-            faults.text(&path.child("values").index(place), value, names::label_value(value));
+            faults.invalid_text(
+                &path.child("values").index(place),
+                value,
+                names::label_value(value),
+            );
         }
     }
 }
 
-/// The parts of a requirement that node selectors have too.
-pub(crate) fn check_expression(expression: &Value, path: &Path, faults: &mut Faults) {
+/// Validates the parts of a requirement that node selectors have too.
+pub(crate) fn check_expression(expression: &Value, path: &Path, faults: &mut FieldErrors) {
     let values = list(expression, "values");
     match text(expression, "operator") {
         "In" | "NotIn" => {
@@ -39,10 +43,11 @@ pub(crate) fn check_expression(expression: &Value, path: &Path, faults: &mut Fau
         other => faults.value(path.child("operator"), other, "not a valid selector operator"),
     }
     let key = text(expression, "key");
-    faults.text(&path.child("key"), key, names::qualified(key));
+    faults.invalid_text(&path.child("key"), key, names::qualified(key));
 }
 
-/// Whether a selector picks these labels. An empty one picks everything, a missing one nothing.
+/// Returns whether a selector matches these labels. An empty one matches everything, a missing one
+/// nothing.
 #[must_use]
 pub fn matches(selector: &Value, labels: &Value) -> bool {
     let label = |key: &str| labels.get(key).and_then(Value::as_str);
@@ -64,7 +69,7 @@ pub fn matches(selector: &Value, labels: &Value) -> bool {
         && list(selector, "matchExpressions").iter().all(holds)
 }
 
-/// Whether a selector asks for nothing in particular.
+/// Returns whether a selector has no requirements.
 #[must_use]
 pub fn is_empty(selector: &Value) -> bool {
     entries(selector, "matchLabels").is_empty() && list(selector, "matchExpressions").is_empty()

@@ -1,16 +1,19 @@
-//! Services.
+//! Defaults, validates and updates services.
 
 use serde_json::{Value, json};
 
 use crate::behaviour::Rules;
 use crate::tree::{
-    at, carry, each, fill, fill_object, int, is_empty, list, put, remove, same, text,
+    at, copy_field, each, int, is_empty, list, put, remove, same, set_default, set_default_object,
+    text,
 };
 
 mod allocate;
 mod validate;
 
-pub use allocate::{Allocate, Refusal, Unavailable, allocate, cluster_ips, node_ports};
+pub use allocate::{
+    AllocationError, ServiceAllocationError, ServiceAllocator, allocate, cluster_ips, node_ports,
+};
 
 const HEALTH_CHECK_PORT: &str = "spec.healthCheckNodePort";
 
@@ -21,27 +24,29 @@ pub(crate) const RULES: Rules = Rules {
             let ip = at(object, "spec.clusterIP").clone();
             put(object, "spec.clusterIPs", vec![ip]);
         }
-        families(object);
-        fill_object(object, "status.loadBalancer");
+        default_ip_families(object);
+        set_default_object(object, "status.loadBalancer");
     },
     update,
     validate: validate::create,
     validate_update: validate::update,
     validate_status: validate::status,
-    warnings: crate::advice::service,
+    warnings: crate::warnings::service,
     ..Rules::NONE
 };
 
 fn default(object: &mut Value) {
-    fill(object, "spec.sessionAffinity", "None");
+    set_default(object, "spec.sessionAffinity", "None");
     match text(object, "spec.sessionAffinity") {
         "None" => drop(remove(object, "spec.sessionAffinityConfig")),
-        "ClientIP" => fill(object, "spec.sessionAffinityConfig.clientIP.timeoutSeconds", 10_800),
+        "ClientIP" => {
+            set_default(object, "spec.sessionAffinityConfig.clientIP.timeoutSeconds", 10_800);
+        }
         _ => {}
     }
-    fill(object, "spec.type", "ClusterIP");
+    set_default(object, "spec.type", "ClusterIP");
     for port in each(object, "spec.ports") {
-        fill(port, "protocol", "TCP");
+        set_default(port, "protocol", "TCP");
         let target = at(port, "targetPort");
         if target.is_null() || *target == 0 || *target == "" {
             let number = int(port, "port").unwrap_or_default();
@@ -49,23 +54,23 @@ fn default(object: &mut Value) {
         }
     }
     if is_external(object) {
-        fill(object, "spec.externalTrafficPolicy", "Cluster");
+        set_default(object, "spec.externalTrafficPolicy", "Cluster");
     }
     let kind = text(object, "spec.type").to_owned();
     if matches!(kind.as_str(), "ClusterIP" | "NodePort" | "LoadBalancer") {
-        fill(object, "spec.internalTrafficPolicy", "Cluster");
+        set_default(object, "spec.internalTrafficPolicy", "Cluster");
     }
     if kind == "LoadBalancer" {
-        fill(object, "spec.allocateLoadBalancerNodePorts", true);
+        set_default(object, "spec.allocateLoadBalancerNodePorts", true);
         for entry in each(object, "status.loadBalancer.ingress") {
             if !is_empty(entry, "ip") {
-                fill(entry, "ipMode", "VIP");
+                set_default(entry, "ipMode", "VIP");
             }
         }
     }
 }
 
-/// Whether something outside the cluster can reach it.
+/// Returns whether a service is reachable from outside the cluster.
 fn is_external(object: &Value) -> bool {
     matches!(text(object, "spec.type"), "NodePort" | "LoadBalancer")
         || (text(object, "spec.type") == "ClusterIP" && !is_empty(object, "spec.externalIPs"))
@@ -83,15 +88,15 @@ fn needs_node_port(object: &Value) -> bool {
             && at(object, "spec.allocateLoadBalancerNodePorts").as_bool().unwrap_or(true))
 }
 
-/// Whether a load balancer asks each node whether it has pods of the service.
+/// Returns whether a load balancer checks each node for pods of the service.
 fn needs_health_check(object: &Value) -> bool {
     text(object, "spec.type") == "LoadBalancer"
         && text(object, "spec.externalTrafficPolicy") == "Local"
 }
 
-/// The address families of a cluster that has IPv4 alone. A headless service without a selector is
-/// served by whoever writes its endpoints, so both families are left open.
-fn families(object: &mut Value) {
+/// Returns the address families of an IPv4-only cluster. The endpoints of a headless service
+/// without a selector are written by users, so both families are left open.
+fn default_ip_families(object: &mut Value) {
     if text(object, "spec.type") == "ExternalName" {
         return;
     }
@@ -100,7 +105,7 @@ fn families(object: &mut Value) {
         let policy = if open { "RequireDualStack" } else { "SingleStack" };
         put(object, "spec.ipFamilyPolicy", policy);
     }
-    // An address of a family that there is not is refused by name when addresses are allocated.
+    // An address of an unsupported family is rejected by name when addresses are allocated.
     let is_ipv6 = |ip: &Value| {
         let ip = ip.as_str().and_then(|ip| ip.parse::<std::net::IpAddr>().ok());
         ip.is_some_and(|ip| ip.is_ipv6())
@@ -119,9 +124,10 @@ fn families(object: &mut Value) {
     }
 }
 
-/// What a client need not repeat stays, and what the new type has no use for goes.
+/// Preserves fields that a client need not repeat, and removes those that the new type does not
+/// use.
 fn update(new: &mut Value, old: &Value) {
-    match_ips(new, old);
+    sync_cluster_ips(new, old);
     let (was, is) = (text(old, "spec.type"), text(new, "spec.type").to_owned());
     if is == "ExternalName" && was != "ExternalName" {
         let of_no_use =
@@ -156,14 +162,14 @@ fn update(new: &mut Value, old: &Value) {
         remove(new, HEALTH_CHECK_PORT);
     }
     if was != "ExternalName" && is != "ExternalName" {
-        keep_allocated(new, old);
+        preserve_allocations(new, old);
     }
-    allocate::drop_second_family(new, old);
-    families(new);
+    allocate::drop_secondary_family(new, old);
+    default_ip_families(new);
 }
 
-/// One address or the other may be left out or changed; they mean the same.
-fn match_ips(new: &mut Value, old: &Value) {
+/// Synchronises the two address fields: either may be left out or changed; they mean the same.
+fn sync_cluster_ips(new: &mut Value, old: &Value) {
     let one_same = same(new, old, "spec.clusterIP");
     let all_same = same(new, old, "spec.clusterIPs");
     if is_empty(new, "spec.clusterIP") {
@@ -183,14 +189,14 @@ fn match_ips(new: &mut Value, old: &Value) {
     }
 }
 
-fn keep_allocated(new: &mut Value, old: &Value) {
+fn preserve_allocations(new: &mut Value, old: &Value) {
     if is_empty(new, "spec.clusterIP") {
-        carry(new, old, "spec.clusterIP");
-        carry(new, old, "spec.clusterIPs");
+        copy_field(new, old, "spec.clusterIP");
+        copy_field(new, old, "spec.clusterIPs");
     }
     if is_empty(new, "spec.ipFamilies") {
-        carry(new, old, "spec.ipFamilies");
-        carry(new, old, "spec.ipFamilyPolicy");
+        copy_field(new, old, "spec.ipFamilies");
+        copy_field(new, old, "spec.ipFamilyPolicy");
     }
     if needs_node_port(old) && needs_node_port(new) {
         let used: Vec<i64> =
@@ -211,6 +217,6 @@ fn keep_allocated(new: &mut Value, old: &Value) {
     }
     let asked = int(new, HEALTH_CHECK_PORT).unwrap_or_default() != 0;
     if needs_health_check(old) && needs_health_check(new) && !asked {
-        carry(new, old, HEALTH_CHECK_PORT);
+        copy_field(new, old, HEALTH_CHECK_PORT);
     }
 }

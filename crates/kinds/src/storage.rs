@@ -1,26 +1,28 @@
-//! Volumes, claims, and what makes them.
+//! Validates volumes, claims, and storage classes.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use gantry_schema::Invalid;
+use gantry_schema::FieldError;
 use serde_json::{Value, json};
 
 use crate::behaviour::Rules;
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::names;
 use crate::pod::{check_host_path, check_node_selector};
-use crate::quantity::Quantity;
-use crate::tree::{at, carry, entries, equal, fill, is_empty, is_set, list, put, same, text};
+use crate::tree::{
+    at, copy_field, entries, equal, is_empty, is_set, list, put, same, set_default, text,
+};
+use gantry_quantity::Quantity;
 
 const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 const VOLUME_MODES: [&str; 2] = ["Block", "Filesystem"];
 
 pub(crate) const VOLUME_RULES: Rules = Rules {
     default: |object| {
-        fill(object, "status.phase", "Pending");
-        fill(object, "spec.persistentVolumeReclaimPolicy", "Retain");
-        fill(object, "spec.volumeMode", "Filesystem");
+        set_default(object, "status.phase", "Pending");
+        set_default(object, "spec.persistentVolumeReclaimPolicy", "Retain");
+        set_default(object, "spec.volumeMode", "Filesystem");
         if let Some(spec) = crate::tree::at_mut(object, "spec") {
             crate::pod::defaults::source(spec);
         }
@@ -32,7 +34,7 @@ pub(crate) const VOLUME_RULES: Rules = Rules {
         let field = "status.lastPhaseTransitionTime";
         if same(new, old, "status.phase") {
             if !is_set(new, field) {
-                carry(new, old, field);
+                copy_field(new, old, field);
             }
         } else if !is_set(new, field) || same(new, old, field) {
             put(new, field, now);
@@ -63,7 +65,7 @@ pub(crate) const CLAIM_RULES: Rules = Rules {
     default: default_claim,
     create: |object, _| put(object, "status", json!({ "phase": "Pending" })),
     validate: |object| {
-        let mut faults = Faults::new();
+        let mut faults = FieldErrors::new();
         check_claim_spec(at(object, "spec"), &Path::new("spec"), &mut faults);
         faults.into_vec()
     },
@@ -73,8 +75,8 @@ pub(crate) const CLAIM_RULES: Rules = Rules {
 
 pub(crate) const CLASS_RULES: Rules = Rules {
     default: |object| {
-        fill(object, "reclaimPolicy", "Delete");
-        fill(object, "volumeBindingMode", "Immediate");
+        set_default(object, "reclaimPolicy", "Delete");
+        set_default(object, "volumeBindingMode", "Immediate");
     },
     validate: |object| check_class(object).into_vec(),
     validate_update: |new, old| {
@@ -115,11 +117,11 @@ pub(crate) const NODE_RULES: Rules = Rules {
 
 pub(crate) const DRIVER_RULES: Rules = Rules {
     default: |object| {
-        fill(object, "spec.attachRequired", true);
+        set_default(object, "spec.attachRequired", true);
         for field in ["podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"] {
-            fill(object, &format!("spec.{field}"), false);
+            set_default(object, &format!("spec.{field}"), false);
         }
-        fill(object, "spec.fsGroupPolicy", "ReadWriteOnceWithFSType");
+        set_default(object, "spec.fsGroupPolicy", "ReadWriteOnceWithFSType");
         if is_empty(object, "spec.volumeLifecycleModes") {
             put(object, "spec.volumeLifecycleModes", json!(["Persistent"]));
         }
@@ -135,11 +137,11 @@ pub(crate) const ATTACHMENT_RULES: Rules = Rules {
     },
     create: |object, _| put(object, "status", json!({ "attached": false })),
     validate: |object| {
-        let mut faults = Faults::new();
+        let mut faults = FieldErrors::new();
         let (spec, path) = (at(object, "spec"), Path::new("spec"));
         let attacher = text(spec, "attacher").to_lowercase();
         if faults.require(spec, &path, "attacher") {
-            faults.text(&path.child("attacher"), &attacher, names::qualified(&attacher));
+            faults.invalid_text(&path.child("attacher"), &attacher, names::qualified(&attacher));
         }
         if is_empty(spec, "source.persistentVolumeName") && !is_set(spec, "source.inlineVolumeSpec")
         {
@@ -147,14 +149,14 @@ pub(crate) const ATTACHMENT_RULES: Rules = Rules {
             faults.required(path.child("source"), detail);
         }
         let node = text(spec, "nodeName");
-        faults.text(&path.child("nodeName"), node, names::subdomain(node));
-        // The attacher is a driver as well, which is checked on its own.
+        faults.invalid_text(&path.child("nodeName"), node, names::subdomain(node));
+        // The attacher is also the name of a driver, which is checked separately.
         faults.require(spec, &path, "attacher");
-        faults.text(&path.child("attacher"), &attacher, names::subdomain(&attacher));
+        faults.invalid_text(&path.child("attacher"), &attacher, names::subdomain(&attacher));
         faults.into_vec()
     },
     validate_update: |new, old| {
-        let mut faults = Faults::new();
+        let mut faults = FieldErrors::new();
         if !same(new, old, "spec") {
             let spec = at(new, "spec");
             let shown = json!({
@@ -189,7 +191,7 @@ fn source_of(spec: &Value) -> Value {
     crate::pod::without(spec, &NO_SOURCE)
 }
 
-/// The names of the fields that differ, where a real server prints a difference line by line.
+/// Returns the names of the fields that differ, where kube-apiserver prints a diff line by line.
 fn changed(new: &Value, old: &Value) -> String {
     let keys = [new, old].into_iter().filter_map(Value::as_object).flat_map(|it| it.keys());
     let mut keys: Vec<&str> = keys.filter(|key| !same(new, old, key)).map(String::as_str).collect();
@@ -198,8 +200,8 @@ fn changed(new: &Value, old: &Value) -> String {
     format!("changed: {}", keys.join(", "))
 }
 
-fn check_volume(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn check_volume(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let (spec, path) = (at(object, "spec"), Path::new("spec"));
     faults.require(spec, &path, "accessModes");
     check_modes(spec, &path, &mut faults);
@@ -212,7 +214,7 @@ fn check_volume(object: &Value) -> Faults {
         faults.not_supported(path.child("capacity"), value, &["storage"]);
     }
     for (name, amount) in capacity {
-        if Quantity::of(amount).is_some_and(|it| it.sign() != Ordering::Greater) {
+        if Quantity::from_json(amount).is_some_and(|it| it.sign() != Ordering::Greater) {
             let place = path.child("capacity").key(name);
             faults.value(place, amount.clone(), "must be greater than zero");
         }
@@ -242,7 +244,7 @@ fn check_volume(object: &Value) -> Faults {
     faults
 }
 
-fn check_modes(spec: &Value, path: &Path, faults: &mut Faults) {
+fn check_modes(spec: &Value, path: &Path, faults: &mut FieldErrors) {
     let modes = list(spec, "accessModes");
     for mode in modes.iter().filter_map(Value::as_str).filter(|mode| !MODES.contains(mode)) {
         faults.not_supported(path.child("accessModes"), mode, &MODES);
@@ -253,20 +255,20 @@ fn check_modes(spec: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_class_name(spec: &Value, path: &Path, faults: &mut Faults) {
+fn check_class_name(spec: &Value, path: &Path, faults: &mut FieldErrors) {
     let name = text(spec, "storageClassName");
     if !name.is_empty() {
-        faults.text(&path.child("storageClassName"), name, names::subdomain(name));
+        faults.invalid_text(&path.child("storageClassName"), name, names::subdomain(name));
     }
 }
 
 pub(crate) fn default_claim(object: &mut Value) {
-    fill(object, "status.phase", "Pending");
-    fill(object, "spec.volumeMode", "Filesystem");
+    set_default(object, "status.phase", "Pending");
+    set_default(object, "spec.volumeMode", "Filesystem");
 }
 
-/// Checks the spec of a claim, wherever it occurs.
-pub(crate) fn check_claim_spec(spec: &Value, path: &Path, faults: &mut Faults) {
+/// Validates the spec of a claim, wherever it occurs.
+pub(crate) fn check_claim_spec(spec: &Value, path: &Path, faults: &mut FieldErrors) {
     if is_empty(spec, "accessModes") {
         faults.required(path.child("accessModes"), "at least 1 access mode is required");
     }
@@ -274,10 +276,10 @@ pub(crate) fn check_claim_spec(spec: &Value, path: &Path, faults: &mut Faults) {
         crate::selector::check(at(spec, "selector"), &path.child("selector"), faults);
     }
     check_modes(spec, path, faults);
-    // A real server leaves `requests` out of the path.
+    // kube-apiserver leaves `requests` out of the path.
     let place = path.child("resources").key("storage");
     let storage = at(spec, "resources.requests.storage");
-    match Quantity::of(storage) {
+    match Quantity::from_json(storage) {
         None => faults.required(place, ""),
         Some(amount) if amount.sign() == Ordering::Greater => {}
         Some(_) => faults.value(place, storage.clone(), "must be greater than zero"),
@@ -286,14 +288,14 @@ pub(crate) fn check_claim_spec(spec: &Value, path: &Path, faults: &mut Faults) {
     faults.one_of(spec, path, "volumeMode", &VOLUME_MODES);
 }
 
-/// A claim that is bound may grow; nothing else of it changes.
-fn update_claim(new: &Value, old: &Value) -> Vec<Invalid> {
-    let mut faults = Faults::new();
+/// Checks that a bound claim only grows; nothing else of it changes.
+fn update_claim(new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut faults = FieldErrors::new();
     let path = Path::new("spec");
     check_claim_spec(at(new, "spec"), &path, &mut faults);
     let bound = text(old, "status.phase") == "Bound";
     let mut allowed: Vec<&str> = Vec::new();
-    // The binder fills in the volume, and a default class is filled in once.
+    // The binder sets the volume, and a default class is set once.
     if is_empty(old, "spec.volumeName") {
         allowed.push("volumeName");
     }
@@ -303,7 +305,7 @@ fn update_claim(new: &Value, old: &Value) -> Vec<Invalid> {
     if bound {
         allowed.extend(["resources.requests", "volumeAttributesClassName"]);
     }
-    if !crate::pod::same_but(at(new, "spec"), at(old, "spec"), &allowed) {
+    if !crate::pod::equal_except(at(new, "spec"), at(old, "spec"), &allowed) {
         let detail = format!(
             "spec is immutable after creation except resources.requests and \
              volumeAttributesClassName for bound claims\n{}",
@@ -311,7 +313,8 @@ fn update_claim(new: &Value, old: &Value) -> Vec<Invalid> {
         );
         faults.forbidden(path.clone(), &detail);
     }
-    let storage = |object: &Value| Quantity::of(at(object, "spec.resources.requests.storage"));
+    let storage =
+        |object: &Value| Quantity::from_json(at(object, "spec.resources.requests.storage"));
     if bound && storage(new) < storage(old) {
         let place = path.child("resources").child("requests").child("storage");
         faults.forbidden(place, "field can not be less than status.capacity");
@@ -319,12 +322,16 @@ fn update_claim(new: &Value, old: &Value) -> Vec<Invalid> {
     faults.into_vec()
 }
 
-fn check_class(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn check_class(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let root = Path::new("");
     if faults.require(object, &root, "provisioner") {
         let name = text(object, "provisioner");
-        faults.text(&root.child("provisioner"), name, names::qualified(&name.to_lowercase()));
+        faults.invalid_text(
+            &root.child("provisioner"),
+            name,
+            names::qualified(&name.to_lowercase()),
+        );
     }
     for (key, _) in entries(object, "parameters") {
         if key.is_empty() {
@@ -337,14 +344,14 @@ fn check_class(object: &Value) -> Faults {
     faults
 }
 
-fn check_node(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn check_node(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let mut seen = BTreeSet::new();
     for (place, driver) in list(object, "spec.drivers").iter().enumerate() {
         let path = Path::new("spec").child("drivers").index(place);
         let name = text(driver, "name");
         if faults.require(driver, &path, "name") {
-            faults.text(&path.child("name"), name, names::subdomain(&name.to_lowercase()));
+            faults.invalid_text(&path.child("name"), name, names::subdomain(&name.to_lowercase()));
         }
         faults.require(driver, &path, "nodeID");
         if !seen.insert(name) {
@@ -356,7 +363,7 @@ fn check_node(object: &Value) -> Faults {
 
 #[cfg(test)]
 mod tests {
-    use gantry_schema::Reason;
+    use gantry_schema::FieldErrorReason;
 
     use super::*;
 
@@ -379,7 +386,7 @@ mod tests {
             let faults = update_claim(&claim(wanted, phase), &claim(had, phase));
             let fields: Vec<&str> = faults.iter().map(|it| it.field.as_str()).collect();
             assert_eq!(fields, expected.into_iter().collect::<Vec<_>>(), "{had} {wanted} {phase}");
-            assert!(faults.iter().all(|it| it.reason == Reason::Forbidden));
+            assert!(faults.iter().all(|it| it.reason == FieldErrorReason::Forbidden));
         }
     }
 

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-static NOTHING: Value = Value::Null;
+static NULL: Value = Value::Null;
 
 /// The value at a path; `Null` where there is none.
 pub(crate) fn at<'a>(tree: &'a Value, path: &str) -> &'a Value {
@@ -12,7 +12,7 @@ pub(crate) fn at<'a>(tree: &'a Value, path: &str) -> &'a Value {
     for key in path.split('.') {
         match place.get(key) {
             Some(next) => place = next,
-            None => return &NOTHING,
+            None => return &NULL,
         }
     }
     place
@@ -43,7 +43,7 @@ pub(crate) fn list<'a>(tree: &'a Value, path: &str) -> &'a [Value] {
     at(tree, path).as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The entries at a path, sorted by key so that every answer is the same.
+/// Returns the entries at a path, sorted by key so that the order is deterministic.
 pub(crate) fn entries<'a>(tree: &'a Value, path: &str) -> Vec<(&'a String, &'a Value)> {
     let mut entries: Vec<_> = at(tree, path).as_object().into_iter().flatten().collect();
     entries.sort_by_key(|(key, _)| *key);
@@ -78,10 +78,10 @@ pub(crate) fn each<'a>(
     at_mut(tree, path).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Puts a value at a path, with objects on the way where there is nothing.
+/// Sets a value at a path, creating missing objects on the way.
 ///
-/// A path that leads through something else than an object is left alone: what is there is wrong,
-/// and whoever validates says so.
+/// A path that leads through something else than an object is left alone: the existing value is
+/// wrong, and validation reports it.
 pub(crate) fn put(tree: &mut Value, path: &str, value: impl Into<Value>) {
     let mut place = tree;
     for key in path.split('.') {
@@ -94,26 +94,26 @@ pub(crate) fn put(tree: &mut Value, path: &str, value: impl Into<Value>) {
     *place = value.into();
 }
 
-/// Puts a value where there is nothing or an empty text.
-pub(crate) fn fill(tree: &mut Value, path: &str, value: impl Into<Value>) {
+/// Sets a value that is missing or an empty text.
+pub(crate) fn set_default(tree: &mut Value, path: &str, value: impl Into<Value>) {
     if !is_set(tree, path) || at(tree, path).as_str() == Some("") {
         put(tree, path, value);
     }
 }
 
-/// Puts a number where there is nothing or zero: fields that cannot tell one from the other.
-pub(crate) fn fill_zero(tree: &mut Value, path: &str, value: i64) {
+/// Sets a number that is missing or zero: such fields do not distinguish the two.
+pub(crate) fn set_default_if_zero(tree: &mut Value, path: &str, value: i64) {
     if int(tree, path).unwrap_or_default() == 0 {
         put(tree, path, value);
     }
 }
 
-/// Puts an empty object where there is nothing.
-pub(crate) fn fill_object(tree: &mut Value, path: &str) {
-    fill(tree, path, Value::Object(Map::new()));
+/// Sets a missing object to an empty one.
+pub(crate) fn set_default_object(tree: &mut Value, path: &str) {
+    set_default(tree, path, Value::Object(Map::new()));
 }
 
-/// Takes the value at a path away.
+/// Removes the value at a path.
 pub(crate) fn remove(tree: &mut Value, path: &str) -> Option<Value> {
     let (parent, key) = match path.rsplit_once('.') {
         Some((parent, key)) => (at_mut(tree, parent)?, key),
@@ -123,25 +123,26 @@ pub(crate) fn remove(tree: &mut Value, path: &str) -> Option<Value> {
     parent.as_object_mut()?.shift_remove(key)
 }
 
-/// Makes the value at a path the one that `from` has there.
-pub(crate) fn carry(tree: &mut Value, from: &Value, path: &str) {
+/// Copies the value at a path from `from`.
+pub(crate) fn copy_field(tree: &mut Value, from: &Value, path: &str) {
     match at(from, path) {
         Value::Null => drop(remove(tree, path)),
         value => put(tree, path, value.clone()),
     }
 }
 
-/// Whether two trees have the same at a path; nothing and an empty map or list are the same.
+/// Returns whether two trees are equal at a path; nothing and an empty map or list are equal.
 pub(crate) fn same(one: &Value, other: &Value, path: &str) -> bool {
     equal(at(one, path), at(other, path))
 }
 
-/// Whether two values mean the same: absent fields, `null` and empty lists and maps do not differ.
+/// Returns whether two values are equal: absent fields, `null` and empty lists and maps do not
+/// differ.
 pub(crate) fn equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Object(a), Value::Object(b)) => {
-            a.iter().all(|(key, value)| equal(value, b.get(key).unwrap_or(&NOTHING)))
-                && b.iter().all(|(key, value)| a.contains_key(key) || equal(&NOTHING, value))
+            a.iter().all(|(key, value)| equal(value, b.get(key).unwrap_or(&NULL)))
+                && b.iter().all(|(key, value)| a.contains_key(key) || equal(&NULL, value))
         }
         (Value::Array(a), Value::Array(b)) => {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b))
@@ -166,20 +167,20 @@ mod tests {
         let mut tree = json!({ "a": { "b": 1, "n": null, "e": "" } });
         assert_eq!(int(&tree, "a.b"), Some(1));
         assert!(!is_set(&tree, "a.n") && !is_set(&tree, "x.y"));
-        fill(&mut tree, "a.b", 2);
-        fill(&mut tree, "a.n", 3);
-        fill(&mut tree, "a.e", "text");
-        fill(&mut tree, "a.b.c", 4);
+        set_default(&mut tree, "a.b", 2);
+        set_default(&mut tree, "a.n", 3);
+        set_default(&mut tree, "a.e", "text");
+        set_default(&mut tree, "a.b.c", 4);
         put(&mut tree, "d.e", 5);
         assert_eq!(tree, json!({ "a": { "b": 1, "n": 3, "e": "text" }, "d": { "e": 5 } }));
         assert_eq!(remove(&mut tree, "d.e"), Some(json!(5)));
         assert_eq!(remove(&mut tree, "q.e"), None);
-        carry(&mut tree, &json!({ "d": { "f": 1 } }), "d.f");
+        copy_field(&mut tree, &json!({ "d": { "f": 1 } }), "d.f");
         assert_eq!(at(&tree, "d"), &json!({ "f": 1 }));
     }
 
     #[test]
-    fn absent_and_empty_mean_the_same() {
+    fn absent_and_empty_are_equal() {
         let table = [
             (json!({}), json!({ "a": null, "b": {}, "c": [] }), true),
             (json!({ "a": [] }), json!(null), false),

@@ -1,14 +1,16 @@
-//! Admission webhooks.
+//! Validates admission webhooks.
 
-use gantry_schema::Invalid;
+use gantry_schema::FieldError;
 use serde_json::Value;
 
+use crate::admission_policies::{ExpressionChecker, check_conditions};
 use crate::behaviour::Rules;
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::names;
-use crate::policies::{Judge, check_conditions};
 use crate::selector;
-use crate::tree::{at, at_mut, each, fill, fill_object, int, is_empty, is_set, list, text};
+use crate::tree::{
+    at, at_mut, each, int, is_empty, is_set, list, set_default, set_default_object, text,
+};
 
 pub(crate) const VALIDATING_RULES: Rules = Rules {
     default: |object| each(object, "webhooks").for_each(default_hook),
@@ -21,7 +23,7 @@ pub(crate) const MUTATING_RULES: Rules = Rules {
     default: |object| {
         for hook in each(object, "webhooks") {
             default_hook(hook);
-            fill(hook, "reinvocationPolicy", "Never");
+            set_default(hook, "reinvocationPolicy", "Never");
         }
     },
     validate: |object| check_hooks(object).into_vec(),
@@ -35,31 +37,31 @@ const SCOPES: [&str; 3] = ["*", "Cluster", "Namespaced"];
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 
 fn default_hook(hook: &mut Value) {
-    fill(hook, "failurePolicy", "Fail");
-    fill(hook, "matchPolicy", "Equivalent");
-    fill_object(hook, "namespaceSelector");
-    fill_object(hook, "objectSelector");
-    fill(hook, "timeoutSeconds", 10);
+    set_default(hook, "failurePolicy", "Fail");
+    set_default(hook, "matchPolicy", "Equivalent");
+    set_default_object(hook, "namespaceSelector");
+    set_default_object(hook, "objectSelector");
+    set_default(hook, "timeoutSeconds", 10);
     if let Some(service) = at_mut(hook, "clientConfig.service") {
-        fill(service, "port", 443);
+        set_default(service, "port", 443);
     }
     for rule in each(hook, "rules") {
-        fill(rule, "scope", "*");
+        set_default(rule, "scope", "*");
     }
 }
 
-/// What is wrong with the names and conditions of webhooks; `old` is what the object replaces.
+/// Validates the names and conditions of webhooks; `old` is the object that is replaced.
 ///
-/// Whether an expression can be used is for `judge` to say: it returns what is wrong with it.
+/// `judge` checks expressions: it returns what is wrong with one.
 #[must_use]
 pub fn validate_conditions(
     object: &Value,
     old: Option<&Value>,
-    judge: &mut Judge<'_>,
-) -> Vec<Invalid> {
-    let mut faults = Faults::new();
+    judge: &mut ExpressionChecker<'_>,
+) -> Vec<FieldError> {
+    let mut faults = FieldErrors::new();
     let hooks = list(object, "webhooks");
-    // Conditions that were fine once stay fine.
+    // Conditions that were valid in the old object stay valid.
     let known: Vec<&Value> = old
         .map(|old| list(old, "webhooks"))
         .unwrap_or_default()
@@ -80,15 +82,15 @@ pub fn validate_conditions(
     faults.into_vec()
 }
 
-fn check_hooks(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn check_hooks(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     for (place, hook) in list(object, "webhooks").iter().enumerate() {
         check_hook(hook, &Path::new("webhooks").index(place), &mut faults);
     }
     faults
 }
 
-fn check_hook(hook: &Value, path: &Path, faults: &mut Faults) {
+fn check_hook(hook: &Value, path: &Path, faults: &mut FieldErrors) {
     let name = text(hook, "name");
     if faults.require(hook, path, "name") {
         let complaints = names::subdomain(name);
@@ -130,7 +132,7 @@ fn check_hook(hook: &Value, path: &Path, faults: &mut Faults) {
     check_client(at(hook, "clientConfig"), &path.child("clientConfig"), faults);
 }
 
-fn check_client(client: &Value, path: &Path, faults: &mut Faults) {
+fn check_client(client: &Value, path: &Path, faults: &mut FieldErrors) {
     let service = at(client, "service");
     let url = at(client, "url").as_str();
     if service.is_null() == url.is_none() {
@@ -143,7 +145,7 @@ fn check_client(client: &Value, path: &Path, faults: &mut Faults) {
         return;
     }
     let path = path.child("service");
-    // Upstream confuses the two, and clients look for the field it names.
+    // Upstream reports the wrong one of the two fields, and clients look for the field it names.
     for (field, blamed) in [("namespace", "name"), ("name", "namespace")] {
         if is_empty(service, field) {
             faults.required(path.child(blamed), "");
@@ -157,7 +159,7 @@ fn check_client(client: &Value, path: &Path, faults: &mut Faults) {
     check_path(text(service, "path"), &path.child("path"), faults);
 }
 
-fn check_path(at_path: &str, path: &Path, faults: &mut Faults) {
+fn check_path(at_path: &str, path: &Path, faults: &mut FieldErrors) {
     if matches!(at_path, "" | "/") {
         return;
     }
@@ -182,7 +184,7 @@ fn check_path(at_path: &str, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_url(url: &str, path: &Path, faults: &mut Faults) {
+fn check_url(url: &str, path: &Path, faults: &mut FieldErrors) {
     let form = "; desired format: https://host[/path]";
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     if scheme != "https" {
@@ -209,8 +211,8 @@ fn check_url(url: &str, path: &Path, faults: &mut Faults) {
     }
 }
 
-/// Checks one rule about which requests are meant.
-pub(crate) fn check_rule(rule: &Value, path: &Path, faults: &mut Faults) {
+/// Validates one rule that selects requests.
+pub(crate) fn check_rule(rule: &Value, path: &Path, faults: &mut FieldErrors) {
     for (field, what) in
         [("operations", "operations"), ("apiGroups", "API groups"), ("apiVersions", "API versions")]
     {
@@ -236,7 +238,7 @@ pub(crate) fn check_rule(rule: &Value, path: &Path, faults: &mut Faults) {
     faults.one_of(rule, path, "scope", &SCOPES);
 }
 
-fn check_rule_resources(resources: &Value, path: &Path, faults: &mut Faults) {
+fn check_rule_resources(resources: &Value, path: &Path, faults: &mut FieldErrors) {
     let words: Vec<&str> =
         resources.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     if words.is_empty() {
@@ -252,7 +254,7 @@ fn check_rule_resources(resources: &Value, path: &Path, faults: &mut Faults) {
                 continue;
             }
             None => {
-                // The last one decides, as upstream.
+                // The last one decides, as in upstream.
                 whole = *word != "*";
                 continue;
             }

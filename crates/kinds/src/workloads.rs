@@ -1,8 +1,8 @@
-//! Kinds that make pods.
+//! Defaults and validates kinds that create pods.
 
 use serde_json::Value;
 
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::tree::{at, at_mut, int, is_set, list, put, text};
 use crate::{names, pod, selector};
 
@@ -14,7 +14,7 @@ pub(crate) mod job;
 pub(crate) mod replica_set;
 pub(crate) mod stateful_set;
 
-/// Fills in the template of a workload.
+/// Sets the defaults of a workload's template.
 fn default_template(object: &mut Value, path: &str) {
     if !is_set(object, path) {
         put(object, path, Value::Object(serde_json::Map::new()));
@@ -24,8 +24,8 @@ fn default_template(object: &mut Value, path: &str) {
     }
 }
 
-/// A selector that must be there and say something. `kind` is how messages name the workload.
-fn check_selector(spec: &Value, kind: &str, path: &Path, faults: &mut Faults) -> bool {
+/// Checks that a selector is set and not empty. `kind` is the name of the workload in messages.
+fn check_selector(spec: &Value, kind: &str, path: &Path, faults: &mut FieldErrors) -> bool {
     let path = path.child("selector");
     let before = faults.len();
     let value = at(spec, "selector");
@@ -51,13 +51,13 @@ fn check_selector(spec: &Value, kind: &str, path: &Path, faults: &mut Faults) ->
     true
 }
 
-/// A template whose pods the selector must pick.
-fn check_selected_template(spec: &Value, path: &Path, faults: &mut Faults) {
+/// Validates a template whose pods the selector must match.
+fn check_selected_template(spec: &Value, path: &Path, faults: &mut FieldErrors) {
     check_selected_pods(spec, at(spec, "template"), path, faults);
 }
 
-/// The same for a template that is not checked as it is written.
-fn check_selected_pods(spec: &Value, template: &Value, path: &Path, faults: &mut Faults) {
+/// Does the same for a template that is validated in a modified form.
+fn check_selected_pods(spec: &Value, template: &Value, path: &Path, faults: &mut FieldErrors) {
     let path = path.child("template");
     let selector = at(spec, "selector");
     if !selector::is_empty(selector) || selector.is_null() {
@@ -71,8 +71,8 @@ fn check_selected_pods(spec: &Value, template: &Value, path: &Path, faults: &mut
     pod::check_template(template, &path, faults);
 }
 
-/// Pods of a workload that replaces them start again by themselves, without an end.
-fn check_restarting(spec: &Value, deadline: &str, path: &Path, faults: &mut Faults) {
+/// Checks that the pods of a workload that replaces them always restart and have no deadline.
+fn check_restart_policy(spec: &Value, deadline: &str, path: &Path, faults: &mut FieldErrors) {
     let path = path.child("template").child("spec");
     let policy = text(spec, "template.spec.restartPolicy");
     if policy != "Always" {
@@ -84,10 +84,10 @@ fn check_restarting(spec: &Value, deadline: &str, path: &Path, faults: &mut Faul
     }
 }
 
-/// A count or a percentage that is not negative.
-pub(crate) fn check_count(value: &Value, path: &Path, faults: &mut Faults) {
+/// Checks that a count or a percentage is not negative.
+pub(crate) fn check_count(value: &Value, path: &Path, faults: &mut FieldErrors) {
     match value {
-        Value::String(text) => faults.text(path, text, names::percent(text)),
+        Value::String(text) => faults.invalid_text(path, text, names::percent(text)),
         other => {
             if other.as_i64().is_some_and(|number| number < 0) {
                 let detail = "must be greater than or equal to 0";
@@ -97,15 +97,15 @@ pub(crate) fn check_count(value: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-/// A percentage is a part of the whole.
-pub(crate) fn check_at_most_all(value: &Value, path: &Path, faults: &mut Faults) {
+/// Checks that a percentage is at most 100.
+pub(crate) fn check_percent_at_most_100(value: &Value, path: &Path, faults: &mut FieldErrors) {
     let percents = value.as_str().and_then(|text| text.strip_suffix('%'));
     if percents.and_then(|digits| digits.parse::<u64>().ok()).is_some_and(|it| it > 100) {
         faults.value(path.clone(), value.clone(), "must not be greater than 100%");
     }
 }
 
-/// Whether a count or a percentage is nothing.
+/// Returns whether a count or a percentage is zero.
 fn is_zero(value: &Value) -> bool {
     match value {
         Value::String(text) => {
@@ -115,8 +115,8 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// Counters of a status: none negative, and parts no larger than their whole.
-fn check_counters(new: &Value, fields: &[&str], parts: &[(&str, &str)], faults: &mut Faults) {
+/// Checks the counters of a status: none is negative, and no part exceeds its total.
+fn check_counters(new: &Value, fields: &[&str], parts: &[(&str, &str)], faults: &mut FieldErrors) {
     let path = Path::new("status");
     let status = at(new, "status");
     for field in fields {

@@ -1,11 +1,11 @@
-//! The document of a group version of custom kinds.
+//! Builds the document of a group version of custom kinds.
 
 use serde_json::{Map, Value, json};
 
-use crate::borrowed::{COMMON, LIST_META, SCALE_SCHEMAS, SCHEMAS};
+use crate::shared_definitions::{COMMON, LIST_META, SCALE_SCHEMAS, SCHEMAS};
 use crate::{routes, schema, swagger};
 
-/// A custom kind in one of its versions, as far as its description needs it.
+/// A custom kind in one of its versions, as far as its document needs it.
 #[derive(Clone, Debug)]
 pub struct CustomKind<'a> {
     /// The name in paths: `widgets`.
@@ -14,22 +14,22 @@ pub struct CustomKind<'a> {
     pub kind: &'a str,
     /// The kind of lists: `WidgetList`.
     pub list_kind: &'a str,
-    /// Whether objects live in namespaces.
+    /// Whether objects are namespaced.
     pub namespaced: bool,
     /// Whether the version has the subresource `status`.
     pub has_status: bool,
     /// Whether the version has the subresource `scale`.
     pub has_scale: bool,
-    /// The version's `openAPIV3Schema` as the definition has it; `null` if it has none.
+    /// The version's `openAPIV3Schema` in the definition; `null` if it has none.
     pub schema: &'a Value,
-    /// The paths of the fields that field selectors may name: `.spec.color`.
+    /// The paths of the fields that field selectors may use: `.spec.color`.
     pub selectable_fields: Vec<&'a str>,
 }
 
 impl<'a> CustomKind<'a> {
-    /// The kind that a stored definition (`apiextensions.k8s.io/v1`) says it serves in `version`.
+    /// Returns the kind that a stored definition (`apiextensions.k8s.io/v1`) serves in `version`.
     ///
-    /// Nothing if the definition has no such version, does not serve it, or is not complete, as
+    /// Nothing if the definition has no such version, does not serve it, or is incomplete, which
     /// only one can be that was never stored.
     #[must_use]
     pub fn of(definition: &'a Value, version: &str) -> Option<Self> {
@@ -55,23 +55,23 @@ impl<'a> CustomKind<'a> {
     }
 }
 
-/// The version of OpenAPI that something is described in.
+/// The OpenAPI version of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Edition {
+pub enum OpenApiVersion {
     /// Version 2: one document for everything, of which a group version is a fragment.
-    Second,
+    V2,
     /// Version 3: a document for each group version.
-    Third,
+    V3,
 }
 
-/// The document of the custom kinds in one group version, or the fragment of one.
+/// Builds the document of the custom kinds in one group version, or its fragment.
 ///
-/// The schemas are taken to be structural, as those of every accepted definition are. The order of
-/// `kinds` and of the fields in their schemas makes no difference: fields are sorted, as they are
-/// in the built-in documents.
+/// The schemas are assumed to be structural, as those of every accepted definition are. The order
+/// of `kinds` and of the fields in their schemas makes no difference: fields are sorted, as they
+/// are in the built-in documents.
 #[must_use]
 pub fn custom_document(
-    edition: Edition,
+    edition: OpenApiVersion,
     group: &str,
     version: &str,
     kinds: &[CustomKind<'_>],
@@ -82,7 +82,7 @@ pub fn custom_document(
     }
     let mut paths = Map::new();
     for kind in kinds {
-        let names = Names::new(group, version, kind);
+        let names = SchemaNames::new(group, version, kind);
         schemas.insert(names.list_schema.clone(), list_schema(&names, kind));
         schemas.insert(names.schema.clone(), object_schema(edition, &names, kind));
         routes::add(&mut paths, &names, kind);
@@ -95,13 +95,13 @@ pub fn custom_document(
     });
     document.sort_all_objects();
     match edition {
-        Edition::Second => swagger::fragment(document),
-        Edition::Third => document,
+        OpenApiVersion::V2 => swagger::fragment(document),
+        OpenApiVersion::V3 => document,
     }
 }
 
-/// What a kind and its schemas are called.
-pub(crate) struct Names<'a> {
+/// The names of a kind and its schemas.
+pub(crate) struct SchemaNames<'a> {
     pub(crate) group: &'a str,
     pub(crate) version: &'a str,
     /// The name of the schema of one object.
@@ -110,7 +110,7 @@ pub(crate) struct Names<'a> {
     pub(crate) list_schema: String,
 }
 
-impl<'a> Names<'a> {
+impl<'a> SchemaNames<'a> {
     fn new(group: &'a str, version: &'a str, kind: &CustomKind<'_>) -> Self {
         let reversed = group.rsplit('.').collect::<Vec<_>>().join(".");
         Self {
@@ -121,19 +121,19 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// `kind` with the group and version it belongs to.
+    /// Returns `kind` with its group and version.
     pub(crate) fn qualified(&self, kind: &str) -> Value {
         json!({ "group": self.group, "version": self.version, "kind": kind })
     }
 }
 
-fn object_schema(edition: Edition, names: &Names<'_>, kind: &CustomKind<'_>) -> Value {
+fn object_schema(edition: OpenApiVersion, names: &SchemaNames<'_>, kind: &CustomKind<'_>) -> Value {
     let mut schema = schema::object(edition, kind.schema);
     mark(&mut schema, names.qualified(kind.kind), kind);
     Value::Object(schema)
 }
 
-fn list_schema(names: &Names<'_>, kind: &CustomKind<'_>) -> Value {
+fn list_schema(names: &SchemaNames<'_>, kind: &CustomKind<'_>) -> Value {
     let items = format!(
         "List of {}. More info: \
          https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md",
@@ -159,7 +159,7 @@ fn list_schema(names: &Names<'_>, kind: &CustomKind<'_>) -> Value {
     Value::Object(schema)
 }
 
-/// Says which kind a schema is of and which of its fields can be selected.
+/// Adds the kind and the selectable fields to a schema.
 fn mark(schema: &mut Map<String, Value>, qualified: Value, kind: &CustomKind<'_>) {
     schema.insert("x-kubernetes-group-version-kind".to_owned(), Value::Array(vec![qualified]));
     if !kind.selectable_fields.is_empty() {
@@ -171,4 +171,4 @@ fn mark(schema: &mut Map<String, Value>, qualified: Value, kind: &CustomKind<'_>
 }
 
 const LIST_METADATA: &str = "Standard list metadata. More info: \
-    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
+                             https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";

@@ -13,8 +13,8 @@ use serde_json::{Map, Value, json};
 
 /// A document, ready to be sent.
 ///
-/// It is kept packed: nearly every client takes it packed, and unpacked the built-in documents
-/// alone would fill six megabytes.
+/// It is kept compressed: nearly every client accepts it compressed, and uncompressed the built-in
+/// documents alone would take six megabytes.
 #[derive(Debug)]
 pub struct Document {
     packed: Bytes,
@@ -23,7 +23,7 @@ pub struct Document {
 }
 
 impl Document {
-    /// The document that says `value`.
+    /// Creates the document with the content `value`.
     #[must_use]
     pub fn new(value: &Value) -> Self {
         let text = value.to_string();
@@ -34,25 +34,26 @@ impl Document {
         }
     }
 
-    /// The document in `packed`, which must be whole.
+    /// Creates the document from `packed`, which must be complete.
     fn packed(packed: &'static [u8]) -> Self {
         let packed = Bytes::from_static(packed);
         let hash = hash(&unpack(&packed));
         Self { packed, hash, plain: OnceLock::new() }
     }
 
-    /// The document as JSON, unpacked when it is first asked for.
+    /// Returns the document as JSON, decompressed when it is first requested.
     pub fn json(&self) -> &Bytes {
         self.plain.get_or_init(|| unpack(&self.packed).into())
     }
 
-    /// The document as JSON, packed with gzip.
+    /// Returns the document as JSON, compressed with gzip.
     #[must_use]
     pub fn gzip(&self) -> &Bytes {
         &self.packed
     }
 
-    /// The [`hash`] of the document as JSON: the `hash` in its address and, in quotes, its `ETag`.
+    /// Returns the [`hash`] of the document as JSON: the `hash` in its URL and, in quotes, its
+    /// `ETag`.
     #[must_use]
     pub fn hash(&self) -> &str {
         &self.hash
@@ -71,7 +72,7 @@ fn unpack(packed: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// The SHA-512 of a document's bytes, in upper-case hexadecimal digits.
+/// Returns the SHA-512 of a document's bytes, in upper-case hexadecimal digits.
 #[must_use]
 pub fn hash(document: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
@@ -80,7 +81,7 @@ pub fn hash(document: &[u8]) -> String {
     halves.map(|half| char::from(DIGITS[usize::from(half)])).collect()
 }
 
-/// The index of documents, from the path below `/openapi/v3` of each and its [`hash`].
+/// Builds the index of documents from the path of each below `/openapi/v3` and its [`hash`].
 #[must_use]
 pub fn index(paths: impl IntoIterator<Item = (String, String)>) -> Value {
     let sorted: BTreeMap<String, String> = paths.into_iter().collect();
@@ -91,12 +92,12 @@ pub fn index(paths: impl IntoIterator<Item = (String, String)>) -> Value {
     json!({ "paths": sorted.into_iter().map(entry).collect::<Map<_, _>>() })
 }
 
-/// The paths of the built-in documents below `/openapi/v3`, sorted.
+/// Returns the paths of the built-in documents below `/openapi/v3`, sorted.
 pub fn builtin_paths() -> impl Iterator<Item = &'static str> {
     gantry_builtin::openapi::paths()
 }
 
-/// The built-in document at `path`, made when it is first asked for.
+/// Returns the built-in document at `path`, built when it is first requested.
 #[must_use]
 pub fn builtin_document(path: &str) -> Option<Arc<Document>> {
     static MADE: LazyLock<BTreeMap<&str, OnceLock<Arc<Document>>>> =

@@ -1,13 +1,13 @@
-//! The paths of a custom kind and what can be done at each.
+//! Builds the paths of a custom kind and their operations.
 
 use serde_json::{Map, Value, json};
 
-use crate::borrowed::{COMMON, DELETE_OPTIONS, PATCH, SCALE, SCHEMAS, STATUS};
-use crate::custom::{CustomKind, Names};
+use crate::custom::{CustomKind, SchemaNames};
+use crate::shared_definitions::{COMMON, DELETE_OPTIONS, PATCH, SCALE, SCHEMAS, STATUS};
 
 /// Adds the paths of `kind`.
-pub(crate) fn add(paths: &mut Map<String, Value>, names: &Names<'_>, kind: &CustomKind<'_>) {
-    let describe = Describe { names, kind };
+pub(crate) fn add(paths: &mut Map<String, Value>, names: &SchemaNames<'_>, kind: &CustomKind<'_>) {
+    let describe = PathDescriber { names, kind };
     let version = format!("/apis/{}/{}", names.group, names.version);
     let plural = kind.plural;
     let collection = if kind.namespaced {
@@ -27,7 +27,7 @@ pub(crate) fn add(paths: &mut Map<String, Value>, names: &Names<'_>, kind: &Cust
     paths.insert(collection, describe.path(Target::Collection));
 }
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Target {
     Collection,
@@ -45,7 +45,7 @@ impl Target {
         }
     }
 
-    /// The subresource's name in words.
+    /// Returns the subresource's name in words.
     fn subresource(self) -> Option<&'static str> {
         match self {
             Self::Collection | Self::Item => None,
@@ -54,7 +54,7 @@ impl Target {
         }
     }
 
-    /// The subresource's name in operation ids.
+    /// Returns the subresource's name in operation ids.
     fn suffix(self) -> &'static str {
         match self {
             Self::Collection | Self::Item => "",
@@ -64,7 +64,7 @@ impl Target {
     }
 }
 
-/// What can be done at a path.
+/// An operation at a path.
 #[derive(Clone, Copy)]
 enum Action {
     List,
@@ -100,7 +100,7 @@ impl Action {
         }
     }
 
-    /// What operation ids begin with, and what follows the group version in them.
+    /// Returns the prefix of operation ids, and what follows the group version in them.
     fn verb(self) -> (&'static str, &'static str) {
         match self {
             Self::List => ("list", ""),
@@ -113,7 +113,7 @@ impl Action {
         }
     }
 
-    /// The query parameters, sorted by name, without those of the path.
+    /// Returns the query parameters, sorted by name, without those of the path.
     fn options(self) -> &'static [Value] {
         let common = &*COMMON;
         match self {
@@ -127,7 +127,7 @@ impl Action {
     }
 
     /// Successful answers, all of the same schema.
-    fn answers(self) -> &'static [(&'static str, &'static str)] {
+    fn responses(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::List | Self::DeleteCollection | Self::Get | Self::Patch => &[("200", "OK")],
             Self::Create => &[("200", "OK"), ("201", "Created"), ("202", "Accepted")],
@@ -138,22 +138,22 @@ impl Action {
 }
 
 /// The media types of objects, sent and received.
-const OBJECTS: &[&str] = &["application/json", "application/yaml"];
+const OBJECT_MEDIA_TYPES: &[&str] = &["application/json", "application/yaml"];
 
 /// The media types of patches. A custom kind has no strategic merge: clients read that here.
-const PATCHES: &[&str] = &[
+const PATCH_MEDIA_TYPES: &[&str] = &[
     "application/apply-patch+yaml",
     "application/json-patch+json",
     "application/merge-patch+json",
 ];
 
-struct Describe<'a> {
-    names: &'a Names<'a>,
+struct PathDescriber<'a> {
+    names: &'a SchemaNames<'a>,
     kind: &'a CustomKind<'a>,
 }
 
-impl Describe<'_> {
-    /// The list over all namespaces: with one operation only, its options are the path's.
+impl PathDescriber<'_> {
+    /// Adds the list over all namespaces: with one operation only, its options are the path's.
     fn all_namespaces(&self) -> Value {
         let mut parameters = Action::List.options().to_vec();
         parameters.push(COMMON.pretty.clone());
@@ -196,7 +196,7 @@ impl Describe<'_> {
         parameters
     }
 
-    /// An operation without its parameters.
+    /// Returns an operation without its parameters.
     fn operation(&self, action: Action, target: Target, id: &str) -> Value {
         let tag = format!(
             "{}_{}",
@@ -204,8 +204,8 @@ impl Describe<'_> {
             identifier(self.names.version, false)
         );
         let mut responses = Map::new();
-        let content = content(OBJECTS, self.answer(action, target));
-        for (code, text) in action.answers() {
+        let content = content(OBJECT_MEDIA_TYPES, self.response_schema(action, target));
+        for (code, text) in action.responses() {
             let answer = json!({ "description": text, "content": content });
             responses.insert((*code).to_owned(), answer);
         }
@@ -224,8 +224,8 @@ impl Describe<'_> {
         operation
     }
 
-    /// The name of the schema that is answered with.
-    fn answer(&self, action: Action, target: Target) -> &str {
+    /// Returns the name of the response's schema.
+    fn response_schema(&self, action: Action, target: Target) -> &str {
         match action {
             Action::List => &self.names.list_schema,
             Action::DeleteCollection | Action::Delete => STATUS,
@@ -236,11 +236,15 @@ impl Describe<'_> {
     fn body(&self, action: Action, target: Target) -> Option<Value> {
         match action {
             Action::List | Action::Get | Action::DeleteCollection => None,
-            Action::Delete => Some(json!({ "content": content(OBJECTS, DELETE_OPTIONS) })),
-            Action::Patch => Some(json!({ "content": content(PATCHES, PATCH), "required": true })),
-            Action::Create | Action::Replace => {
-                Some(json!({ "content": content(OBJECTS, self.object(target)), "required": true }))
+            Action::Delete => {
+                Some(json!({ "content": content(OBJECT_MEDIA_TYPES, DELETE_OPTIONS) }))
             }
+            Action::Patch => {
+                Some(json!({ "content": content(PATCH_MEDIA_TYPES, PATCH), "required": true }))
+            }
+            Action::Create | Action::Replace => Some(json!({
+                "content": content(OBJECT_MEDIA_TYPES, self.object(target)), "required": true,
+            })),
         }
     }
 
@@ -279,12 +283,13 @@ fn content(types: &[&str], schema: &str) -> Value {
     Value::Object(types.iter().map(|&name| (name.to_owned(), schema.clone())).collect())
 }
 
-/// A group as operation ids name it.
+/// Formats a group as operation ids name it.
 fn short_group(group: &str) -> &str {
     group.strip_suffix(".k8s.io").unwrap_or(group)
 }
 
-/// `text` in camel case: what cannot be part of an identifier starts a new word instead.
+/// Converts `text` to camel case: a character that cannot be part of an identifier starts a new
+/// word.
 fn identifier(text: &str, mut capital: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for (place, letter) in text.char_indices() {

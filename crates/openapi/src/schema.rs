@@ -1,26 +1,27 @@
-//! The schema of a definition as it is published.
+//! Builds the published schema of a definition.
 //!
-//! A definition's schema is published as a structural schema says it, not as it was written: fields
-//! that structural schemas do not know (`example`, `externalDocs`, …) and fields at their zero value
-//! are left out, what an extension implies is spelled out, and metadata is what Kubernetes says.
+//! A definition's schema is published in the form of a structural schema, not as it was written:
+//! fields that structural schemas do not have (`example`, `externalDocs`, …) and fields at their
+//! zero value are left out, what an extension implies is spelled out, and metadata is that of
+//! Kubernetes.
 
 use serde_json::{Map, Number, Value, json};
 
-use crate::borrowed::{COMMON, OBJECT_META, SCHEMAS};
-use crate::custom::Edition;
+use crate::custom::OpenApiVersion;
+use crate::shared_definitions::{COMMON, OBJECT_META, SCHEMAS};
 
-/// The schema of an object of a custom kind, without what marks it as that kind.
+/// Builds the schema of an object of a custom kind, without the marks of that kind.
 ///
 /// A definition without a schema gets one without properties: a list of properties would tell
-/// clients that there are no others. In the second edition the same goes for one that keeps unknown
-/// fields, for nothing there tells clients so.
-pub(crate) fn object(edition: Edition, schema: &Value) -> Map<String, Value> {
+/// clients that there are no others. In version 2 the same goes for one that keeps unknown fields,
+/// for it cannot express that.
+pub(crate) fn object(edition: OpenApiVersion, schema: &Value) -> Map<String, Value> {
     let open = || Map::from_iter([("type".to_owned(), json!("object"))]);
     let Value::Object(schema) = schema else { return open() };
-    if edition == Edition::Second && is_set(schema, KEEPS_UNKNOWN) {
+    if edition == OpenApiVersion::V2 && is_set(schema, KEEPS_UNKNOWN) {
         return open();
     }
-    let mut out = published(schema, Part::Structure(edition));
+    let mut out = publish(schema, SchemaContext::Structure(edition));
     let properties = properties_of(&mut out);
     properties.insert("apiVersion".to_owned(), COMMON.api_version.clone());
     properties.insert("kind".to_owned(), COMMON.kind.clone());
@@ -28,21 +29,21 @@ pub(crate) fn object(edition: Edition, schema: &Value) -> Map<String, Value> {
     out
 }
 
-/// A property that is the schema `name`; a reference can have no description beside it.
+/// Builds a property that is the schema `name`; a reference can have no description beside it.
 pub(crate) fn described_reference(name: &str, description: &str) -> Value {
     json!({ "description": description, "allOf": [{ "$ref": format!("{SCHEMAS}{name}") }] })
 }
 
-/// Which part of a structural schema a node belongs to.
+/// The part of a structural schema that a node belongs to.
 #[derive(Clone, Copy)]
-enum Part {
-    /// The tree that says which fields there are.
-    Structure(Edition),
-    /// Below `allOf`, `anyOf`, `oneOf` or `not`: conditions on what the tree has.
+enum SchemaContext {
+    /// The tree that defines the fields.
+    Structure(OpenApiVersion),
+    /// Below `allOf`, `anyOf`, `oneOf` or `not`: conditions on fields of the tree.
     Condition,
 }
 
-fn published(schema: &Map<String, Value>, part: Part) -> Map<String, Value> {
+fn publish(schema: &Map<String, Value>, part: SchemaContext) -> Map<String, Value> {
     let mut out = Map::new();
     for (name, value) in schema {
         if let Some(value) = field(name, value, part) {
@@ -50,26 +51,26 @@ fn published(schema: &Map<String, Value>, part: Part) -> Map<String, Value> {
         }
     }
     match part {
-        Part::Structure(edition) => {
+        SchemaContext::Structure(edition) => {
             match edition {
-                Edition::Second => reduce(&mut out, schema),
-                Edition::Third if is_set(&out, "x-kubernetes-int-or-string") => {
+                OpenApiVersion::V2 => reduce_to_v2(&mut out, schema),
+                OpenApiVersion::V3 if is_set(&out, "x-kubernetes-int-or-string") => {
                     spell_out_int_or_string(&mut out);
                 }
-                Edition::Third => {}
+                OpenApiVersion::V3 => {}
             }
-            let open = edition == Edition::Second && is_set(&out, KEEPS_UNKNOWN);
+            let open = edition == OpenApiVersion::V2 && is_set(&out, KEEPS_UNKNOWN);
             if is_set(&out, "x-kubernetes-embedded-resource") && !open {
                 add_resource_fields(&mut out);
             }
         }
-        Part::Condition => {}
+        SchemaContext::Condition => {}
     }
     out
 }
 
-/// One field of a node, or nothing where the published form has none.
-fn field(name: &str, value: &Value, part: Part) -> Option<Value> {
+/// Builds one field of a node, or nothing where the published form has none.
+fn field(name: &str, value: &Value, part: SchemaContext) -> Option<Value> {
     match name {
         "type" | "format" | "title" | "description" | "pattern" => {
             value.as_str().filter(|text| !text.is_empty()).map(Value::from)
@@ -94,10 +95,9 @@ fn field(name: &str, value: &Value, part: Part) -> Option<Value> {
         "required" | "x-kubernetes-list-map-keys" => items(value).map(|all| all.to_vec().into()),
         "enum" => items(value).map(|all| all.iter().map(plain).collect()),
         "x-kubernetes-validations" => items(value).map(|all| all.iter().map(rule).collect()),
-        "allOf" | "anyOf" | "oneOf" => {
-            items(value).map(|all| all.iter().map(|it| node(it, Part::Condition)).collect())
-        }
-        "not" => value.is_object().then(|| node(value, Part::Condition)),
+        "allOf" | "anyOf" | "oneOf" => items(value)
+            .map(|all| all.iter().map(|it| node(it, SchemaContext::Condition)).collect()),
+        "not" => value.is_object().then(|| node(value, SchemaContext::Condition)),
         "items" => value.is_object().then(|| node(value, part)),
         "properties" => {
             let fields = value.as_object().filter(|fields| !fields.is_empty())?;
@@ -105,16 +105,16 @@ fn field(name: &str, value: &Value, part: Part) -> Option<Value> {
             Some(Value::Object(published.collect()))
         }
         "additionalProperties" => match (part, value) {
-            (Part::Structure(_), Value::Bool(_)) => Some(value.clone()),
-            (Part::Structure(_), Value::Object(_)) => Some(node(value, part)),
-            (Part::Structure(_) | Part::Condition, _) => None,
+            (SchemaContext::Structure(_), Value::Bool(_)) => Some(value.clone()),
+            (SchemaContext::Structure(_), Value::Object(_)) => Some(node(value, part)),
+            (SchemaContext::Structure(_) | SchemaContext::Condition, _) => None,
         },
         _ => None,
     }
 }
 
-fn node(schema: &Value, part: Part) -> Value {
-    Value::Object(schema.as_object().map(|schema| published(schema, part)).unwrap_or_default())
+fn node(schema: &Value, part: SchemaContext) -> Value {
+    Value::Object(schema.as_object().map(|schema| publish(schema, part)).unwrap_or_default())
 }
 
 /// The items of a list that has some.
@@ -136,7 +136,7 @@ fn rule(rule: &Value) -> Value {
     Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
-/// A value with its numbers written the one way they are published.
+/// Normalises the numbers of a value to the form in which they are published.
 fn plain(value: &Value) -> Value {
     match value {
         Value::Number(number) if number.is_f64() => number.as_f64().map_or(Value::Null, float),
@@ -148,7 +148,7 @@ fn plain(value: &Value) -> Value {
     }
 }
 
-/// A floating-point number as JSON: a whole one has no decimal point.
+/// Formats a floating-point number as JSON: a whole one has no decimal point.
 ///
 /// Bounds are floating-point numbers whatever the type of the field is, so a whole bound above 2^53
 /// is published as the nearest one that exists.
@@ -162,7 +162,7 @@ fn float(number: f64) -> Value {
     Number::from_f64(number).map_or(Value::Null, Value::Number)
 }
 
-/// Says which types an int-or-string has, unless the schema says so itself.
+/// Adds the types of an int-or-string, unless the schema has them itself.
 fn spell_out_int_or_string(schema: &mut Map<String, Value>) {
     let either = json!([{ "type": "integer" }, { "type": "string" }]);
     let first = schema.get("allOf").and_then(|all| all.pointer("/0/anyOf"));
@@ -182,15 +182,15 @@ fn spell_out_int_or_string(schema: &mut Map<String, Value>) {
     }
 }
 
-/// Takes out what the second edition cannot say or kubectl, its reader, cannot read.
+/// Removes what version 2 cannot express or kubectl, its reader, cannot read.
 ///
-/// A schema that says less is no fault: the server checks what is sent. One that says more than
-/// kubectl understands is, for kubectl then refuses what the server would take.
-fn reduce(out: &mut Map<String, Value>, schema: &Map<String, Value>) {
+/// A schema with fewer constraints does no harm: the server validates what is sent. One with more
+/// than kubectl understands does, for kubectl then rejects what the server would accept.
+fn reduce_to_v2(out: &mut Map<String, Value>, schema: &Map<String, Value>) {
     for name in ["allOf", "anyOf", "oneOf", "not"] {
         out.remove(name);
     }
-    // There is no null, so that one that may be is anything, and what is anything has no fields.
+    // There is no null, so a nullable value has no type, and a value without a type has no fields.
     let nullable = out.remove("nullable").is_some();
     if nullable {
         out.remove("type");
@@ -216,7 +216,7 @@ fn reduce(out: &mut Map<String, Value>, schema: &Map<String, Value>) {
     }
 }
 
-/// Gives an embedded resource the fields every object has.
+/// Adds the fields of every object to an embedded resource.
 fn add_resource_fields(schema: &mut Map<String, Value>) {
     let properties = properties_of(schema);
     properties
@@ -258,8 +258,8 @@ const EMBEDDED_API_VERSION: &str = "apiVersion defines the versioned schema of t
     representation of an object. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources";
 const EMBEDDED_KIND: &str = "kind is a string value representing the type of this object. In \
-    CamelCase. More info: \
-    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
+                             CamelCase. More info: \
+                             https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
 
 #[cfg(test)]
 mod tests;

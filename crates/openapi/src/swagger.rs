@@ -1,7 +1,7 @@
-//! Everything that is served in one document of the second version of OpenAPI.
+//! Builds everything that is served as one document of OpenAPI version 2.
 //!
-//! kubectl asks for it where the third version does not tell it enough: to check a list of objects,
-//! or one of a kind that cannot be patched, before it is sent.
+//! kubectl requests it where version 3 does not have enough: to validate a list of objects, or one
+//! of a kind that cannot be patched, before it is sent.
 
 mod convert;
 mod wire;
@@ -11,10 +11,10 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use crate::borrowed::open;
 use crate::document::{builtin_paths, hash};
+use crate::shared_definitions::load_builtin_document;
 
-/// Where the schemas of a document are, as its references spell it.
+/// The prefix of references to schemas.
 const DEFINITIONS: &str = "#/definitions/";
 
 /// The document in both forms it is sent in.
@@ -26,7 +26,8 @@ pub struct Swagger {
 }
 
 impl Swagger {
-    /// Everything built in, and what `custom` adds: fragments, as [`fragment`] makes them.
+    /// Builds the document of everything built in, and the fragments in `custom`, as [`fragment`]
+    /// builds them.
     pub(crate) fn new(custom: impl IntoIterator<Item = Value>) -> Self {
         let document = assemble(custom);
         let json = Bytes::from(document.to_string());
@@ -45,14 +46,14 @@ impl Swagger {
         &self.protobuf
     }
 
-    /// The [`hash`](crate::hash()) of the document as JSON, which stands for both forms.
+    /// Returns the [`hash`](crate::hash()) of the document as JSON, which is used for both forms.
     #[must_use]
     pub fn hash(&self) -> &str {
         &self.hash
     }
 }
 
-/// What a document of the third version adds to the one document of the second.
+/// Converts a document of version 3 to its fragment of the version 2 document.
 pub(crate) fn fragment(mut document: Value) -> Value {
     let mut parameters = Map::new();
     let paths = entries(document["paths"].take());
@@ -64,14 +65,14 @@ pub(crate) fn fragment(mut document: Value) -> Value {
     json!({ "paths": paths, "definitions": definitions, "parameters": parameters })
 }
 
-/// Everything built in. It is kept: to make it takes most of the time, and definitions come in
-/// dozens, each of which changes the whole.
+/// The fragment of everything built in. It is cached: building it takes most of the time, and
+/// definitions come in dozens, each of which changes the whole.
 static BUILT_IN: LazyLock<Value> = LazyLock::new(|| {
     let mut whole = json!({ "definitions": {}, "parameters": {}, "paths": {} });
     for path in builtin_paths() {
-        add(&mut whole, fragment(open(path)));
+        add(&mut whole, fragment(load_builtin_document(path)));
     }
-    let model = open("api/v1");
+    let model = load_builtin_document("api/v1");
     let schemes = &model["components"]["securitySchemes"];
     let names = entries(schemes.clone()).into_iter().map(|(name, _)| (name, json!([])));
     whole["swagger"] = "2.0".into();
@@ -86,7 +87,7 @@ fn assemble(custom: impl IntoIterator<Item = Value>) -> Value {
     let mut document = BUILT_IN.clone();
     for mut fragment in custom {
         fragment.sort_all_objects();
-        // What is built in stays what it is, whatever a definition says.
+        // Built-in definitions are kept, whatever a CRD contains.
         add(&mut document, fragment);
     }
     for part in ["definitions", "parameters", "paths"] {
@@ -97,7 +98,7 @@ fn assemble(custom: impl IntoIterator<Item = Value>) -> Value {
     document
 }
 
-/// Adds what is not there yet.
+/// Adds missing entries.
 fn add(whole: &mut Value, fragment: Value) {
     for (part, new) in entries(fragment) {
         if let Value::Object(known) = &mut whole[&part] {

@@ -17,9 +17,9 @@ const MOST_LEVELS: usize = 127;
 
 /// Values that `move` operations may look through for their depth, for all operations together:
 /// enough to move the largest object a few times, too little to keep a core busy.
-const MOST_LOOKED_AT: usize = 5_000_000;
+const MOST_VISITED: usize = 5_000_000;
 
-/// Why a patch was not carried out, by what the client is told.
+/// Why a patch failed, by the response the client gets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
     /// The body is not a patch: 400 with this text.
@@ -29,7 +29,7 @@ pub enum PatchError {
     #[error("The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {0}")]
     TooManyOperations(usize),
     /// The patch does not apply to the object: 422 with the generic text. This one is for logs, and
-    /// for those who sent a patch on somebody else's behalf.
+    /// for callers that send a patch on behalf of others.
     #[error("cannot carry out the JSON patch: {0}")]
     Rejected(String),
 }
@@ -47,9 +47,9 @@ pub fn json_patch(document: &Value, patch: &Value) -> Result<Value, PatchError> 
     if operations.len() > MOST_OPERATIONS {
         return Err(PatchError::TooManyOperations(operations.len()));
     }
-    let mut patched = Patched { document: document.clone(), copied: 0, looked_at: 0 };
+    let mut patched = PatchState { document: document.clone(), copied: 0, visited: 0 };
     for operation in operations {
-        patched.carry_out(operation).map_err(PatchError::Rejected)?;
+        patched.apply_operation(operation).map_err(PatchError::Rejected)?;
     }
     Ok(patched.document)
 }
@@ -159,14 +159,14 @@ fn operations(patch: &Value) -> Result<&[Value], PatchError> {
 }
 
 /// A document half-way through a patch.
-struct Patched {
+struct PatchState {
     document: Value,
     copied: usize,
-    looked_at: usize,
+    visited: usize,
 }
 
-impl Patched {
-    fn carry_out(&mut self, operation: &Value) -> Result<(), String> {
+impl PatchState {
+    fn apply_operation(&mut self, operation: &Value) -> Result<(), String> {
         let member = |name: &str| {
             operation[name].as_str().ok_or_else(|| format!("operation without {name}"))
         };
@@ -206,7 +206,7 @@ impl Patched {
             }
             Value::Array(elements) if key == "-" => elements.push(value),
             Value::Array(elements) => {
-                let place = place(&key, elements.len() + 1)?;
+                let place = list_index(&key, elements.len() + 1)?;
                 elements.insert(place, value);
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
@@ -226,7 +226,7 @@ impl Patched {
                 )
             }),
             Value::Array(elements) => {
-                let place = place(&key, elements.len())?;
+                let place = list_index(&key, elements.len())?;
                 Ok(elements.remove(place))
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
@@ -245,7 +245,7 @@ impl Patched {
         }
         let (parent, key) = self.parent(path, "replace")?;
         if let Value::Array(elements) = parent {
-            let place = place(&key, elements.len())?;
+            let place = list_index(&key, elements.len())?;
             elements[place].clone_from(value);
             return Ok(());
         }
@@ -266,7 +266,7 @@ impl Patched {
         match parent {
             Value::Object(members) => Ok(members.get(&key)),
             Value::Array(elements) => {
-                let place = place(&key, elements.len())?;
+                let place = list_index(&key, elements.len())?;
                 Ok(elements.get(place))
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
@@ -284,7 +284,7 @@ impl Patched {
             let found = match parent {
                 Value::Object(members) => members.get_mut(&key),
                 Value::Array(elements) => {
-                    let place = place(&key, elements.len())?;
+                    let place = list_index(&key, elements.len())?;
                     elements.get_mut(place)
                 }
                 Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
@@ -293,7 +293,10 @@ impl Patched {
                 // Upstream shows the path in quotes, but for one of them.
                 let shown =
                     if operation == "replace" { path.to_owned() } else { format!("{path:?}") };
-                format!("{operation} operation does not apply: doc is missing path: {shown}: missing value")
+                format!(
+                    "{operation} operation does not apply: doc is missing path: {shown}: missing \
+                     value"
+                )
             })?;
             key = next;
         }
@@ -302,8 +305,8 @@ impl Patched {
 
     /// How deep a value is; it stops at the limits, and so does the stack it takes.
     fn depth(&mut self, value: &Value, level: usize) -> Result<usize, String> {
-        self.looked_at += 1;
-        if level > MOST_LEVELS || self.looked_at > MOST_LOOKED_AT {
+        self.visited += 1;
+        if level > MOST_LEVELS || self.visited > MOST_VISITED {
             return Err("the patched document is too large".to_owned());
         }
         let mut deepest = level;
@@ -325,7 +328,7 @@ impl Patched {
 }
 
 /// The place in a list of `length` elements that a token names.
-fn place(token: &str, length: usize) -> Result<usize, String> {
+fn list_index(token: &str, length: usize) -> Result<usize, String> {
     let index: i64 = token.parse().map_err(|_| format!("{token:?} is not an index"))?;
     let size = usize::try_from(index.unsigned_abs()).unwrap_or(usize::MAX);
     let place = if index < 0 { length.checked_sub(size) } else { Some(size) };

@@ -54,13 +54,13 @@ fn write_plain_list(text: &mut String, values: &[Value]) {
 }
 
 /// A value as the verb `%#v` prints it: as Go source.
-pub(crate) fn source(value: &Value) -> String {
+pub(crate) fn go_syntax(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),
         Value::Bool(_) | Value::Number(_) => plain(value),
         Value::String(value) => quoted(value),
         Value::Array(values) => {
-            let values: Vec<String> = values.iter().map(source).collect();
+            let values: Vec<String> = values.iter().map(go_syntax).collect();
             format!("[]interface {{}}{{{}}}", values.join(", "))
         }
         Value::Object(entries) => {
@@ -68,7 +68,7 @@ pub(crate) fn source(value: &Value) -> String {
             entries.sort_unstable_by_key(|(name, _)| *name);
             let entries: Vec<String> = entries
                 .into_iter()
-                .map(|(name, value)| format!("{}:{}", quoted(name), source(value)))
+                .map(|(name, value)| format!("{}:{}", quoted(name), go_syntax(value)))
                 .collect();
             format!("map[string]interface {{}}{{{}}}", entries.join(", "))
         }
@@ -190,7 +190,7 @@ mod tests {
         let value = json!({ "b": [1, "x", null, true], "a": { "n": 1.5 } });
         assert_eq!(plain(&value), "map[a:map[n:1.5] b:[1 x <nil> true]]");
         assert_eq!(
-            source(&value),
+            go_syntax(&value),
             r#"map[string]interface {}{"a":map[string]interface {}{"n":1.5}, "b":[]interface {}{1, "x", interface {}(nil), true}}"#
         );
     }

@@ -1,14 +1,15 @@
-//! Every way to change an object, and who owns which of its fields.
+//! Implements every way to change an object, and the ownership of its fields.
 //!
 //! [`json_patch`], [`merge_patch`] and [`strategic`] compute the new object a client asked for;
-//! [`ownership`] keeps `metadata.managedFields` and carries out server-side apply. Everything is a
-//! pure function of its arguments: the time of a change is handed in, nothing is read or stored.
+//! [`ownership`] maintains `metadata.managedFields` and implements server-side apply. Everything is
+//! a pure function of its arguments: the time of a change is an argument, nothing is read or
+//! stored.
 //!
 //! The order of a write is: patch, decode, default, then [`ownership::update`] (or
 //! [`ownership::apply`] in place of patch and update, with defaulting after it), then mutating
-//! admission, validation, and last [`ownership::unchanged`], which tells whether there is anything
-//! to store. What admission changes is owned by nobody; it only must leave the entries readable
-//! ([`ownership::check_entries`]).
+//! admission, validation, and last [`ownership::is_unchanged`], which tells whether there is
+//! anything to store. Fields that admission changes have no owner; it only must leave the entries
+//! readable ([`ownership::check_managed_fields`]).
 
 mod document;
 #[cfg(test)]
@@ -22,4 +23,4 @@ pub mod typed;
 
 pub use document::{PatchError, json_patch, merge_patch, unknown_patch_fields};
 pub use path::{Path, PathElement};
-pub use set::Set;
+pub use set::FieldSet;

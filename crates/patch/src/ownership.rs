@@ -1,14 +1,15 @@
-//! Who owns which field: `metadata.managedFields` and server-side apply.
+//! Field ownership: `metadata.managedFields` and server-side apply.
 //!
-//! Every write names a manager. [`update`] gives the manager what it changed and takes that from
-//! everybody else; [`apply`] gives it what its config says, removes what it no longer says and
-//! nobody else owns, and refuses to change what others own unless it is forced.
+//! Every write names a manager. [`update`] makes the manager the owner of what it changed, in place
+//! of all others; [`apply`] makes it an owner of what its configuration contains, removes what it
+//! no longer contains and no other manager owns, and refuses to change what others own unless it is
+//! forced.
 
 mod apply;
+mod cap_managers;
 mod conflict;
-mod entries;
 mod last_applied;
-mod limit;
+mod managed_fields;
 mod prune;
 pub mod scale;
 mod update;
@@ -20,15 +21,15 @@ use serde_json::Value;
 
 pub use apply::{ApplyError, apply};
 pub use conflict::{Conflict, Conflicts};
-pub use entries::{EntriesError, Entry, Operation, check_entries};
+pub use managed_fields::{ManagedFieldsEntry, ManagedFieldsError, Operation, check_managed_fields};
 pub use update::{UpdateError, update};
 
 use crate::path::Path;
-use crate::set::Set;
+use crate::set::FieldSet;
 
 /// What a warning says when admission left entries that cannot be read; the entries from before are
 /// then kept. The reason follows.
-pub const BROKEN_BY_ADMISSION: &str = ".metadata.managedFields was in an invalid state after \
+pub const INVALID_AFTER_ADMISSION: &str = ".metadata.managedFields was in an invalid state after \
     admission; this could be caused by an outdated mutating admission controller; please fix your \
     requests: ";
 
@@ -46,7 +47,7 @@ pub struct Context<'a> {
     /// The time of the write, as in `2006-01-02T15:04:05Z`.
     pub now: &'a str,
     /// What a write to this endpoint does not change: `status` on the object itself, for example.
-    pub reset_fields: &'a Set,
+    pub reset_fields: &'a FieldSet,
     /// What an object of this kind has before anything is set.
     ///
     /// Custom objects have their `apiVersion` and `kind`. Built-in ones also have every field that
@@ -54,14 +55,14 @@ pub struct Context<'a> {
     /// not make anyone the owner of these, only of what is inside.
     pub empty: &'a Value,
     /// The other versions of the kind.
-    pub versions: &'a dyn Versions,
+    pub versions: &'a dyn VersionConverter,
 }
 
 /// The versions of a kind other than the one of the request.
 ///
 /// Entries are kept in the version they were written in. Where a version is no longer served, its
 /// entries go away.
-pub trait Versions {
+pub trait VersionConverter {
     /// The type of the objects in `api_version`, if it is served.
     fn schema(&self, api_version: &str) -> Option<&Schema>;
     /// The object in `api_version`, if it is served.
@@ -70,9 +71,9 @@ pub trait Versions {
 
 /// A kind that has one version only.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct OneVersion;
+pub struct SingleVersion;
 
-impl Versions for OneVersion {
+impl VersionConverter for SingleVersion {
     fn schema(&self, _api_version: &str) -> Option<&Schema> {
         None
     }
@@ -109,32 +110,32 @@ impl<'a> Context<'a> {
 /// Whether two objects are the same but for the times of their entries: then there is nothing to
 /// store, and the old object is the answer. Revisions are not looked at, they were checked before.
 #[must_use]
-pub fn unchanged(old: &Value, new: &Value) -> bool {
+pub fn is_unchanged(old: &Value, new: &Value) -> bool {
     let (Value::Object(old), Value::Object(new)) = (old, new) else { return old == new };
     old.len() == new.len()
         && old.iter().all(|(name, old)| {
             new.get(name).is_some_and(|new| match name.as_str() {
-                "metadata" => unchanged_metadata(old, new),
+                "metadata" => is_metadata_unchanged(old, new),
                 _ => old == new,
             })
         })
 }
 
-fn unchanged_metadata(old: &Value, new: &Value) -> bool {
+fn is_metadata_unchanged(old: &Value, new: &Value) -> bool {
     let (Value::Object(old), Value::Object(new)) = (old, new) else { return old == new };
     let kept = |name: &&String| *name != "resourceVersion";
     old.keys().filter(kept).count() == new.keys().filter(kept).count()
         && old.iter().filter(|(name, _)| kept(name)).all(|(name, old)| {
             new.get(name).is_some_and(|new| match name.as_str() {
-                "managedFields" => entries::same_but_times(old, new),
+                "managedFields" => managed_fields::equal_ignoring_times(old, new),
                 _ => old == new,
             })
         })
 }
 
 /// Fields that are never owned: they are the object's identity or the server's own.
-fn never_owned() -> &'static Set {
-    static SET: LazyLock<Set> = LazyLock::new(|| {
+fn never_owned() -> &'static FieldSet {
+    static SET: LazyLock<FieldSet> = LazyLock::new(|| {
         let top = ["apiVersion", "kind", "metadata"].map(|name| Path::fields(&[name]));
         let metadata = [
             "name",

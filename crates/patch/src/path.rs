@@ -1,4 +1,4 @@
-//! The way to a field, through named fields and keyed elements.
+//! The path to a field, through named fields and keyed elements.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -16,17 +16,17 @@ pub enum PathElement {
     /// The entry of a struct or map.
     Field(Box<str>),
     /// The element of a list whose key fields have these values, sorted by name.
-    Key(Vec<(Box<str>, Item)>),
+    Key(Vec<(Box<str>, ComparableValue)>),
     /// The element of a set.
-    Value(Item),
-    /// The element of a list that is not told apart by what it holds.
+    Value(ComparableValue),
+    /// The element of a list that is not identified by its content.
     Index(i64),
 }
 
 /// A value that can be compared: numbers by size, and before text, truth values, lists, maps and
 /// null.
 #[derive(Clone, Debug)]
-pub struct Item(pub Value);
+pub struct ComparableValue(pub Value);
 
 /// The way to a field from the top of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,15 +78,17 @@ impl PathElement {
             "f:" => Ok(Some(Self::Field(rest.into()))),
             "v:" => {
                 let value = serde_json::from_str(rest).map_err(|_| bad())?;
-                Ok(Some(Self::Value(Item(value))))
+                Ok(Some(Self::Value(ComparableValue(value))))
             }
             "k:" => {
                 let Ok(Value::Object(fields)) = serde_json::from_str(rest) else {
                     return Err(bad());
                 };
-                let mut fields: Vec<_> =
-                    fields.into_iter().map(|(name, value)| (name.into(), Item(value))).collect();
-                fields.sort_by(|(one, _): &(Box<str>, Item), (other, _)| one.cmp(other));
+                let mut fields: Vec<_> = fields
+                    .into_iter()
+                    .map(|(name, value)| (name.into(), ComparableValue(value)))
+                    .collect();
+                fields.sort_by(|(one, _): &(Box<str>, ComparableValue), (other, _)| one.cmp(other));
                 Ok(Some(Self::Key(fields)))
             }
             "i:" => Ok(Some(Self::Index(rest.parse().map_err(|_| bad())?))),
@@ -133,7 +135,7 @@ impl fmt::Display for Path {
     }
 }
 
-impl fmt::Display for Item {
+impl fmt::Display for ComparableValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Value::Null => f.write_str("null"),
@@ -155,21 +157,21 @@ impl fmt::Display for Item {
     }
 }
 
-impl PartialEq for Item {
+impl PartialEq for ComparableValue {
     fn eq(&self, other: &Self) -> bool {
         compare(&self.0, &other.0) == Ordering::Equal
     }
 }
 
-impl Eq for Item {}
+impl Eq for ComparableValue {}
 
-impl PartialOrd for Item {
+impl PartialOrd for ComparableValue {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Item {
+impl Ord for ComparableValue {
     fn cmp(&self, other: &Self) -> Ordering {
         compare(&self.0, &other.0)
     }
@@ -190,7 +192,7 @@ fn compare(one: &Value, other: &Value) -> Ordering {
             let sorted = |entries: &serde_json::Map<String, Value>| {
                 let mut entries: Vec<_> = entries
                     .iter()
-                    .map(|(name, value)| (name.clone(), Item(value.clone())))
+                    .map(|(name, value)| (name.clone(), ComparableValue(value.clone())))
                     .collect();
                 entries.sort();
                 entries
@@ -225,16 +227,17 @@ fn rank(value: &Value) -> u8 {
 }
 
 /// Whether two values are the same; unlike `==`, a whole float equals the integer.
-pub(crate) fn same(one: &Value, other: &Value) -> bool {
+pub(crate) fn is_same_value(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Array(one), Value::Array(other)) => {
-            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
+            one.len() == other.len()
+                && one.iter().zip(other).all(|(one, other)| is_same_value(one, other))
         }
         (Value::Object(one), Value::Object(other)) => {
             one.len() == other.len()
-                && one
-                    .iter()
-                    .all(|(name, one)| other.get(name).is_some_and(|other| same(one, other)))
+                && one.iter().all(|(name, one)| {
+                    other.get(name).is_some_and(|other| is_same_value(one, other))
+                })
         }
         (Value::Number(one), Value::Number(other)) => {
             one == other || compare_numbers(one, other).is_eq()

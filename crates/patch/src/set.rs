@@ -11,7 +11,7 @@ use crate::path::{Path, PathElement, PathElementError};
 /// A field and what is inside it are members of their own: a set may hold `.data.a` without
 /// `.data`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Set {
+pub struct FieldSet {
     /// Sorted by element, each at most once. Every node is a member or has members below it.
     nodes: Vec<Node>,
 }
@@ -21,16 +21,16 @@ struct Node {
     element: PathElement,
     /// Whether the field itself is in the set.
     member: bool,
-    below: Set,
+    below: FieldSet,
 }
 
 impl Node {
-    fn holds_something(&self) -> bool {
+    fn is_nonempty(&self) -> bool {
         self.member || !self.below.is_empty()
     }
 }
 
-impl Set {
+impl FieldSet {
     /// The empty set.
     #[must_use]
     pub fn new() -> Self {
@@ -43,7 +43,7 @@ impl Set {
         self.nodes.is_empty()
     }
 
-    /// Adds a field. The way to the whole object is in no set: nobody owns it.
+    /// Adds a field. The path of the whole object is in no set: it has no owner.
     pub fn insert(&mut self, path: &[PathElement]) {
         let Some((element, rest)) = path.split_first() else { return };
         let node = self.node_or_insert(element);
@@ -174,7 +174,7 @@ impl Set {
             };
             let one = if order.is_le() { left.next() } else { None };
             let other = if order.is_ge() { right.next() } else { None };
-            nodes.extend(rule(one, other).filter(Node::holds_something));
+            nodes.extend(rule(one, other).filter(Node::is_nonempty));
         }
         Self { nodes }
     }
@@ -291,7 +291,7 @@ impl Set {
     }
 }
 
-impl<'a> FromIterator<&'a Path> for Set {
+impl<'a> FromIterator<&'a Path> for FieldSet {
     fn from_iter<I: IntoIterator<Item = &'a Path>>(paths: I) -> Self {
         let mut set = Self::new();
         for path in paths {

@@ -16,7 +16,7 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList";
 const SET_ORDER: &str = "$setElementOrder";
 
-/// Why a patch was not carried out, by what the client is told.
+/// Why a patch failed, by the response the client gets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StrategicError {
     /// The patch is not one: 400 with this text.
@@ -46,33 +46,36 @@ pub fn apply(schema: &Schema, document: &Value, patch: &Value) -> Result<Value, 
         }
     };
     let original = document.as_object().cloned().unwrap_or_default();
-    let of = Some(Place { schema, node: schema.root() });
+    let of = Some(SchemaNode { schema, node: schema.root() });
     merge_maps(of, original, patch).map(Value::Object)
 }
 
 /// A node of the schema; none where the schema says nothing.
-type Of<'a> = Option<Place<'a>>;
+type OptionalSchemaNode<'a> = Option<SchemaNode<'a>>;
 
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct SchemaNode<'a> {
     schema: &'a Schema,
     node: NodeId,
 }
 
 /// What a field holds and how it merges.
-struct Meaning<'a> {
-    of: Of<'a>,
-    merge: MergeStrategy,
+struct FieldMergeRule<'a> {
+    schema_node: OptionalSchemaNode<'a>,
+    strategy: MergeStrategy,
 }
 
 /// What the schema says about the field `name` of a struct.
-fn meaning<'a>(of: Of<'a>, name: &str) -> Result<Meaning<'a>, StrategicError> {
-    let free = Meaning { of: None, merge: MergeStrategy::default() };
-    let Some(Place { schema, node }) = of else { return Ok(free) };
+fn field_merge_rule<'a>(
+    of: OptionalSchemaNode<'a>,
+    name: &str,
+) -> Result<FieldMergeRule<'a>, StrategicError> {
+    let free = FieldMergeRule { schema_node: None, strategy: MergeStrategy::default() };
+    let Some(SchemaNode { schema, node }) = of else { return Ok(free) };
     match &schema.node(node).shape {
-        Shape::Struct { fields, .. } => Ok(fields.get(name).map_or(free, |field| Meaning {
-            of: Some(Place { schema, node: field.node }),
-            merge: field.merge.clone(),
+        Shape::Struct { fields, .. } => Ok(fields.get(name).map_or(free, |field| FieldMergeRule {
+            schema_node: Some(SchemaNode { schema, node: field.node }),
+            strategy: field.merge.clone(),
         })),
         // The original server cannot merge inside the values of a map, and says so.
         Shape::Map { .. } => Err(StrategicError::Failed(
@@ -83,17 +86,20 @@ fn meaning<'a>(of: Of<'a>, name: &str) -> Result<Meaning<'a>, StrategicError> {
 }
 
 /// What the schema says about the elements of the list `name` of a struct.
-fn meaning_of_elements<'a>(of: Of<'a>, name: &str) -> Result<Meaning<'a>, StrategicError> {
-    let Meaning { of, merge } = meaning(of, name)?;
-    let items = of.and_then(|Place { schema, node }| match &schema.node(node).shape {
-        Shape::List { items, .. } => Some(Place { schema, node: *items }),
+fn element_merge_rule<'a>(
+    of: OptionalSchemaNode<'a>,
+    name: &str,
+) -> Result<FieldMergeRule<'a>, StrategicError> {
+    let FieldMergeRule { schema_node: of, strategy: merge } = field_merge_rule(of, name)?;
+    let items = of.and_then(|SchemaNode { schema, node }| match &schema.node(node).shape {
+        Shape::List { items, .. } => Some(SchemaNode { schema, node: *items }),
         Shape::Any | Shape::Scalar(_) | Shape::Map { .. } | Shape::Struct { .. } => None,
     });
-    Ok(Meaning { of: items, merge })
+    Ok(FieldMergeRule { schema_node: items, strategy: merge })
 }
 
 fn merge_maps(
-    of: Of<'_>,
+    of: OptionalSchemaNode<'_>,
     mut original: Map<String, Value>,
     mut patch: Map<String, Value>,
 ) -> Result<Map<String, Value>, StrategicError> {
@@ -108,7 +114,7 @@ fn merge_maps(
         };
     }
     retain_keys(&mut original, &mut patch)?;
-    list::set_orders(of, &mut original, &mut patch)?;
+    list::apply_set_element_orders(of, &mut original, &mut patch)?;
     for (key, change) in patch {
         let deletes = key.starts_with(DELETE_FROM_LIST);
         let name = if deletes {
@@ -121,7 +127,8 @@ fn merge_maps(
             original.shift_remove(&name);
             continue;
         }
-        let same_sort = original.get(&name).is_some_and(|was| sort(was) == sort(&change));
+        let same_sort =
+            original.get(&name).is_some_and(|was| go_type_name(was) == go_type_name(&change));
         if !same_sort {
             if !deletes {
                 put(&mut original, name, without_directives(without_nulls(change)));
@@ -130,11 +137,13 @@ fn merge_maps(
         }
         let merged = match (original.get_mut(&name).map(Value::take), change) {
             (Some(Value::Object(was)), Value::Object(change)) => {
-                let Meaning { of, merge } = meaning(of, &name)?;
+                let FieldMergeRule { schema_node: of, strategy: merge } =
+                    field_merge_rule(of, &name)?;
                 if merge.replace { change } else { merge_maps(of, was, change)? }.into()
             }
             (Some(Value::Array(was)), Value::Array(change)) => {
-                let Meaning { of, merge } = meaning_of_elements(of, &name)?;
+                let FieldMergeRule { schema_node: of, strategy: merge } =
+                    element_merge_rule(of, &name)?;
                 if merge.merge || deletes {
                     let key = merge.merge_key.as_deref().unwrap_or_default();
                     list::merge(of, was, change, key, deletes)?.into()
@@ -214,7 +223,7 @@ fn after_slash<'a>(key: &'a str, directive: &str) -> Option<&'a str> {
 }
 
 /// The sort of a value; only values of one sort merge.
-fn sort(value: &Value) -> &'static str {
+fn go_type_name(value: &Value) -> &'static str {
     gantry_schema::go_type(value)
 }
 
@@ -237,8 +246,8 @@ fn no_merge_key(element: &Map<String, Value>, key: &str) -> StrategicError {
     ))
 }
 
-fn wrong_sort(expected: &str, value: &Value) -> StrategicError {
-    let received = if value.is_null() { "%!s(<nil>)" } else { sort(value) };
+fn wrong_type(expected: &str, value: &Value) -> StrategicError {
+    let received = if value.is_null() { "%!s(<nil>)" } else { go_type_name(value) };
     StrategicError::Failed(format!("expected a {expected}, but received a {received}"))
 }
 

@@ -22,43 +22,43 @@ use serde_json::Value;
 pub use compare::Comparison;
 use types::Type;
 
-use crate::set::Set;
+use crate::set::FieldSet;
 
 /// What is wrong with an object, in the words of the original API server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TypedError {
-    faults: Vec<Fault>,
+    errors: Vec<ValidationError>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Fault {
+struct ValidationError {
     path: String,
     message: String,
 }
 
 impl TypedError {
-    fn add(&mut self, path: &Trail<'_>, message: String) {
-        self.faults.push(Fault { path: path.to_string(), message });
+    fn add(&mut self, path: &ValuePath<'_>, message: String) {
+        self.errors.push(ValidationError { path: path.to_string(), message });
     }
 
     fn into_result<T>(self, value: T) -> Result<T, Self> {
-        if self.faults.is_empty() { Ok(value) } else { Err(self) }
+        if self.errors.is_empty() { Ok(value) } else { Err(self) }
     }
 }
 
 impl fmt::Display for TypedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let [fault] = self.faults.as_slice() {
+        if let [fault] = self.errors.as_slice() {
             return fault.fmt(f);
         }
         f.write_str("errors:")?;
-        self.faults.iter().try_for_each(|fault| write!(f, "\n  {fault}"))
+        self.errors.iter().try_for_each(|fault| write!(f, "\n  {fault}"))
     }
 }
 
 impl std::error::Error for TypedError {}
 
-impl fmt::Display for Fault {
+impl fmt::Display for ValidationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.path.is_empty() {
             return f.write_str(&self.message);
@@ -86,7 +86,7 @@ pub fn validate(schema: &Schema, object: &Value, duplicates: Duplicates) -> Resu
 
 /// Every field that the object mentions: leaves, elements, entries of maps, and what is empty.
 #[must_use]
-pub fn field_set(schema: &Schema, object: &Value) -> Set {
+pub fn field_set(schema: &Schema, object: &Value) -> FieldSet {
     field_set::field_set(Type::root(schema), object)
 }
 
@@ -108,19 +108,19 @@ pub fn merge(schema: &Schema, object: &Value, config: &Value) -> Result<Value, T
 
 /// The object without these fields. What is emptied becomes `null`.
 #[must_use]
-pub fn remove(schema: &Schema, object: &Value, fields: &Set) -> Value {
+pub fn remove(schema: &Schema, object: &Value, fields: &FieldSet) -> Value {
     remove::remove(Type::root(schema), object, fields)
 }
 
 /// The part of the object that these fields make up. What has no field left becomes `null`.
 #[must_use]
-pub fn extract(schema: &Schema, object: &Value, fields: &Set) -> Value {
+pub fn extract(schema: &Schema, object: &Value, fields: &FieldSet) -> Value {
     remove::extract(Type::root(schema), object, fields)
 }
 
 /// The set in which every declared field with members below it is a member too.
 #[must_use]
-pub fn with_named_fields(schema: &Schema, fields: &Set) -> Set {
+pub fn with_named_fields(schema: &Schema, fields: &FieldSet) -> FieldSet {
     fields.with_inner(Some(Type::root(schema)), &|of, element| {
         let Some(of) = of else { return (false, None) };
         of.step(element)
@@ -129,55 +129,55 @@ pub fn with_named_fields(schema: &Schema, fields: &Set) -> Set {
 
 /// The set as it is now that the schema has become atomic in places, if that changes it.
 #[must_use]
-pub fn reconcile(schema: &Schema, fields: &Set) -> Option<Set> {
+pub fn reconcile(schema: &Schema, fields: &FieldSet) -> Option<FieldSet> {
     reconcile::reconcile(Type::root(schema), fields)
 }
 
 /// The way to the value at hand, kept on the stack and written out only for a fault.
 #[derive(Clone, Copy)]
-struct Trail<'a> {
-    above: Option<&'a Trail<'a>>,
-    step: Step<'a>,
+struct ValuePath<'a> {
+    parent: Option<&'a ValuePath<'a>>,
+    step: PathStep<'a>,
 }
 
 #[derive(Clone, Copy)]
-enum Step<'a> {
+enum PathStep<'a> {
     Top,
     Field(&'a str),
     Element(&'a crate::path::PathElement),
 }
 
-impl<'a> Trail<'a> {
-    const TOP: Self = Trail { above: None, step: Step::Top };
+impl<'a> ValuePath<'a> {
+    const TOP: Self = ValuePath { parent: None, step: PathStep::Top };
 
     fn field(&'a self, name: &'a str) -> Self {
-        Trail { above: Some(self), step: Step::Field(name) }
+        ValuePath { parent: Some(self), step: PathStep::Field(name) }
     }
 
     fn element(&'a self, element: &'a crate::path::PathElement) -> Self {
-        Trail { above: Some(self), step: Step::Element(element) }
+        ValuePath { parent: Some(self), step: PathStep::Element(element) }
     }
 
     fn elements(&self) -> Vec<crate::path::PathElement> {
-        let mut elements = self.above.map(Trail::elements).unwrap_or_default();
+        let mut elements = self.parent.map(ValuePath::elements).unwrap_or_default();
         match self.step {
-            Step::Top => {}
-            Step::Field(name) => elements.push(crate::path::PathElement::field(name)),
-            Step::Element(element) => elements.push(element.clone()),
+            PathStep::Top => {}
+            PathStep::Field(name) => elements.push(crate::path::PathElement::field(name)),
+            PathStep::Element(element) => elements.push(element.clone()),
         }
         elements
     }
 }
 
-impl fmt::Display for Trail<'_> {
+impl fmt::Display for ValuePath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(above) = self.above {
+        if let Some(above) = self.parent {
             above.fmt(f)?;
         }
         match self.step {
-            Step::Top => Ok(()),
-            Step::Field(name) => write!(f, ".{name}"),
-            Step::Element(element) => element.fmt(f),
+            PathStep::Top => Ok(()),
+            PathStep::Field(name) => write!(f, ".{name}"),
+            PathStep::Element(element) => element.fmt(f),
         }
     }
 }

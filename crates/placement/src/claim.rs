@@ -1,41 +1,46 @@
-//! Claims of either kind.
+//! Claims of either kind: DeviceClaims and DevicePrivilegedClaims.
 
 use std::sync::Arc;
 
 use gantry_api::devices::{Consumer, DeviceAllocation, DeviceClaim, DevicePrivilegedClaim};
-use gantry_devices::lower::Wanted;
-pub(crate) use gantry_pods::devices::{FINALIZER, has_of, holder_of, idle_in, is_hold, used_by};
-use gantry_reconcile::{Key, Meta, Part, Reference, Resource, Uid, View, World, Write};
+use gantry_devices::lower::ClaimSpecRef;
+pub(crate) use gantry_pods::devices::{
+    FINALIZER, allocated_from_pool_tag, holds_device_tag, is_hold, reserved_for_pod_tag,
+    unallocated_claims_tag,
+};
+use gantry_reconcile::{
+    Key, Meta, ObjectReference, Resource, Subresource, Uid, View, World, Write,
+};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::NodeSelector;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
 
-use crate::condition::{self, Says, second};
-use crate::seen::Seen;
+use crate::condition::{self, ConditionUpdate, truncate_to_second};
+use crate::views::DeviceObject;
 
-/// Which of its pod's claims a generated claim is.
-pub(crate) const ENTRY_ANNOTATION: &str = "devmgmtproto.k8s.io/pod-claim-name";
-/// Pods that may share a claim.
-pub(crate) const MOST_CONSUMERS: usize = 256;
+/// The annotation that names the pod's entry that a generated claim was created for.
+pub(crate) const POD_CLAIM_NAME_ANNOTATION: &str = "devmgmtproto.k8s.io/pod-claim-name";
+/// How many pods may share a claim.
+pub(crate) const MAX_CONSUMERS: usize = 256;
 /// The condition that says whether a claim has devices, and since when.
-pub(crate) const ALLOCATED: &str = "Allocated";
+pub(crate) const ALLOCATED_CONDITION: &str = "Allocated";
 
 /// A claim of either kind.
 #[derive(Clone, Debug)]
 pub(crate) enum Claim {
-    /// One that holds what it gets.
-    Plain(Arc<Seen<DeviceClaim>>),
-    /// One that looks on.
-    Privileged(Arc<Seen<DevicePrivilegedClaim>>),
+    /// A DeviceClaim, which holds its devices.
+    Plain(Arc<DeviceObject<DeviceClaim>>),
+    /// A DevicePrivilegedClaim, which observes devices without holding them.
+    Privileged(Arc<DeviceObject<DevicePrivilegedClaim>>),
 }
 
 impl Claim {
-    /// The claims that have this name, of both kinds.
-    pub(crate) fn all(world: &World, key: &Key) -> Vec<Self> {
-        let plain = world.shelf::<Seen<DeviceClaim>>().get(key).map(Self::Plain);
+    /// Returns the claims that have this name, of both kinds.
+    pub(crate) fn by_key(world: &World, key: &Key) -> Vec<Self> {
+        let plain = world.store::<DeviceObject<DeviceClaim>>().get(key).map(Self::Plain);
         let privileged =
-            world.shelf::<Seen<DevicePrivilegedClaim>>().get(key).map(Self::Privileged);
+            world.store::<DeviceObject<DevicePrivilegedClaim>>().get(key).map(Self::Privileged);
         plain.into_iter().chain(privileged).collect()
     }
 
@@ -54,8 +59,8 @@ impl Claim {
         &self.meta().name
     }
 
-    /// Whether this is the other one, as it was seen at the same time.
-    pub(crate) fn is(&self, other: &Self) -> bool {
+    /// Whether both are the same object at the same resource version.
+    pub(crate) fn is_same_version(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Plain(one), Self::Plain(other)) => Arc::ptr_eq(one, other),
             (Self::Privileged(one), Self::Privileged(other)) => Arc::ptr_eq(one, other),
@@ -65,13 +70,13 @@ impl Claim {
 
     pub(crate) fn resource(&self) -> Resource {
         match self {
-            Self::Plain(_) => <Seen<DeviceClaim> as View>::RESOURCE,
-            Self::Privileged(_) => <Seen<DevicePrivilegedClaim> as View>::RESOURCE,
+            Self::Plain(_) => <DeviceObject<DeviceClaim> as View>::RESOURCE,
+            Self::Privileged(_) => <DeviceObject<DevicePrivilegedClaim> as View>::RESOURCE,
         }
     }
 
-    pub(crate) fn reference(&self) -> Reference {
-        Reference::to(&self.resource(), self.meta())
+    pub(crate) fn reference(&self) -> ObjectReference {
+        ObjectReference::to(&self.resource(), self.meta())
     }
 
     pub(crate) fn allocations(&self) -> &[DeviceAllocation] {
@@ -117,45 +122,47 @@ impl Claim {
         }
     }
 
-    pub(crate) fn is_protected(&self) -> bool {
+    pub(crate) fn has_finalizer(&self) -> bool {
         self.meta().finalizers.iter().any(|it| it == FINALIZER)
     }
 
-    /// When the claim last came to have devices, or to have none. It never goes back.
-    pub(crate) fn horizon(&self) -> Option<Timestamp> {
-        condition::find(self.conditions(), ALLOCATED).map(|it| it.last_transition_time.0)
+    /// Returns when the claim last gained or lost its devices. It never goes back.
+    pub(crate) fn allocation_changed_at(&self) -> Option<Timestamp> {
+        condition::find(self.conditions(), ALLOCATED_CONDITION).map(|it| it.last_transition_time.0)
     }
 
-    /// What it asks for, or what is wrong with it.
-    pub(crate) fn wanted(&self) -> Result<Wanted<'_>, &str> {
+    /// Returns its spec, or the error.
+    pub(crate) fn spec(&self) -> Result<ClaimSpecRef<'_>, &str> {
         match self {
-            Self::Plain(claim) => claim.object.as_ref().map(|it| Wanted::Claim(&it.spec)),
-            Self::Privileged(claim) => claim.object.as_ref().map(|it| Wanted::Privileged(&it.spec)),
+            Self::Plain(claim) => claim.object.as_ref().map(|it| ClaimSpecRef::Claim(&it.spec)),
+            Self::Privileged(claim) => {
+                claim.object.as_ref().map(|it| ClaimSpecRef::Privileged(&it.spec))
+            }
         }
         .map_err(String::as_str)
     }
 
-    /// What in it should be written differently.
-    pub(crate) fn remarks(&self) -> &[String] {
+    /// Returns the warnings about its spec.
+    pub(crate) fn warnings(&self) -> &[String] {
         match self {
-            Self::Plain(claim) => &claim.remarks,
-            Self::Privileged(claim) => &claim.remarks,
+            Self::Plain(claim) => &claim.warnings,
+            Self::Privileged(claim) => &claim.warnings,
         }
     }
 
-    /// Changes the status, if the claim is as it was seen.
-    pub(crate) fn write(&self, status: &Value) -> Write {
+    /// Updates the status, if the claim is unchanged.
+    pub(crate) fn update_status(&self, status: &Value) -> Write {
         Write::Merge {
             resource: self.resource(),
             key: self.meta().key(),
-            part: Part::Status,
+            subresource: Subresource::Status,
             fence: self.meta().fence(),
             body: json!({"status": status}),
         }
     }
 
-    /// Sets or lifts what keeps the claim from going.
-    pub(crate) fn protect(&self, protected: bool) -> Write {
+    /// Adds or removes the finalizer.
+    pub(crate) fn set_finalizer(&self, protected: bool) -> Write {
         let mut finalizers = self.meta().finalizers.clone();
         finalizers.retain(|it| it != FINALIZER);
         if protected {
@@ -164,42 +171,45 @@ impl Claim {
         Write::Merge {
             resource: self.resource(),
             key: self.meta().key(),
-            part: Part::Main,
+            subresource: Subresource::Main,
             fence: self.meta().fence(),
             body: json!({"metadata": {"finalizers": finalizers}}),
         }
     }
 
-    /// Its conditions when it has devices, or has none, from now on: no entry that was made at one of these
-    /// times counts any more.
-    pub(crate) fn turned(
+    /// Returns its conditions when it has devices, or has none, from now on: no entry that was
+    /// written at one of these times counts any more.
+    pub(crate) fn with_allocated_condition(
         &self,
-        says: Says,
+        says: ConditionUpdate,
         entries: impl IntoIterator<Item = Timestamp>,
         now: Timestamp,
     ) -> Vec<Condition> {
-        let at = entries.into_iter().chain(self.horizon()).fold(second(now), Timestamp::max);
+        let at = entries
+            .into_iter()
+            .chain(self.allocation_changed_at())
+            .fold(truncate_to_second(now), Timestamp::max);
         let (kind, generation) = (says.kind, self.meta().generation);
-        let mut conditions = condition::with(self.conditions(), &[says], generation, now);
+        let mut conditions = condition::merge(self.conditions(), &[says], generation, now);
         for condition in conditions.iter_mut().filter(|it| it.type_ == kind) {
-            condition.last_transition_time = Time(second(at));
+            condition.last_transition_time = Time(truncate_to_second(at));
         }
         conditions
     }
 
-    /// Gives everything back: the claim has no devices and no consumers from now on, and no entry
-    /// that is there at this moment counts any more.
-    pub(crate) fn clear(
+    /// Releases everything: the claim has no devices and no consumers from now on, and no entry
+    /// that exists at this moment counts any more.
+    pub(crate) fn deallocate(
         &self,
         entries: impl IntoIterator<Item = Timestamp>,
         now: Timestamp,
     ) -> Write {
-        let says = Says::no(ALLOCATED, "Released", String::new());
-        let mut conditions = self.turned(says, entries, now);
+        let says = ConditionUpdate::new_false(ALLOCATED_CONDITION, "Released", String::new());
+        let mut conditions = self.with_allocated_condition(says, entries, now);
         conditions.retain(|it| !matches!(it.type_.as_str(), "DeviceLost" | "Conflict"));
         let mut status = json!({
             "allocations": null, "nodeName": null, "nodeSelector": null, "claimConfigs": null,
-            "reservedFor": null, "podNames": null, "conditions": condition::spell(&conditions),
+            "reservedFor": null, "podNames": null, "conditions": condition::to_json(&conditions),
         });
         match self {
             Self::Plain(_) => {
@@ -209,27 +219,31 @@ impl Claim {
             }
             Self::Privileged(_) => {}
         }
-        self.write(&status)
+        self.update_status(&status)
     }
 
-    /// Keeps what the claim has, and no other entry that is there at this moment counts any more.
-    pub(crate) fn outlive(
+    /// Keeps what the claim has, and voids every other entry that exists at this moment.
+    pub(crate) fn void_other_entries(
         &self,
         entries: impl IntoIterator<Item = Timestamp>,
         now: Timestamp,
     ) -> Write {
-        let conditions = self.turned(Says::yes(ALLOCATED, "Allocated"), entries, now);
-        self.write(&json!({"conditions": condition::spell(&conditions)}))
+        let conditions = self.with_allocated_condition(
+            ConditionUpdate::new_true(ALLOCATED_CONDITION, "Allocated"),
+            entries,
+            now,
+        );
+        self.update_status(&json!({"conditions": condition::to_json(&conditions)}))
     }
 
-    /// Names the pods that may use the claim.
-    pub(crate) fn share(&self, consumers: &[Consumer]) -> Write {
-        self.write(&reserved(consumers))
+    /// Writes the pods that may use the claim.
+    pub(crate) fn reserve_for(&self, consumers: &[Consumer]) -> Write {
+        self.update_status(&reserved_for_json(consumers))
     }
 }
 
-/// The consumers of a claim as its status has them.
-pub(crate) fn reserved(consumers: &[Consumer]) -> Value {
+/// Serializes the consumers of a claim as its status stores them.
+pub(crate) fn reserved_for_json(consumers: &[Consumer]) -> Value {
     let mut names: Vec<&str> = consumers.iter().map(|it| it.name.as_str()).collect();
     names.sort_unstable();
     json!({"reservedFor": consumers, "podNames": names})

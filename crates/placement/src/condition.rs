@@ -1,46 +1,48 @@
-//! Conditions in the statuses of this group.
+//! Conditions in the statuses of the device API group.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
 
-/// A condition to be said of an object.
+/// A condition to write to an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Says {
+pub(crate) struct ConditionUpdate {
     pub(crate) kind: &'static str,
-    pub(crate) holds: bool,
+    pub(crate) is_true: bool,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
 }
 
-impl Says {
-    pub(crate) fn yes(kind: &'static str, reason: &'static str) -> Self {
-        Self { kind, holds: true, reason, message: String::new() }
+impl ConditionUpdate {
+    pub(crate) fn new_true(kind: &'static str, reason: &'static str) -> Self {
+        Self { kind, is_true: true, reason, message: String::new() }
     }
 
-    pub(crate) fn no(kind: &'static str, reason: &'static str, message: String) -> Self {
-        Self { kind, holds: false, reason, message }
+    pub(crate) fn new_false(kind: &'static str, reason: &'static str, message: String) -> Self {
+        Self { kind, is_true: false, reason, message }
     }
 
-    /// Whether it is said already.
-    pub(crate) fn is_said(&self, before: &[Condition]) -> bool {
+    /// Whether the object has this condition already.
+    pub(crate) fn is_current(&self, before: &[Condition]) -> bool {
         find(before, self.kind).is_some_and(|it| {
-            it.status == truth(self.holds) && it.reason == self.reason && it.message == self.message
+            it.status == status_text(self.is_true)
+                && it.reason == self.reason
+                && it.message == self.message
         })
     }
 }
 
-/// Whether something in an object had to be read in another way than it is written, when that is worth
-/// a word: it never was for most.
-pub(crate) fn normalized(remarks: &[String], before: &[Condition]) -> Option<Says> {
+/// Returns the condition that reports that fields of an object were read in another way than they
+/// are written. It is absent for most objects, which never had such fields.
+pub(crate) fn spec_normalized(remarks: &[String], before: &[Condition]) -> Option<ConditionUpdate> {
     const KIND: &str = "SpecNormalized";
     if remarks.is_empty() {
         let known = find(before, KIND).is_some();
-        return known.then(|| Says::no(KIND, "AsItShouldBe", String::new()));
+        return known.then(|| ConditionUpdate::new_false(KIND, "AsItShouldBe", String::new()));
     }
     let mut message = String::new();
     for (at, remark) in remarks.iter().enumerate() {
-        if message.len() + remark.len() > LONGEST {
+        if message.len() + remark.len() > MAX_MESSAGE_BYTES {
             message.push_str(&format!("; and {} more", remarks.len() - at));
             break;
         }
@@ -49,50 +51,53 @@ pub(crate) fn normalized(remarks: &[String], before: &[Condition]) -> Option<Say
         }
         message.push_str(remark);
     }
-    Some(Says { message, ..Says::yes(KIND, "OldSpelling") })
+    Some(ConditionUpdate { message, ..ConditionUpdate::new_true(KIND, "OldSpelling") })
 }
 
-/// The longest message that is read to its end; far less than a server allows.
-const LONGEST: usize = 4 << 10;
+/// The longest message in bytes that users read to its end; far less than a server allows.
+const MAX_MESSAGE_BYTES: usize = 4 << 10;
 
-/// One of an object's conditions.
+/// Returns one of an object's conditions.
 pub(crate) fn find<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
     conditions.iter().find(|it| it.type_ == kind)
 }
 
-fn truth(holds: bool) -> &'static str {
+fn status_text(holds: bool) -> &'static str {
     if holds { "True" } else { "False" }
 }
 
-/// A moment as objects have it, in whole seconds.
-pub(crate) fn second(at: Timestamp) -> Timestamp {
+/// Truncates a timestamp to whole seconds, as objects store it.
+pub(crate) fn truncate_to_second(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
-/// Conditions with these among them. One that goes on saying the same does so since it began.
-pub(crate) fn with(
+/// Merges these conditions into others. A condition whose status stays the same keeps its
+/// transition time.
+pub(crate) fn merge(
     before: &[Condition],
-    says: &[Says],
+    says: &[ConditionUpdate],
     generation: i64,
     now: Timestamp,
 ) -> Vec<Condition> {
     let others = before.iter().filter(|it| says.iter().all(|says| says.kind != it.type_));
     let said = says.iter().map(|says| {
-        let since = find(before, says.kind).filter(|it| it.status == truth(says.holds));
+        let since = find(before, says.kind).filter(|it| it.status == status_text(says.is_true));
         Condition {
             type_: says.kind.to_owned(),
-            status: truth(says.holds).to_owned(),
+            status: status_text(says.is_true).to_owned(),
             reason: says.reason.to_owned(),
             message: says.message.clone(),
-            last_transition_time: since
-                .map_or_else(|| Time(second(now)), |it| it.last_transition_time.clone()),
+            last_transition_time: since.map_or_else(
+                || Time(truncate_to_second(now)),
+                |it| it.last_transition_time.clone(),
+            ),
             observed_generation: Some(generation).filter(|it| *it > 0),
         }
     });
     others.cloned().chain(said).collect()
 }
 
-/// Conditions as objects have them.
-pub(crate) fn spell(conditions: &[Condition]) -> Value {
+/// Serializes conditions as objects store them.
+pub(crate) fn to_json(conditions: &[Condition]) -> Value {
     json!(conditions)
 }

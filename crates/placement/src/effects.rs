@@ -1,11 +1,11 @@
-//! What placement reads outside of caches: the objects that configure devices.
+//! Reads what placement needs from outside of caches: the objects that configure devices.
 //!
-//! Which of them are read is decided by [`ConfigInquiry`], and what is done with them by the scheduler. Here
-//! they are read.
+//! [`ConfigInquiry`] decides which of them are read, and the scheduler decides what is done with
+//! them. This module reads them.
 
 use std::sync::Arc;
 
-use gantry_controller::outside::{AnyInquiry, Asks};
+use gantry_controller::external::{AnyInquiry, InquiryWithResponder};
 use gantry_process::clock::Clock;
 use kube::Client;
 
@@ -15,8 +15,8 @@ mod configs;
 
 pub use configs::ConfigReader;
 
-/// Has the objects that configure devices read through this client.
+/// Creates the inquiry that reads the objects that configure devices through this client.
 #[must_use]
 pub fn config_inquiry(client: Client, clock: Clock) -> Arc<dyn AnyInquiry> {
-    Arc::new(Asks::new(ConfigInquiry, ConfigReader::new(client, clock)))
+    Arc::new(InquiryWithResponder::new(ConfigInquiry, ConfigReader::new(client, clock)))
 }

@@ -1,38 +1,41 @@
-//! Gives pods that claim devices to nodes, and keeps the books of who holds what.
+//! Schedules pods that claim devices, and keeps the allocation ledgers of device pools.
 //!
-//! The commit point is the ledger in the status of each pool. A device is a pod's when its claim says
-//! so, and a claim says so only after the ledgers do; both are written with the revision they were
-//! decided on. Between the two a process may die, lose an answer or meet another one that believes to
-//! lead: every step follows from what is seen, so whoever comes next goes on or takes it back.
+//! The commit point is the ledger in the status of each pool. A device is allocated to a pod when
+//! the pod's claim says so, and a claim says so only after the ledgers do; both are written with
+//! the resource version they were decided on. Between the two writes a process may die, lose a
+//! response or compete with another one that believes it is the leader: every step follows from the
+//! observed objects, so the next process continues or reverts it.
 //!
-//! What makes that safe is one rule about time. A claim says when it last came to have devices or to
-//! have none (its horizon), and an entry in a ledger says since when it is
-//! there. A claim is given devices on entries younger than its horizon only, and an entry is crossed
-//! out only when it is not younger than the horizon and not what the claim has. So whoever would cross
-//! out an entry must first move the horizon of the claim, and then nobody who saw the claim before can
-//! write to it.
+//! One rule about time makes that safe. A claim records when it last gained or lost its devices
+//! (its horizon), and an entry in a ledger records when it was written. A claim is given devices
+//! only on entries younger than its horizon, and an entry is removed only when it is not younger
+//! than the horizon and not what the claim has. So a controller that wants to remove an entry must
+//! first move the horizon of the claim, and from then on every write that was decided on the older
+//! claim conflicts.
 //!
-//! [`Scheduler`] decides about all pods that wait, because they compete; [`Release`] about what ends,
-//! claim by claim; [`Books`] about ledgers, pool by pool; [`Results`] tells pods what they have;
-//! [`Gate`] looks after pods that another scheduler binds; [`ClassStanding`] and [`DriverStanding`] say
-//! what classes and drivers are worth. [`admission`] answers an API server that asks about new objects.
-//! [`ConfigInquiry`] says which objects that configure devices are to be read, and [`effects`] reads them.
+//! [`Scheduler`] decides about all pending pods together, because they compete;
+//! [`ReleaseController`] releases devices, claim by claim; [`LedgerReconciler`] reconciles ledgers,
+//! pool by pool; [`PodAnnotator`] annotates pods with their devices; [`GateController`] handles
+//! pods that another scheduler binds; [`ClassStatusController`] and [`DriverStatusController`]
+//! write the statuses of classes and drivers. [`admission`] answers the admission webhooks of the
+//! API server. [`ConfigInquiry`] decides which objects that configure devices must be read, and
+//! [`effects`] reads them.
 
-mod carrier;
+mod allocation_ledger;
 mod claim;
 mod condition;
 mod config;
-mod ledger;
-mod seen;
+mod pod_claims;
+mod views;
 
 pub mod admission;
 
-mod books;
-mod gate;
+mod ledger_reconciler;
+mod pod_annotations;
 mod release;
-mod results;
 mod scheduler;
-mod standing;
+mod scheduling_gate;
+mod status_controllers;
 
 pub mod effects;
 pub mod subsystem;
@@ -40,11 +43,11 @@ pub mod subsystem;
 #[cfg(test)]
 mod tests;
 
-pub use books::Books;
-pub use config::{CONFIG_LABEL, ConfigInquiry, ConfigObject, NamedBy, Reference};
-pub use gate::{GATE, Gate};
-pub use release::Release;
-pub use results::Results;
-pub use scheduler::{AdminQuota, NAME, Scheduler};
-pub use seen::{Published, Quota, Seen};
-pub use standing::{ClassStanding, DriverStanding};
+pub use config::{CONFIG_LABEL, ConfigInquiry, ConfigObject, DeviceConfigReference, ReferencedBy};
+pub use ledger_reconciler::LedgerReconciler;
+pub use pod_annotations::PodAnnotator;
+pub use release::ReleaseController;
+pub use scheduler::{AdminQuota, SCHEDULER_NAME, Scheduler};
+pub use scheduling_gate::{GateController, SCHEDULING_GATE};
+pub use status_controllers::{ClassStatusController, DriverStatusController};
+pub use views::{DeviceKind, DeviceObject, ResourceQuota};

@@ -1,9 +1,10 @@
-//! Gives pods that claim devices to nodes.
+//! Schedules pods that claim devices.
 //!
-//! There is one decision about all pods that wait, because they compete. A plan takes those first that
-//! have something set aside already, then by importance and age, and counts what it gives to each
-//! before it goes on to the next. What a plan writes for a pod is the next step of its way, whoever
-//! made the steps before: its claims, entries in ledgers, the statuses of the claims, its node.
+//! There is one decision about all pending pods, because they compete. A plan starts with the pods
+//! that have reservations already, then goes by priority and age, and counts what it allocates to
+//! each before it goes on to the next. What a plan writes for a pod is its next step, whichever
+//! process made the steps before: its claims, entries in ledgers, the statuses of the claims, its
+//! node.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -11,56 +12,56 @@ use std::time::Duration;
 
 use gantry_api::devices::{
     DeviceClaim, DeviceClaimTemplate, DeviceClass, DeviceDriver, DevicePool, DevicePrivilegedClaim,
-    PodClaims, PodDevices,
+    PodDevices,
 };
 use gantry_devices::constraint::Constraints;
 use gantry_pods::view::{Namespace, Node, Pod};
-use gantry_reconcile::fact::Changed;
+use gantry_reconcile::fact::TypedFactChange;
 use gantry_reconcile::{Change, Controller, FactChange, FactKind, Key, Kind, Plan, World};
 use jiff::Timestamp;
 
-use crate::carrier::{self, Resolved, Trouble};
+use crate::allocation_ledger::AllocationLedger;
 use crate::config::ConfigObject;
-use crate::gate;
-use crate::ledger::Ledgers;
-use crate::results::ALLOCATIONS_ANNOTATION;
-use crate::seen::{Quota, Seen};
+use crate::pod_annotations::ALLOCATIONS_ANNOTATION;
+use crate::pod_claims::{self, PendingReason, ResolvedClaims};
+use crate::scheduling_gate;
+use crate::views::{DeviceObject, ResourceQuota};
 
+use closed_pools::ClosedPools;
+use cycle_state::CycleState;
+use inventory_cache::SourceObjects;
 pub use quota::AdminQuota;
-use scene::Scene;
-use shut::Shut;
-use stock::Objects;
-use turn::Turn;
+use scheduling_cycle::SchedulingCycle;
 
-pub(crate) mod answers;
 mod bind;
-mod offer;
+mod claim_status;
+mod closed_pools;
+pub(crate) mod cycle_state;
+mod inventory_cache;
+mod messages;
+mod node_filter;
 mod overhead;
 pub(crate) mod quota;
-pub(crate) mod scene;
+mod scheduling_cycle;
 mod search;
-mod shut;
-mod status;
-mod stock;
-mod told;
-mod turn;
+pub(crate) mod search_cache;
 
-/// The name pods ask for this scheduler by.
-pub const NAME: &str = "gantry";
+/// The name by which pods select this scheduler.
+pub const SCHEDULER_NAME: &str = "gantry";
 
-/// Writes of one plan at most. The next plan knows what became of them.
-const WRITES: usize = 256;
+/// How many writes one plan makes at most. The next plan sees their results.
+const MAX_WRITES_PER_PLAN: usize = 256;
 
 /// The scheduler of pods with devices.
 #[derive(Debug, Default)]
 pub struct Scheduler {
-    /// Constraints that were compiled before; they are the same whenever they are compiled.
+    /// Constraints that were compiled before; compiling them again gives the same.
     constraints: Constraints,
     admin_quota: AdminQuota,
 }
 
 impl Scheduler {
-    /// One that asks for quotas in this way.
+    /// Creates a scheduler that enforces quotas in this way.
     #[must_use]
     pub fn new(admin_quota: AdminQuota) -> Self {
         Self { admin_quota, ..Self::default() }
@@ -77,14 +78,14 @@ impl Controller for Scheduler {
             Kind::of::<Pod>(),
             Kind::of::<Node>(),
             Kind::of::<Namespace>(),
-            Kind::of::<Quota>(),
-            Kind::of::<Seen<DeviceClaim>>(),
-            Kind::of::<Seen<DevicePrivilegedClaim>>(),
-            Kind::of::<Seen<DeviceClaimTemplate>>(),
-            Kind::of::<Seen<PodDevices>>(),
-            Kind::of::<Seen<DevicePool>>(),
-            Kind::of::<Seen<DeviceClass>>(),
-            Kind::of::<Seen<DeviceDriver>>(),
+            Kind::of::<ResourceQuota>(),
+            Kind::of::<DeviceObject<DeviceClaim>>(),
+            Kind::of::<DeviceObject<DevicePrivilegedClaim>>(),
+            Kind::of::<DeviceObject<DeviceClaimTemplate>>(),
+            Kind::of::<DeviceObject<PodDevices>>(),
+            Kind::of::<DeviceObject<DevicePool>>(),
+            Kind::of::<DeviceObject<DeviceClass>>(),
+            Kind::of::<DeviceObject<DeviceDriver>>(),
         ]
     }
 
@@ -93,21 +94,21 @@ impl Controller for Scheduler {
     }
 
     fn enqueue_for_fact(&self, _: &World, change: &FactChange) -> Vec<Key> {
-        let news = change.of::<ConfigObject>().filter(Changed::is_news);
-        news.map(|_| Key::cluster(NAME)).into_iter().collect()
+        let news = change.of::<ConfigObject>().filter(TypedFactChange::is_significant);
+        news.map(|_| Key::cluster(SCHEDULER_NAME)).into_iter().collect()
     }
 
     fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         let matters = if change.is::<Pod>() {
             match (change.before::<Pod>(), change.after::<Pod>()) {
-                (_, Some(pod)) if is_ours(pod) && !is_told(pod) => true,
-                // Somebody makes room, or takes it.
+                (_, Some(pod)) if is_responsible_for(pod) && !is_bound_and_annotated(pod) => true,
+                // A pod frees capacity, or uses it.
                 (Some(before), Some(after)) => {
-                    before.is_over() != after.is_over()
+                    before.is_terminal() != after.is_terminal()
                         || before.spec.node_name != after.spec.node_name
                 }
                 (before, after) => {
-                    let placed = |it: &Pod| !it.spec.node_name.is_empty() && !it.is_over();
+                    let placed = |it: &Pod| !it.spec.node_name.is_empty() && !it.is_terminal();
                     before.or(after).is_some_and(placed)
                 }
             }
@@ -120,36 +121,37 @@ impl Controller for Scheduler {
         } else {
             true
         };
-        if matters { vec![Key::cluster(NAME)] } else { Vec::new() }
+        if matters { vec![Key::cluster(SCHEDULER_NAME)] } else { Vec::new() }
     }
 
     fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
-        let pods = world.shelf::<Pod>().all();
-        let waiting: Vec<&Arc<Pod>> = pods.iter().filter(|it| waits(world, it)).collect();
+        let pods = world.store::<Pod>().list();
+        let waiting: Vec<&Arc<Pod>> = pods.iter().filter(|it| is_pending(world, it)).collect();
         if waiting.is_empty() {
             return Plan::default();
         }
-        let objects = Objects::new(world);
-        let ledgers = Ledgers::new(&objects.pools);
-        let mut queue: Vec<Waiting<'_>> =
-            waiting.iter().map(|pod| Waiting::new(world, pod, &ledgers)).collect();
+        let objects = SourceObjects::new(world);
+        let ledgers = AllocationLedger::new(&objects.pools);
+        let mut queue: Vec<PendingPod<'_>> =
+            waiting.iter().map(|pod| PendingPod::new(world, pod, &ledgers)).collect();
         queue.sort_by_cached_key(|it| {
             let meta = &it.pod.metadata;
             let age = meta.creation_timestamp.unwrap_or(Timestamp::MAX);
-            (!it.under_way, Reverse(it.pod.spec.priority), age, meta.key())
+            (!it.has_reservation, Reverse(it.pod.spec.priority), age, meta.key())
         });
-        let mut scene = Scene::new(world, &objects, &pods, ledgers, &self.constraints, now);
-        let shut = world.kept::<Shut>().learn(world, self.name(), key, now);
-        for (pool, why) in shut::named(&objects.pools, &shut) {
-            scene.close(pool, why);
+        let mut scene = CycleState::new(world, &objects, &pods, ledgers, &self.constraints, now);
+        let shut =
+            world.derived::<ClosedPools>().observe_refused_writes(world, self.name(), key, now);
+        for (pool, why) in closed_pools::closed_among(&objects.pools, &shut) {
+            scene.close_pool(pool, why);
         }
-        let mut turn = Turn::new(scene, self.admin_quota);
+        let mut turn = SchedulingCycle::new(scene, self.admin_quota);
         for waiting in queue {
-            if turn.writes() >= WRITES {
-                turn.plan.look_within(Duration::ZERO);
+            if turn.write_count() >= MAX_WRITES_PER_PLAN {
+                turn.plan.requeue_after(Duration::ZERO);
                 break;
             }
-            turn.take(waiting);
+            turn.schedule(waiting);
         }
         let mut plan = turn.finish();
         if !plan.held.is_empty() {
@@ -159,59 +161,59 @@ impl Controller for Scheduler {
     }
 }
 
-/// A pod that wants something, and what is known of its claims.
+/// A pending pod, and its claims.
 #[derive(Debug)]
-struct Waiting<'a> {
+struct PendingPod<'a> {
     pod: &'a Arc<Pod>,
-    resolved: Result<(Arc<PodClaims>, Resolved), Trouble>,
-    /// Whether something is set aside for it.
-    under_way: bool,
+    resolved: Result<ResolvedClaims, PendingReason>,
+    /// Whether devices are reserved for it.
+    has_reservation: bool,
 }
 
-impl<'a> Waiting<'a> {
-    fn new(world: &World, pod: &'a Arc<Pod>, ledgers: &Ledgers<'_>) -> Self {
-        let resolved = carrier::read(world, pod)
-            .and_then(|claims| Ok((Arc::clone(&claims), carrier::resolve(world, pod, &claims)?)));
-        let under_way = resolved.as_ref().is_ok_and(|(_, it)| {
+impl<'a> PendingPod<'a> {
+    fn new(world: &World, pod: &'a Arc<Pod>, ledgers: &AllocationLedger<'_>) -> Self {
+        let resolved = pod_claims::resolve(world, pod);
+        let under_way = resolved.as_ref().is_ok_and(|it| {
             it.claims.iter().any(|(_, claim)| {
                 claim.is_reserved_for(&pod.metadata.uid)
-                    || (!claim.is_allocated() && !ledgers.live(claim).is_empty())
+                    || (!claim.is_allocated() && !ledgers.live_entries(claim).is_empty())
             })
         });
-        Self { pod, resolved, under_way }
+        Self { pod, resolved, has_reservation: under_way }
     }
 }
 
-/// Whether a pod is this scheduler's business: by its name, or by the gate before it, now or before.
-fn is_ours(pod: &Pod) -> bool {
-    let ours = pod.spec.scheduler_name == NAME || gate::is_gated(pod);
-    (ours || gate::opened(pod).is_some()) && !pod.is_over()
+/// Whether this scheduler is responsible for a pod: by its scheduler name, or by the gate, now or
+/// before.
+fn is_responsible_for(pod: &Pod) -> bool {
+    let ours = pod.spec.scheduler_name == SCHEDULER_NAME || scheduling_gate::is_gated(pod);
+    (ours || scheduling_gate::opened_gate(pod).is_some()) && !pod.is_terminal()
 }
 
-/// Whether a pod has a node and was told what it has there: it had everything then.
-fn is_told(pod: &Pod) -> bool {
+/// Whether a pod is bound and annotated with its devices: it had everything then.
+fn is_bound_and_annotated(pod: &Pod) -> bool {
     let told = pod.metadata.annotations.contains_key(ALLOCATIONS_ANNOTATION);
     told && !pod.spec.node_name.is_empty()
 }
 
-/// Whether a pod has no node, or has one, or is pinned to one, and not all that it claims.
+/// Whether a pod has no node, or is bound or pinned to one and lacks some of its claims' devices.
 ///
-/// The latter is nobody's plan. It comes of two who believe to lead, and is put right.
-pub(crate) fn waits(world: &World, pod: &Pod) -> bool {
-    if !is_ours(pod) || pod.metadata.is_going() {
+/// The latter is never planned. It happens when two processes believe they are the leader, and is
+/// repaired.
+pub(crate) fn is_pending(world: &World, pod: &Pod) -> bool {
+    if !is_responsible_for(pod) || pod.metadata.is_terminating() {
         return false;
     }
     if !pod.spec.scheduling_gates.is_empty() {
-        return gate::is_last(pod);
+        return scheduling_gate::is_only_gate(pod);
     }
-    if pod.spec.node_name.is_empty() && pod.spec.scheduler_name == NAME {
+    if pod.spec.node_name.is_empty() && pod.spec.scheduler_name == SCHEDULER_NAME {
         return true;
     }
-    if !carrier::has_carrier(pod) || is_told(pod) {
+    if !pod_claims::claims_devices(pod) || is_bound_and_annotated(pod) {
         return false;
     }
-    let resolved =
-        carrier::read(world, pod).and_then(|claims| carrier::resolve(world, pod, &claims));
+    let resolved = pod_claims::resolve(world, pod);
     resolved.is_ok_and(|it| {
         let lacking = |(_, claim): &(String, crate::claim::Claim)| {
             !claim.is_allocated() || !claim.is_reserved_for(&pod.metadata.uid)

@@ -1,4 +1,4 @@
-//! Devices as a subsystem: their settings, and what the controllers may do.
+//! The device subsystem: its settings, and the permissions of its controllers.
 
 pub mod configuration;
 mod explain;
@@ -10,16 +10,16 @@ use std::sync::Arc;
 use gantry_subsystem::access::{Account, READ, webhook_rules};
 use gantry_subsystem::admission::SharedHook;
 use gantry_subsystem::settings::Values;
-use gantry_subsystem::start::Offers;
+use gantry_subsystem::start::HostExtensions;
 use gantry_subsystem::{ControllerSwitch, Feature, Grant, SettingsSection, Subsystem, rule};
 use serde_json::Value;
 
 use self::configuration::Configuration;
 use self::hook::DeviceHook;
 
-use crate::admission::CONFIGURATION;
+use crate::admission::CONFIGURATION_NAME;
 
-/// Devices.
+/// The device subsystem.
 pub const SUBSYSTEM: Subsystem = Subsystem {
     name: "devices",
     about: "Allocates devices to claims, and schedules the pods that claim them.",
@@ -52,19 +52,20 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
         ],
     }],
     grants,
-    accounts: |_| vec![Account::new(ACCOUNT, rules())],
+    accounts: |_| vec![Account::new(ALLOCATOR_USER, rbac_rules())],
     start: |setup| Box::pin(async move { start::start(setup) }),
     hooks,
     explain: &[explain::CLAIM],
     gather: &[("v1", "nodes"), ("v1", "pods"), ("v1", "events"), ("v1", "resourcequotas")],
 };
 
-/// Who the controllers are to the embedded server. What drivers trust is written by this user alone.
-pub const ACCOUNT: &str = "system:gantry:devices";
-/// Who owns the fields that are written.
-pub const MANAGER: &str = "gantry-devices";
+/// The user name of the controllers at the embedded server. Only this user may write what drivers
+/// trust.
+pub const ALLOCATOR_USER: &str = "system:gantry:devices";
+/// The field manager of all writes.
+pub const FIELD_MANAGER: &str = "gantry-devices";
 
-fn hooks(values: &Values, _: &Offers) -> Result<Vec<SharedHook>, serde_json::Error> {
+fn hooks(values: &Values, _: &HostExtensions) -> Result<Vec<SharedHook>, serde_json::Error> {
     let Configuration { enabled, mode, webhook, .. } = Configuration::read(values)?;
     Ok(match enabled && webhook.enabled {
         true => vec![Arc::new(DeviceHook { mode })],
@@ -78,24 +79,24 @@ fn grants() -> Vec<Grant> {
         Grant::new(
             "optional/devices-webhook.yaml",
             "gantry-devices-webhook",
-            "Lets the operator tell the API server to ask it about pods that claim devices; for \
-             devices.webhook.enabled. It could then have the server ask it about everything.",
-            webhook_rules(both, CONFIGURATION).to_vec(),
+            "Lets the operator register admission webhooks for pods that claim devices; for \
+             devices.webhook.enabled. It could then register webhooks for every request.",
+            webhook_rules(both, CONFIGURATION_NAME).to_vec(),
         )
         .with_webhook(),
         Grant::new(
             "optional/devices.yaml",
             "gantry-devices",
-            "Lets the operator give devices and nodes to pods that claim devices; for \
-             devices.enabled. It can then bind every pod, and delete pods whose devices are tainted.",
-            rules(),
+            "Lets the operator allocate devices to pods and schedule them; for devices.enabled. \
+             It can then bind every pod, and delete pods whose devices are tainted.",
+            rbac_rules(),
         ),
     ]
 }
 
-/// What the controllers need, and no more.
+/// Returns the RBAC rules that the controllers need, and no more.
 #[must_use]
-pub fn rules() -> Vec<Value> {
+pub fn rbac_rules() -> Vec<Value> {
     let group = "devmgmtproto.k8s.io";
     vec![
         rule(
@@ -128,11 +129,11 @@ pub fn rules() -> Vec<Value> {
         rule("", &["pods"], &["delete", "get", "list", "patch", "watch"]),
         rule("", &["pods/status"], &["patch"]),
         rule("", &["pods/binding"], &["create"]),
-        // Claims that are made for a pod keep it until they are gone.
+        // Claims that are created for a pod have owner references that block its deletion.
         rule("", &["pods/finalizers"], &["update"]),
         rule("", &["namespaces", "nodes", "resourcequotas"], READ),
         rule("", &["configmaps"], &["get"]),
-        // Whether objects of a kind may be copied into claims is said by its definition.
+        // The definition of a kind says whether its objects may be copied into claims.
         rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["get"]),
         rule("", &["events"], &["create", "patch"]),
         rule("policy", &["poddisruptionbudgets"], READ),

@@ -1,13 +1,13 @@
-//! The controllers together, against the model of a server.
+//! Tests the controllers together, against a model of the API server.
 
-mod answers;
 mod build;
+mod closed_pools;
 mod configs;
 mod crashes;
-mod crowd;
 mod decisions;
 mod gates;
 mod invariants;
-mod refusals;
 mod rules;
 mod scenarios;
+mod search_cache;
+mod stress;

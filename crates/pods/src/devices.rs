@@ -1,7 +1,7 @@
-//! What controllers see of devices: pools, classes, drivers, and the claims of pods.
+//! Typed views of device objects: pools, classes, drivers, and the claims of pods.
 //!
-//! Objects of every era are read, as everywhere. One that a server has and that cannot be understood is
-//! still an object: it says what is wrong with it, and what its status says counts.
+//! Objects of every supported API generation are read. An object that cannot be parsed is still an
+//! object: it carries the error, and its status still counts.
 
 use std::fmt;
 
@@ -13,68 +13,68 @@ use gantry_api::devices::{
 };
 use gantry_api::finding::Finding;
 use gantry_api::object::Object;
-use gantry_reconcile::world::Tag;
+use gantry_reconcile::world::IndexValue;
 use gantry_reconcile::{Meta, Resource, Uid, View};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// What keeps a claim until its devices are given back.
+/// The finalizer that keeps a claim until its devices are released.
 pub const FINALIZER: &str = "devmgmtproto.k8s.io/delete-protection";
 
-/// A kind of this group.
-pub trait Published: Clone + fmt::Debug + Send + Sync + 'static {
+/// A kind of the device API group.
+pub trait DeviceKind: Clone + fmt::Debug + Send + Sync + 'static {
     /// The kind as the API addresses it.
     const RESOURCE: Resource;
-    /// What is written apart from the rest.
+    /// The type of its status subresource.
     type Status: DeserializeOwned + Default + Clone + fmt::Debug + PartialEq + Send + Sync;
 
-    /// The object, if it is one of these.
+    /// Converts a parsed object, if it is of this kind.
     fn of(object: Object) -> Option<Self>;
 
-    /// What the object is filed under beside its key and its owner.
-    fn tags(meta: &Meta, status: &Self::Status) -> Vec<Tag> {
+    /// Returns the index values of the object beside its key and its owner.
+    fn tags(meta: &Meta, status: &Self::Status) -> Vec<IndexValue> {
         let _ = (meta, status);
         Vec::new()
     }
 }
 
-/// An object of this group as it was last seen.
+/// An object of the device API group as it was last observed.
 #[derive(Clone, Debug)]
-pub struct Seen<T: Published> {
+pub struct DeviceObject<T: DeviceKind> {
     /// Metadata.
     pub metadata: Meta,
-    /// What it says, or what is wrong with it. Its own status is left out.
+    /// The parsed object without its status, or the error.
     pub object: Result<T, String>,
-    /// What was understood and should be written differently.
-    pub remarks: Vec<String>,
+    /// Warnings about fields that were understood and should be written differently.
+    pub warnings: Vec<String>,
     /// Its status.
     pub status: T::Status,
 }
 
-impl Seen<DevicePool> {
-    /// The pool with its ledger; nothing for one that cannot be understood.
+impl DeviceObject<DevicePool> {
+    /// Returns the pool with its ledger; `None` if it cannot be parsed.
     #[must_use]
-    pub fn whole(&self) -> Option<DevicePool> {
+    pub fn with_ledger(&self) -> Option<DevicePool> {
         let object = self.object.as_ref().ok()?;
         Some(DevicePool { status: Some(self.status.clone()), ..object.clone() })
     }
 }
 
-impl<T: Published> View for Seen<T> {
+impl<T: DeviceKind> View for DeviceObject<T> {
     const RESOURCE: Resource = T::RESOURCE;
 
     fn meta(&self) -> &Meta {
         &self.metadata
     }
 
-    fn tags(&self) -> Vec<Tag> {
-        let owner = self.metadata.controller().map(|owner| Tag::owner(&owner.uid));
+    fn index_values(&self) -> Vec<IndexValue> {
+        let owner = self.metadata.controller().map(|owner| IndexValue::owner(&owner.uid));
         owner.into_iter().chain(T::tags(&self.metadata, &self.status)).collect()
     }
 }
 
-impl<'de, T: Published> Deserialize<'de> for Seen<T> {
+impl<'de, T: DeviceKind> Deserialize<'de> for DeviceObject<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let mut value = Value::deserialize(from)?;
         let metadata = Meta::deserialize(&value["metadata"]).map_err(D::Error::custom)?;
@@ -82,11 +82,11 @@ impl<'de, T: Published> Deserialize<'de> for Seen<T> {
             None | Some(Value::Null) => T::Status::default(),
             Some(status) => serde_json::from_value(status).map_err(D::Error::custom)?,
         };
-        // Whose field is whose is a tree of names that no schema describes.
+        // No schema describes `managedFields`.
         if let Some(metadata) = value["metadata"].as_object_mut() {
             metadata.shift_remove("managedFields");
         }
-        // Lists of some servers leave out what all of their items are.
+        // Lists of some servers leave out the type of their items.
         value["apiVersion"] = T::RESOURCE.api_version().into();
         value["kind"] = T::RESOURCE.kind.as_ref().into();
         let spell = |it: &Finding| format!("{}: {}", it.path, it.text);
@@ -100,7 +100,7 @@ impl<'de, T: Published> Deserialize<'de> for Seen<T> {
                 (Err(texts.join("; ")), Vec::new())
             }
         };
-        Ok(Self { metadata, object, remarks, status })
+        Ok(Self { metadata, object, warnings: remarks, status })
     }
 }
 
@@ -109,7 +109,7 @@ const VERSION: &str = "v1alpha1";
 
 macro_rules! published {
     ($kind:ident, $plural:literal, $status:ty, $resource:expr $(, $tags:expr)?) => {
-        impl Published for $kind {
+        impl DeviceKind for $kind {
             const RESOURCE: Resource = {
                 let resource = Resource::namespaced(GROUP, VERSION, $plural, stringify!($kind));
                 $resource(resource)
@@ -122,7 +122,7 @@ macro_rules! published {
             }
 
             $(
-                fn tags(meta: &Meta, status: &Self::Status) -> Vec<Tag> {
+                fn tags(meta: &Meta, status: &Self::Status) -> Vec<IndexValue> {
                     $tags(meta, status)
                 }
             )?
@@ -130,81 +130,87 @@ macro_rules! published {
     };
 }
 
-const fn as_it_is(resource: Resource) -> Resource {
+const fn namespaced_with_status(resource: Resource) -> Resource {
     resource
 }
 
-/// No status at all.
+/// The status of a kind that has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct NoStatus {}
 
-published!(DeviceClaim, "deviceclaims", ClaimStatus, as_it_is, claim_tags);
+published!(DeviceClaim, "deviceclaims", ClaimStatus, namespaced_with_status, claim_tags);
 published!(
     DevicePrivilegedClaim,
     "deviceprivilegedclaims",
     PrivilegedClaimStatus,
-    as_it_is,
+    namespaced_with_status,
     privileged_tags
 );
-published!(DevicePool, "devicepools", PoolStatus, Resource::cluster_wide, pool_tags);
-published!(DeviceClass, "deviceclasses", ClassStatus, Resource::cluster_wide);
-published!(DeviceDriver, "devicedrivers", DriverStatus, Resource::cluster_wide);
+published!(DevicePool, "devicepools", PoolStatus, Resource::cluster_scoped, pool_tags);
+published!(DeviceClass, "deviceclasses", ClassStatus, Resource::cluster_scoped);
+published!(DeviceDriver, "devicedrivers", DriverStatus, Resource::cluster_scoped);
 published!(DeviceClaimTemplate, "deviceclaimtemplates", NoStatus, Resource::without_status);
 published!(PodDevices, "poddevices", NoStatus, Resource::without_status);
 
-/// Whether an allocation holds its device. Administrators look on and hold nothing.
+/// Whether an allocation holds its device. Claims with administrator access only observe and hold
+/// nothing.
 #[must_use]
 pub fn is_hold(allocation: &DeviceAllocation) -> bool {
     allocation.access_mode.is_some()
 }
 
-/// What the claims are filed under that a pod uses.
+/// Returns the index value of the claims that a pod uses.
 #[must_use]
-pub fn used_by(pod: &Uid) -> Tag {
-    Tag { index: "consumer", value: pod.as_str().to_owned() }
+pub fn reserved_for_pod_tag(pod: &Uid) -> IndexValue {
+    IndexValue { index: "consumer", value: pod.as_str().to_owned() }
 }
 
-/// What the claims of a namespace are filed under that are kept from going and have no devices.
+/// Returns the index value of the claims of a namespace that have the finalizer and no devices.
 #[must_use]
-pub fn idle_in(namespace: &str) -> Tag {
-    Tag { index: "idle", value: namespace.to_owned() }
+pub fn unallocated_claims_tag(namespace: &str) -> IndexValue {
+    IndexValue { index: "idle", value: namespace.to_owned() }
 }
 
-/// What the claims are filed under that hold a device.
+/// Returns the index value of the claims that hold a device.
 #[must_use]
-pub fn holder_of(pool: &str, device: &str) -> Tag {
-    Tag { index: "device", value: format!("{pool}/{device}") }
+pub fn holds_device_tag(pool: &str, device: &str) -> IndexValue {
+    IndexValue { index: "device", value: format!("{pool}/{device}") }
 }
 
-/// What the claims are filed under that have something of a pool.
+/// Returns the index value of the claims that have devices of a pool.
 #[must_use]
-pub fn has_of(pool: &str) -> Tag {
-    Tag { index: "pool", value: pool.to_owned() }
+pub fn allocated_from_pool_tag(pool: &str) -> IndexValue {
+    IndexValue { index: "pool", value: pool.to_owned() }
 }
 
-/// What the pools are filed under in whose ledgers a claim is.
+/// Returns the index value of the pools in whose ledgers a claim is.
 #[must_use]
-pub fn names(claim: &Uid) -> Tag {
-    Tag { index: "claim", value: claim.as_str().to_owned() }
+pub fn ledger_claim_tag(claim: &Uid) -> IndexValue {
+    IndexValue { index: "claim", value: claim.as_str().to_owned() }
 }
 
-fn claim_tags(meta: &Meta, status: &ClaimStatus) -> Vec<Tag> {
-    filed(meta, &status.allocations, &status.reserved_for)
+fn claim_tags(meta: &Meta, status: &ClaimStatus) -> Vec<IndexValue> {
+    allocation_tags(meta, &status.allocations, &status.reserved_for)
 }
 
-fn privileged_tags(meta: &Meta, status: &PrivilegedClaimStatus) -> Vec<Tag> {
-    filed(meta, &status.allocations, &status.reserved_for)
+fn privileged_tags(meta: &Meta, status: &PrivilegedClaimStatus) -> Vec<IndexValue> {
+    allocation_tags(meta, &status.allocations, &status.reserved_for)
 }
 
-fn filed(meta: &Meta, allocations: &[DeviceAllocation], consumers: &[Consumer]) -> Vec<Tag> {
-    let mut tags: Vec<Tag> = consumers.iter().map(|it| used_by(&Uid::new(&it.uid))).collect();
+fn allocation_tags(
+    meta: &Meta,
+    allocations: &[DeviceAllocation],
+    consumers: &[Consumer],
+) -> Vec<IndexValue> {
+    let mut tags: Vec<IndexValue> =
+        consumers.iter().map(|it| reserved_for_pod_tag(&Uid::new(&it.uid))).collect();
     if allocations.is_empty() && meta.finalizers.iter().any(|it| it == FINALIZER) {
-        tags.push(idle_in(&meta.namespace));
+        tags.push(unallocated_claims_tag(&meta.namespace));
     }
     for allocation in allocations {
-        tags.push(has_of(&allocation.device_pool_name));
+        tags.push(allocated_from_pool_tag(&allocation.device_pool_name));
         if let Some(device) = allocation.device_name.as_deref().filter(|_| is_hold(allocation)) {
-            tags.push(holder_of(&allocation.device_pool_name, device));
+            tags.push(holds_device_tag(&allocation.device_pool_name, device));
         }
     }
     tags.sort();
@@ -212,9 +218,12 @@ fn filed(meta: &Meta, allocations: &[DeviceAllocation], consumers: &[Consumer]) 
     tags
 }
 
-fn pool_tags(_: &Meta, status: &PoolStatus) -> Vec<Tag> {
-    let mut tags: Vec<Tag> =
-        status.allocations.iter().map(|it| names(&Uid::new(&it.claim_ref.uid))).collect();
+fn pool_tags(_: &Meta, status: &PoolStatus) -> Vec<IndexValue> {
+    let mut tags: Vec<IndexValue> = status
+        .allocations
+        .iter()
+        .map(|it| ledger_claim_tag(&Uid::new(&it.claim_ref.uid)))
+        .collect();
     tags.sort();
     tags.dedup();
     tags

@@ -1,7 +1,7 @@
-//! Whether a pod may be on a node: taints and wishes about nodes.
+//! Whether a pod may be on a node: taints, node selectors and node affinity.
 //!
-//! Schedulers, nodes and the controller of daemon sets must agree on this, or pods are made that
-//! nobody places.
+//! Schedulers, kubelets and the DaemonSet controller must agree on this, or pods are created that
+//! cannot be scheduled.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use gantry_reconcile::labels::{Operator, Requirement};
 
 use crate::view::{Affinity, Node, NodeSelector, NodeSelectorTerm, Taint, TaintEffect, Toleration};
 
-/// Whether one of these tolerations puts up with a taint.
+/// Whether one of these tolerations tolerates a taint.
 #[must_use]
 pub fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
     tolerations.iter().any(|it| {
@@ -18,14 +18,14 @@ pub fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
         let value = match it.operator.as_str() {
             "" | "Equal" => it.value == taint.value,
             "Exists" => true,
-            // A word of a newer server: nothing is put up with by mistake.
+            // An operator of a newer server: nothing is tolerated by mistake.
             _ => false,
         };
         effect && key && value
     })
 }
 
-/// The first taint of one of these effects that none of the tolerations puts up with.
+/// Returns the first taint of one of these effects that none of the tolerations tolerates.
 #[must_use]
 pub fn untolerated<'a>(
     taints: &'a [Taint],
@@ -35,16 +35,16 @@ pub fn untolerated<'a>(
     taints.iter().find(|it| effects.contains(&it.effect) && !tolerates(tolerations, it))
 }
 
-/// Whether a taint keeps a pod from being given to a node.
+/// Whether a taint keeps a pod from being scheduled to a node.
 #[must_use]
-pub fn keeps_away(taints: &[Taint], tolerations: &[Toleration]) -> bool {
+pub fn has_untolerated_taint(taints: &[Taint], tolerations: &[Toleration]) -> bool {
     let effects = [TaintEffect::NoSchedule, TaintEffect::NoExecute];
     untolerated(taints, &effects, tolerations).is_some()
 }
 
-/// Whether a taint keeps all usual pods away: such as are not known to put up with it.
+/// Whether a taint repels all ordinary pods: those that are not known to tolerate it.
 #[must_use]
-pub fn keeps_usual_pods_away(taint: &Taint) -> bool {
+pub fn repels_ordinary_pods(taint: &Taint) -> bool {
     let hard = match taint.effect {
         TaintEffect::NoSchedule | TaintEffect::NoExecute => true,
         TaintEffect::PreferNoSchedule => false,
@@ -59,26 +59,30 @@ pub fn keeps_usual_pods_away(taint: &Taint) -> bool {
 
 /// Whether a node has the labels a pod selects and is one of those its affinity requires.
 #[must_use]
-pub fn wants_node(labels: &BTreeMap<String, String>, affinity: &Affinity, node: &Node) -> bool {
+pub fn matches_node_affinity(
+    labels: &BTreeMap<String, String>,
+    affinity: &Affinity,
+    node: &Node,
+) -> bool {
     labels.iter().all(|(key, value)| node.metadata.labels.get(key) == Some(value))
         && affinity.node_affinity.required.as_ref().is_none_or(|it| matches_node(it, node))
 }
 
-/// Whether one of the selector's terms is true of a node.
+/// Whether one of the selector's terms matches a node.
 #[must_use]
 pub fn matches_node(selector: &NodeSelector, node: &Node) -> bool {
     selector.node_selector_terms.iter().any(|term| matches_term(term, node))
 }
 
-/// Whether all of a term is true of a node. A term without requirements is true of none.
+/// Whether all requirements of a term match a node. A term without requirements matches no node.
 #[must_use]
 pub fn matches_term(term: &NodeSelectorTerm, node: &Node) -> bool {
     let asks = !term.match_expressions.is_empty() || !term.match_fields.is_empty();
-    asks && term.match_expressions.iter().all(|it| it.holds(&node.metadata.labels))
+    asks && term.match_expressions.iter().all(|it| it.matches(&node.metadata.labels))
         && term.match_fields.iter().all(|it| matches_field(it, node))
 }
 
-/// Fields can only be compared with one value.
+/// Matches a requirement on a field. Fields can only be compared with one value.
 fn matches_field(field: &Requirement, node: &Node) -> bool {
     let has = if field.key == "metadata.name" { node.metadata.name.as_str() } else { "" };
     let [value] = field.values.as_slice() else { return false };
@@ -105,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn tolerations_answer_taints() {
+    fn tolerations_match_taints() {
         let taint: Taint =
             serde_json::from_value(json!({"key": "k", "value": "v", "effect": "NoExecute"}))
                 .unwrap();
@@ -123,14 +127,14 @@ mod tests {
             let toleration: Toleration = serde_json::from_value(toleration).unwrap();
             assert_eq!(tolerates(&[toleration], &taint), expected, "{why}");
         }
-        assert!(!tolerates(&[], &taint), "nothing is put up with");
+        assert!(!tolerates(&[], &taint), "nothing is tolerated");
         let taints = [taint.clone()];
         assert_eq!(untolerated(&taints, &[TaintEffect::NoExecute], &[]), Some(&taint));
         assert_eq!(untolerated(&taints, &[TaintEffect::NoSchedule], &[]), None);
     }
 
     #[test]
-    fn selectors_of_nodes() {
+    fn node_selectors_match() {
         let expr = |key: &str, operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
         let field = |operator: &str, values: &[&str]| json!({"matchFields": [{"key": "metadata.name", "operator": operator, "values": values}]});
         let table: [(&str, Vec<Value>, bool); 11] = [
@@ -171,9 +175,9 @@ mod tests {
             .unwrap()
         };
         let labels = |zone: &str| BTreeMap::from([("zone".to_owned(), zone.to_owned())]);
-        assert!(wants_node(&labels("a"), &Affinity::default(), &node()));
-        assert!(wants_node(&labels("a"), &affinity("n1"), &node()));
-        assert!(!wants_node(&labels("b"), &affinity("n1"), &node()));
-        assert!(!wants_node(&labels("a"), &affinity("n2"), &node()));
+        assert!(matches_node_affinity(&labels("a"), &Affinity::default(), &node()));
+        assert!(matches_node_affinity(&labels("a"), &affinity("n1"), &node()));
+        assert!(!matches_node_affinity(&labels("b"), &affinity("n1"), &node()));
+        assert!(!matches_node_affinity(&labels("a"), &affinity("n2"), &node()));
     }
 }

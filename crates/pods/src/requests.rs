@@ -1,30 +1,30 @@
-//! What a pod takes of a node.
+//! What a pod requests of a node.
 //!
-//! Containers add up. Init containers run one after the other, beside the sidecars that were started
-//! before them: the pod takes the most it ever needs at once.
+//! The requests of containers add up. Init containers run one after the other, beside the sidecars
+//! that were started before them: the pod requests the most it ever needs at once.
 
 use std::collections::BTreeMap;
 
-use crate::view::{Amounts, Container, Pod, RestartPolicy};
+use crate::view::{Container, Pod, ResourceList, RestartPolicy};
 
-/// Amounts in the units nodes are filled by: thousandths of a processor, bytes, pieces.
+/// Amounts in the units of node capacity: millicores, bytes, pieces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Requests {
-    /// Thousandths of a processor.
+    /// Millicores of CPU.
     pub cpu: i64,
     /// Bytes of memory.
     pub memory: i64,
-    /// Bytes of disk.
+    /// Bytes of ephemeral storage.
     pub storage: i64,
-    /// Everything else by name.
+    /// All other resources by name.
     pub others: BTreeMap<String, i64>,
 }
 
-/// What is wanted of a processor by who does not say: it is counted when nodes are compared, so that
-/// pods that say nothing spread as well.
-const UNSAID_CPU: i64 = 100;
-/// What is wanted of memory by who does not say, in bytes.
-const UNSAID_MEMORY: i64 = 200 << 20;
+/// The CPU request that is assumed for containers without one when nodes are scored, so that pods
+/// without requests spread as well.
+const DEFAULT_MILLI_CPU_REQUEST: i64 = 100;
+/// The memory request that is assumed for containers without one when nodes are scored, in bytes.
+const DEFAULT_MEMORY_REQUEST: i64 = 200 << 20;
 
 /// Nano-units in a unit.
 const NANOS: i128 = 1_000_000_000;
@@ -35,22 +35,22 @@ const MILLI: i128 = NANOS / 1000;
 type Sum<'a> = BTreeMap<&'a str, i128>;
 
 impl Requests {
-    /// What a pod asks for.
+    /// Returns what a pod requests.
     #[must_use]
     pub fn of(pod: &Pod) -> Self {
-        Self::from(pod, Unsaid::Nothing)
+        Self::from(pod, UnsetRequest::Zero)
     }
 
-    /// What a pod asks for; and processor and memory as they are counted when nodes are compared.
+    /// Returns what a pod requests, and CPU and memory as they are counted when nodes are scored.
     #[must_use]
-    pub fn both(pod: &Pod) -> (Self, (i64, i64)) {
+    pub fn with_non_zero(pod: &Pod) -> (Self, (i64, i64)) {
         let spec = &pod.spec;
         let all = [&spec.resources.requests, &spec.overhead];
         if !spec.init_containers.is_empty() || all.iter().any(|it| !it.is_empty()) {
-            let compared = Self::from(pod, Unsaid::Assumed);
+            let compared = Self::from(pod, UnsetRequest::Defaulted);
             return (Self::of(pod), (compared.cpu, compared.memory));
         }
-        // Most pods are as plain as this, and every plan adds up all of them.
+        // Most pods are as simple as this, and every plan adds up all of them.
         let (mut cpu, mut memory, mut storage) = (0, 0, 0);
         let (mut no_cpu, mut no_memory) = (0, 0);
         let mut others = BTreeMap::<&str, i128>::new();
@@ -68,27 +68,27 @@ impl Requests {
             no_cpu += i128::from(!has_cpu);
             no_memory += i128::from(!has_memory);
         }
-        let whole = |(name, nanos): (&str, i128)| (name.to_owned(), up(nanos, NANOS));
+        let whole = |(name, nanos): (&str, i128)| (name.to_owned(), ceil_to_unit(nanos, NANOS));
         let requests = Self {
-            cpu: up(cpu, MILLI),
-            memory: up(memory, NANOS),
-            storage: up(storage, NANOS),
+            cpu: ceil_to_unit(cpu, MILLI),
+            memory: ceil_to_unit(memory, NANOS),
+            storage: ceil_to_unit(storage, NANOS),
             others: others.into_iter().map(whole).collect(),
         };
         let compared = (
-            up(cpu + no_cpu * i128::from(UNSAID_CPU) * MILLI, MILLI),
-            up(memory + no_memory * i128::from(UNSAID_MEMORY) * NANOS, NANOS),
+            ceil_to_unit(cpu + no_cpu * i128::from(DEFAULT_MILLI_CPU_REQUEST) * MILLI, MILLI),
+            ceil_to_unit(memory + no_memory * i128::from(DEFAULT_MEMORY_REQUEST) * NANOS, NANOS),
         );
         (requests, compared)
     }
 
-    /// What a node has to give.
+    /// Returns the allocatable resources of a node.
     #[must_use]
-    pub fn available(amounts: &Amounts) -> Self {
-        Self::whole(&amounts.iter().map(|(name, it)| (name.as_str(), it.nanos())).collect())
+    pub fn from_allocatable(amounts: &ResourceList) -> Self {
+        Self::rounded_up(&amounts.iter().map(|(name, it)| (name.as_str(), it.nanos())).collect())
     }
 
-    fn from(pod: &Pod, unsaid: Unsaid) -> Self {
+    fn from(pod: &Pod, unsaid: UnsetRequest) -> Self {
         let spec = &pod.spec;
         let mut sum = Sum::new();
         for container in &spec.containers {
@@ -100,41 +100,41 @@ impl Requests {
             if container.restart_policy == Some(RestartPolicy::Always) {
                 add(&mut sum, requests.clone());
                 add(&mut sidecars, requests);
-                at_least(&mut most, &sidecars);
+                raise_to(&mut most, &sidecars);
             } else {
                 let mut now = sidecars.clone();
                 add(&mut now, requests);
-                at_least(&mut most, &now);
+                raise_to(&mut most, &now);
             }
         }
-        at_least(&mut sum, &most);
+        raise_to(&mut sum, &most);
         for (name, amount) in &spec.resources.requests {
             if matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-") {
                 sum.insert(name, amount.nanos());
             }
         }
         add(&mut sum, spec.overhead.iter().map(|(name, it)| (name.as_str(), it.nanos())).collect());
-        Self::whole(&sum)
+        Self::rounded_up(&sum)
     }
 
-    fn whole(sum: &Sum<'_>) -> Self {
+    fn rounded_up(sum: &Sum<'_>) -> Self {
         let mut whole = Self::default();
         for (name, nanos) in sum {
             match *name {
-                "cpu" => whole.cpu = up(*nanos, MILLI),
-                "memory" => whole.memory = up(*nanos, NANOS),
-                "ephemeral-storage" => whole.storage = up(*nanos, NANOS),
-                // Counted by themselves.
+                "cpu" => whole.cpu = ceil_to_unit(*nanos, MILLI),
+                "memory" => whole.memory = ceil_to_unit(*nanos, NANOS),
+                "ephemeral-storage" => whole.storage = ceil_to_unit(*nanos, NANOS),
+                // Counted separately.
                 "pods" => {}
                 other => {
-                    whole.others.insert(other.to_owned(), up(*nanos, NANOS));
+                    whole.others.insert(other.to_owned(), ceil_to_unit(*nanos, NANOS));
                 }
             }
         }
         whole
     }
 
-    /// Counts `other` in.
+    /// Adds `other`.
     pub fn add(&mut self, other: &Self) {
         self.cpu = self.cpu.saturating_add(other.cpu);
         self.memory = self.memory.saturating_add(other.memory);
@@ -145,8 +145,8 @@ impl Requests {
         }
     }
 
-    /// Counts `other` out.
-    pub fn take(&mut self, other: &Self) {
+    /// Subtracts `other`.
+    pub fn subtract(&mut self, other: &Self) {
         self.cpu = self.cpu.saturating_sub(other.cpu);
         self.memory = self.memory.saturating_sub(other.memory);
         self.storage = self.storage.saturating_sub(other.storage);
@@ -156,54 +156,66 @@ impl Requests {
         }
     }
 
-    /// What of this does not fit beside `used` into `room`, in the order it is told.
+    /// Lists the resources of which this does not fit beside `used` into `capacity`, in the order
+    /// in which they are reported.
     #[must_use]
-    pub fn lacking<'a>(&'a self, used: &'a Self, room: &'a Self) -> Vec<Lack<'a>> {
+    pub fn insufficient<'a>(
+        &'a self,
+        used: &'a Self,
+        capacity: &'a Self,
+    ) -> Vec<InsufficientResource<'a>> {
         let named = [
-            ("cpu", self.cpu, used.cpu, room.cpu),
-            ("memory", self.memory, used.memory, room.memory),
-            ("ephemeral-storage", self.storage, used.storage, room.storage),
+            ("cpu", self.cpu, used.cpu, capacity.cpu),
+            ("memory", self.memory, used.memory, capacity.memory),
+            ("ephemeral-storage", self.storage, used.storage, capacity.storage),
         ];
         let other = |(name, wanted): (&'a String, &'a i64)| {
             let of = |amounts: &Self| amounts.others.get(name).copied().unwrap_or_default();
-            (name.as_str(), *wanted, of(used), of(room))
+            (name.as_str(), *wanted, of(used), of(capacity))
         };
         let all = named.into_iter().chain(self.others.iter().map(other));
-        all.filter(|(_, wanted, used, room)| *wanted > 0 && *wanted > room.saturating_sub(*used))
-            .map(|(name, wanted, used, room)| Lack { name, wanted, used, room })
-            .collect()
+        all.filter(|(_, wanted, used, capacity)| {
+            *wanted > 0 && *wanted > capacity.saturating_sub(*used)
+        })
+        .map(|(name, wanted, used, capacity)| InsufficientResource {
+            name,
+            requested: wanted,
+            used,
+            capacity,
+        })
+        .collect()
     }
 }
 
-/// Something of which too little is left.
+/// A resource of which too little is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lack<'a> {
-    /// What.
+pub struct InsufficientResource<'a> {
+    /// The resource.
     pub name: &'a str,
-    /// How much is wanted.
-    pub wanted: i64,
-    /// How much others have.
+    /// The requested amount.
+    pub requested: i64,
+    /// The amount that other pods use.
     pub used: i64,
-    /// How much there is in all.
-    pub room: i64,
+    /// The amount that the node has in all.
+    pub capacity: i64,
 }
 
-/// What is taken for a request that is not made.
+/// Which default replaces a missing request.
 #[derive(Clone, Copy)]
-enum Unsaid {
-    Nothing,
-    Assumed,
+enum UnsetRequest {
+    Zero,
+    Defaulted,
 }
 
-impl Unsaid {
+impl UnsetRequest {
     fn requests(self, container: &Container) -> Sum<'_> {
         let said = container.resources.requests.iter();
         let mut sum: Sum<'_> = said.map(|(name, it)| (name.as_str(), it.nanos())).collect();
         match self {
-            Self::Nothing => {}
-            Self::Assumed => {
-                sum.entry("cpu").or_insert_with(|| i128::from(UNSAID_CPU) * MILLI);
-                sum.entry("memory").or_insert_with(|| i128::from(UNSAID_MEMORY) * NANOS);
+            Self::Zero => {}
+            Self::Defaulted => {
+                sum.entry("cpu").or_insert_with(|| i128::from(DEFAULT_MILLI_CPU_REQUEST) * MILLI);
+                sum.entry("memory").or_insert_with(|| i128::from(DEFAULT_MEMORY_REQUEST) * NANOS);
             }
         }
         sum
@@ -216,7 +228,7 @@ fn add<'a>(sum: &mut Sum<'a>, more: Sum<'a>) {
     }
 }
 
-fn at_least<'a>(sum: &mut Sum<'a>, other: &Sum<'a>) {
+fn raise_to<'a>(sum: &mut Sum<'a>, other: &Sum<'a>) {
     for (name, amount) in other {
         let have = sum.entry(name).or_default();
         *have = (*have).max(*amount);
@@ -224,7 +236,7 @@ fn at_least<'a>(sum: &mut Sum<'a>, other: &Sum<'a>) {
 }
 
 /// Rounds up to whole units, as sums of requests are.
-fn up(nanos: i128, unit: i128) -> i64 {
+fn ceil_to_unit(nanos: i128, unit: i128) -> i64 {
     let whole = nanos.div_euclid(unit) + i128::from(nanos.rem_euclid(unit) != 0);
     i64::try_from(whole).unwrap_or(if nanos < 0 { i64::MIN } else { i64::MAX })
 }
@@ -250,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_takes_the_most_it_needs_at_once() {
+    fn a_pod_requests_its_peak_demand() {
         let table = [
             ("containers add up", json!({"containers": [container("1"), container("500m")]}), 1500),
             (
@@ -299,14 +311,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_assumed_for_comparing_only() {
+    fn unset_requests_are_defaulted_for_scoring_only() {
         let pod = pod(&json!({"containers": [{"name": "a"}, container("1")]}));
         assert_eq!(Requests::of(&pod), Requests { cpu: 1000, ..Requests::default() });
-        assert_eq!(Requests::both(&pod), (Requests::of(&pod), (1100, 200 << 21)));
+        assert_eq!(Requests::with_non_zero(&pod), (Requests::of(&pod), (1100, 200 << 21)));
     }
 
     #[test]
-    fn the_short_way_is_no_other_way() {
+    fn fast_path_equals_general_path() {
         let requests = |it: Value| json!({"name": "c", "resources": {"requests": it}});
         let table = [
             json!({"containers": []}),
@@ -320,9 +332,9 @@ mod tests {
         ];
         for spec in table {
             let pod = pod(&spec);
-            let long = Requests::from(&pod, Unsaid::Assumed);
+            let long = Requests::from(&pod, UnsetRequest::Defaulted);
             assert_eq!(
-                Requests::both(&pod),
+                Requests::with_non_zero(&pod),
                 (Requests::of(&pod), (long.cpu, long.memory)),
                 "{spec}"
             );
@@ -330,9 +342,9 @@ mod tests {
     }
 
     #[test]
-    fn what_lacks_is_named() {
-        let amounts = |it: Value| Requests::available(&serde_json::from_value(it).unwrap());
-        let room =
+    fn insufficient_resources_are_named() {
+        let amounts = |it: Value| Requests::from_allocatable(&serde_json::from_value(it).unwrap());
+        let capacity =
             amounts(json!({"cpu": "2", "memory": "1Gi", "pods": "5", "example.com/gpu": "2"}));
         let used = amounts(json!({"cpu": "1", "example.com/gpu": "1"}));
         let table = [
@@ -348,7 +360,8 @@ mod tests {
         ];
         for (wanted, expected) in table {
             let asked = amounts(wanted.clone());
-            let names: Vec<&str> = asked.lacking(&used, &room).iter().map(|it| it.name).collect();
+            let names: Vec<&str> =
+                asked.insufficient(&used, &capacity).iter().map(|it| it.name).collect();
             assert_eq!(names, expected, "{wanted}");
         }
     }

@@ -1,40 +1,44 @@
-//! What controllers read of pods, nodes and namespaces: only what somebody decides by.
+//! Typed views of pods, nodes and namespaces, with only the fields that a controller decides by.
 
 mod budget;
 mod claims;
 mod container;
+mod int_or_percent;
 mod namespace;
 mod node;
 mod placement;
 mod pod;
-mod share;
 
 pub use budget::{BudgetSpec, BudgetStatus, PodDisruptionBudget};
 pub use claims::{
-    ClaimSource, EmptyDir, EphemeralSource, PodResourceClaim, PodResourceClaimStatus, UsedClaim,
-    Volume,
+    EmptyDir, EphemeralVolumeSource, PersistentVolumeClaimSource, PodResourceClaim,
+    PodResourceClaimStatus, UsedVolumeClaim, Volume,
 };
 pub use container::{
-    Action, ConfigMapVolume, DownwardFile, DownwardVolume, EnvFrom, Exec, FieldRef, Grpc, HttpGet,
-    HttpHeader, KeyPath, KeyRef, Lifecycle, ObjectRef, PortName, Probe, ProjectedObject,
-    ProjectedVolume, Projection, ResourceFieldRef, SecretVolume, Sleep, TcpSocket,
-    TerminationMessagePolicy, TokenFile, Variable, VariableSource, VolumeMount,
+    ConfigMapVolumeSource, DownwardApiVolumeFile, DownwardApiVolumeSource, EnvFrom, EnvVar,
+    EnvVarSource, Exec, FieldRef, Grpc, Handler, HttpGet, HttpHeader, KeySelector, KeyToPath,
+    Lifecycle, ObjectRef, PortName, Probe, ProjectedObject, ProjectedVolumeSource,
+    ResourceFieldRef, SecretVolumeSource, ServiceAccountTokenProjection, Sleep, TcpSocket,
+    TerminationMessagePolicy, VolumeMount, VolumeProjection,
 };
+pub use int_or_percent::{IntOrPercent, Rounding};
 pub use namespace::{Namespace, NamespaceStatus};
-pub use node::{Address, Node, NodeCondition, NodeInfo, NodeSpec, NodeStatus, Taint, TaintEffect};
+pub use node::{
+    Node, NodeAddress, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo, Taint, TaintEffect,
+};
 pub use placement::{
     Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, PodAffinity, PodAffinityTerm,
-    Preferred, SpreadConstraint, Toleration, Weighted,
+    PreferredSchedulingTerm, Toleration, TopologySpreadConstraint, WeightedPodAffinityTerm,
 };
 pub use pod::{
-    Condition, Container, ContainerState, ContainerStatus, Named, Phase, Pod, PodAddress, PodSpec,
-    PodStatus, Port, ReadinessGate, Resources, RestartPolicy, Running, Terminated, Truth, Waiting,
+    Condition, ConditionStatus, Container, ContainerPort, ContainerState, ContainerStateRunning,
+    ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, NameReference, Phase, Pod,
+    PodIp, PodSpec, PodStatus, ReadinessGate, ResourceRequirements, RestartPolicy,
 };
-pub use share::{Rounding, Share};
 
 use std::collections::BTreeMap;
 
 use gantry_api::quantity::Quantity;
 
-/// Amounts by the name of what is counted: `cpu`, `memory`, `example.com/gpu`.
-pub type Amounts = BTreeMap<String, Quantity>;
+/// Quantities by resource name: `cpu`, `memory`, `example.com/gpu`.
+pub type ResourceList = BTreeMap<String, Quantity>;

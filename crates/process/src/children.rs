@@ -1,8 +1,9 @@
 //! Child processes: the only place that starts programs of the operating system.
 //!
-//! A child has a process group of its own, the environment it is given and nothing of ours, and no input.
-//! Whoever owns a [`Child`] owns the whole group: when the child has ended, and when it is dropped, every
-//! process that is left in the group is killed. So nothing outlives its owner unnoticed.
+//! A child has a process group of its own, the environment it is given and nothing of ours, and no
+//! input. The owner of a [`Child`] owns the whole group: when the child has ended, and when it is
+//! dropped, every process that is left in the group is killed. So no process outlives its owner
+//! unnoticed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,10 +18,10 @@ use tokio::io::AsyncReadExt as _;
 use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe;
 
-/// The longest line of output; what is longer comes in parts.
+/// The longest line of output; a longer one is split.
 pub const MAX_LINE_BYTES: usize = 16 << 10;
 
-/// What is started.
+/// A program to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// The program, by its path.
@@ -33,7 +34,7 @@ pub struct Command {
     pub directory: PathBuf,
 }
 
-/// A process that was started, with all that it starts in its group.
+/// A process that was started, with all processes of its group.
 pub struct Child {
     child: Option<process::Child>,
     /// Readable when the process has ended.
@@ -43,15 +44,15 @@ pub struct Child {
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum ChildExit {
     /// With a code.
     Exited(u8),
     /// By a signal.
     Signaled(i32),
 }
 
-impl Ended {
-    /// The code as shells and kubelets have it: 128 and the signal for one that was killed.
+impl ChildExit {
+    /// The exit code as shells and kubelets report it: 128 plus the signal for one that was killed.
     #[must_use]
     pub fn code(self) -> u8 {
         match self {
@@ -61,18 +62,19 @@ impl Ended {
     }
 }
 
-/// What a process prints, line by line.
+/// The output of a process, line by line.
 #[derive(Debug)]
 pub struct Output {
-    stdout: Lines,
-    stderr: Lines,
+    stdout: LineReader,
+    stderr: LineReader,
 }
 
 impl Command {
     /// Starts it, inside a runtime.
     ///
     /// # Errors
-    /// There is no such program or directory, it may not be executed, or no more processes can be had.
+    /// The program or directory does not exist, it may not be executed, or no more processes can be
+    /// started.
     pub fn start(&self) -> io::Result<(Child, Output)> {
         let mut command = process::Command::new(&self.program);
         command
@@ -88,17 +90,17 @@ impl Command {
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let group = Pid::from_child(&child);
         let prepared = || -> io::Result<(AsyncFd<OwnedFd>, Output)> {
-            let end = watched(pidfd_open(group, PidfdFlags::NONBLOCK)?)?;
+            let end = async_fd(pidfd_open(group, PidfdFlags::NONBLOCK)?)?;
             let output = Output {
-                stdout: Lines::new(stdout.map(OwnedFd::from))?,
-                stderr: Lines::new(stderr.map(OwnedFd::from))?,
+                stdout: LineReader::new(stdout.map(OwnedFd::from))?,
+                stderr: LineReader::new(stderr.map(OwnedFd::from))?,
             };
             Ok((end, output))
         };
         match prepared() {
             Ok((end, output)) => Ok((Child { child: Some(child), end, group }, output)),
             Err(error) => {
-                end_group(group);
+                kill_group(group);
                 reap(child);
                 Err(error)
             }
@@ -107,13 +109,13 @@ impl Command {
 }
 
 impl Child {
-    /// The identity of the process, which is that of its group.
+    /// The id of the process, which is that of its group.
     #[must_use]
     pub fn id(&self) -> i32 {
         self.group.as_raw_nonzero().get()
     }
 
-    /// Asks the processes of the group to end.
+    /// Sends SIGTERM to the processes of the group.
     pub fn terminate(&self) {
         if self.child.is_some() {
             // A group without processes has ended already.
@@ -121,22 +123,22 @@ impl Child {
         }
     }
 
-    /// Returns when the process has ended. What is left of its group is killed then. May be dropped at any
-    /// time, and asked again.
+    /// Returns when the process has ended, and kills what is left of its group. Cancel-safe, and
+    /// may be called again.
     ///
     /// # Errors
     /// The process cannot be waited for.
-    pub async fn ended(&mut self) -> io::Result<Ended> {
+    pub async fn wait(&mut self) -> io::Result<ChildExit> {
         let Some(child) = &mut self.child else {
-            return Err(io::Error::other("it was waited for before"));
+            return Err(io::Error::other("the child was already waited for"));
         };
         loop {
             let mut ready = self.end.readable().await?;
-            // While it is not waited for, its identity belongs to nobody else.
-            end_group(self.group);
+            // Until it is waited for, its process id is not reused.
+            kill_group(self.group);
             if let Some(status) = child.try_wait()? {
                 self.child = None;
-                return Ok(ended(status));
+                return Ok(child_exit(status));
             }
             ready.clear_ready();
         }
@@ -145,26 +147,28 @@ impl Child {
 
 #[expect(
     deprecated,
-    reason = "its successor is unsafe; an OwnedFd stays open for as long as it is watched, which is what that asks for"
+    reason = "its successor is unsafe; an OwnedFd stays open for as long as it is watched, which \
+              is what that asks for"
 )]
-fn watched(end: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+fn async_fd(end: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::new(end)
 }
 
-fn ended(status: ExitStatus) -> Ended {
+fn child_exit(status: ExitStatus) -> ChildExit {
     match (status.code(), status.signal()) {
-        (Some(code), _) => Ended::Exited(u8::try_from(code & 0xff).unwrap_or(u8::MAX)),
-        (None, signal) => Ended::Signaled(signal.unwrap_or_default()),
+        (Some(code), _) => ChildExit::Exited(u8::try_from(code & 0xff).unwrap_or(u8::MAX)),
+        (None, signal) => ChildExit::Signaled(signal.unwrap_or_default()),
     }
 }
 
-fn end_group(group: Pid) {
+fn kill_group(group: Pid) {
     let _ = kill_process_group(group, Signal::KILL);
 }
 
-/// Waits for a process that was killed, where it delays nobody.
+/// Waits for a process that was killed, without blocking the caller.
 fn reap(mut child: process::Child) {
-    // Without a thread it is waited for here: it was killed, so it is a matter of moments.
+    // If no thread can be started it is waited for here: it was killed, so that is a matter of
+    // moments.
     let wait = move || {
         let _ = child.wait();
     };
@@ -174,7 +178,7 @@ fn reap(mut child: process::Child) {
 impl Drop for Child {
     fn drop(&mut self) {
         if let Some(child) = self.child.take() {
-            end_group(self.group);
+            kill_group(self.group);
             reap(child);
         }
     }
@@ -187,8 +191,8 @@ impl fmt::Debug for Child {
 }
 
 impl Output {
-    /// The next line of either stream, without its end; none when both are closed. What is no UTF-8 is
-    /// replaced. May be dropped at any time: nothing is lost.
+    /// The next line of either stream, without its line break; `None` when both are closed. Invalid
+    /// UTF-8 is replaced. Cancel-safe.
     pub async fn next(&mut self) -> Option<String> {
         loop {
             if let Some(line) = self.stdout.take().or_else(|| self.stderr.take()) {
@@ -198,7 +202,7 @@ impl Output {
                 return None;
             }
             tokio::select! {
-                // Either may be dropped: what was read is in its buffer.
+                // Either is cancel-safe: what was read is in its buffer.
                 () = self.stdout.fill(), if self.stdout.pipe.is_some() => {}
                 () = self.stderr.fill(), if self.stderr.pipe.is_some() => {}
             }
@@ -208,13 +212,13 @@ impl Output {
 
 /// One stream, in lines.
 #[derive(Debug)]
-struct Lines {
+struct LineReader {
     /// Absent when it is closed.
     pipe: Option<pipe::Receiver>,
     buffer: Vec<u8>,
 }
 
-impl Lines {
+impl LineReader {
     fn new(pipe: Option<OwnedFd>) -> io::Result<Self> {
         let pipe = pipe.map(pipe::Receiver::from_owned_fd).transpose()?;
         Ok(Self { pipe, buffer: Vec::new() })
@@ -239,7 +243,7 @@ impl Lines {
         Some(line)
     }
 
-    /// Reads more. A stream that breaks is closed.
+    /// Reads more. A stream that fails is closed.
     async fn fill(&mut self) {
         let Some(pipe) = &mut self.pipe else { return };
         if !matches!(pipe.read_buf(&mut self.buffer).await, Ok(1..)) {
@@ -271,18 +275,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_it_prints_and_how_it_ends() {
+    async fn output_and_exit_codes_are_reported() {
         let table = [
-            ("echo $A; pwd; exit 3", Ended::Exited(3), 3, vec!["one", "/"]),
-            ("printf 'a\\n\\nb'", Ended::Exited(0), 0, vec!["a", "", "b"]),
-            ("echo e >&2; kill -KILL $$", Ended::Signaled(9), 137, vec!["e"]),
-            ("kill -TERM $$", Ended::Signaled(15), 143, vec![]),
-            // Nothing of our own environment.
-            ("echo ${CARGO_PKG_NAME-none}", Ended::Exited(0), 0, vec!["none"]),
+            ("echo $A; pwd; exit 3", ChildExit::Exited(3), 3, vec!["one", "/"]),
+            ("printf 'a\\n\\nb'", ChildExit::Exited(0), 0, vec!["a", "", "b"]),
+            ("echo e >&2; kill -KILL $$", ChildExit::Signaled(9), 137, vec!["e"]),
+            ("kill -TERM $$", ChildExit::Signaled(15), 143, vec![]),
+            // Our own environment is not inherited.
+            ("echo ${CARGO_PKG_NAME-none}", ChildExit::Exited(0), 0, vec!["none"]),
         ];
         for (script, expected, code, said) in table {
             let (mut child, mut output) = shell(script, &[("A", "one")]).start().unwrap();
-            let end = child.ended().await.unwrap();
+            let end = child.wait().await.unwrap();
             assert_eq!((end, end.code()), (expected, code), "{script}");
             assert_eq!(lines(&mut output).await, said, "{script}");
         }
@@ -290,19 +294,19 @@ mod tests {
         let (mut child, mut output) = shell(&long, &[("PATH", "/usr/bin:/bin")]).start().unwrap();
         let sizes: Vec<usize> = lines(&mut output).await.iter().map(String::len).collect();
         assert_eq!(sizes, [MAX_LINE_BYTES, 5]);
-        child.ended().await.unwrap();
+        child.wait().await.unwrap();
     }
 
     #[tokio::test]
-    async fn a_child_that_is_asked_to_end_does() {
+    async fn a_terminated_child_ends() {
         let (mut child, mut output) =
             shell("trap 'exit 7' TERM; echo up; while :; do :; done", &[]).start().unwrap();
         assert_eq!(output.next().await.as_deref(), Some("up"));
         child.terminate();
-        assert_eq!(child.ended().await.unwrap(), Ended::Exited(7));
+        assert_eq!(child.wait().await.unwrap(), ChildExit::Exited(7));
     }
 
-    /// Nothing of its group is left, whether it ends or is dropped.
+    /// No process of its group is left, whether it ends or is dropped.
     #[tokio::test]
     async fn nothing_outlives_its_owner() {
         for is_dropped in [false, true] {
@@ -312,15 +316,15 @@ mod tests {
             let other: u32 = output.next().await.unwrap().parse().unwrap();
             match is_dropped {
                 true => drop(child),
-                false => assert_eq!(child.ended().await.unwrap(), Ended::Exited(0)),
+                false => assert_eq!(child.wait().await.unwrap(), ChildExit::Exited(0)),
             }
-            // It never closes its end of the pipe itself: only its death does.
+            // It never closes its end of the pipe itself: only its end does.
             assert_eq!(lines(&mut output).await, Vec::<String>::new(), "process {other}");
         }
     }
 
     #[tokio::test]
-    async fn what_is_not_there_is_not_started() {
+    async fn a_missing_program_is_an_error() {
         let command = Command { program: "/no/such/program".into(), ..shell("", &[]) };
         assert_eq!(command.start().unwrap_err().kind(), io::ErrorKind::NotFound);
     }

@@ -1,7 +1,7 @@
-//! The one source of time: the system's, or one that only moves when a test says so.
+//! The one source of time: the system clock, or a fake one that a test advances.
 //!
-//! Everything that waits or reads the time takes a [`Clock`]. A test gives it the clock of a
-//! [`Hand`] and decides when an hour has passed, so no test sleeps and none depends on load.
+//! All code that waits or reads the time takes a [`Clock`]. A test gives it the clock of a
+//! [`FakeClock`] and decides when an hour has passed, so no test sleeps and none depends on load.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -16,7 +16,7 @@ mod hyper;
 
 pub use hyper::HyperTimer;
 
-/// Reads the time and waits for it. Clones are cheap and tell the same time.
+/// Reads the time and waits for it. Clones are cheap and show the same time.
 #[derive(Clone, Debug)]
 pub struct Clock(Source);
 
@@ -27,7 +27,7 @@ enum Source {
     System {
         origin: tokio::time::Instant,
     },
-    Manual(Arc<Mutex<Manual>>),
+    Manual(Arc<Mutex<FakeClockState>>),
 }
 
 impl Clock {
@@ -37,7 +37,7 @@ impl Clock {
         Self(Source::System { origin: tokio::time::Instant::now() })
     }
 
-    /// The date and time, for people and for the API. It can jump either way when the machine's
+    /// The date and time, for users and for the API. It can jump either way when the machine's
     /// clock is set; measure durations with [`Clock::moment`].
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "this is the clock the others are given")]
@@ -79,7 +79,7 @@ impl Clock {
             // Through a duration, because the sum of origin and deadline may not be representable.
             Source::System { .. } => tokio::time::sleep(deadline - self.moment()).await,
             Source::Manual(manual) => {
-                let mut wait = Wait { manual, deadline, ticket: None };
+                let mut wait = FakeSleep { manual, deadline, ticket: None };
                 poll_fn(|context| wait.poll(context.waker())).await;
             }
         }
@@ -90,9 +90,9 @@ impl Clock {
         self.sleep_until(self.moment() + duration)
     }
 
-    /// Runs `work` for at most `limit` and drops it when the time is up.
+    /// Runs `work` for at most `limit` and drops it at the timeout.
     ///
-    /// Work that is ready is never called late, even when the limit has passed as well.
+    /// Work that is ready never times out, even when the limit has passed as well.
     ///
     /// # Errors
     /// [`TimedOut`] when the limit passed first.
@@ -103,9 +103,9 @@ impl Clock {
     ) -> Result<Work::Output, TimedOut> {
         tokio::select! {
             biased;
-            // Dropped by the other branch: that is what a time limit means.
+            // Dropped by the other branch: that is what a timeout means.
             output = work => Ok(output),
-            // Dropped when the work is done: nobody waits for this moment any more.
+            // Dropped when the work is done: the timeout is not needed any more.
             () = self.sleep(limit) => Err(TimedOut { limit }),
         }
     }
@@ -143,21 +143,21 @@ pub struct TimedOut {
     pub limit: Duration,
 }
 
-/// Moves a manual clock. Time stands still until it is told to pass.
+/// Controls a fake clock. Time stands still until it is advanced.
 #[derive(Clone, Debug)]
-pub struct Hand(Arc<Mutex<Manual>>);
+pub struct FakeClock(Arc<Mutex<FakeClockState>>);
 
-/// How often [`Hand::advance`] steps aside after each wake-up.
+/// How often [`FakeClock::advance`] yields after each wake-up.
 ///
-/// A woken task may wake another and so on; every hop needs one turn of a single-threaded runtime.
+/// A woken task may wake another and so on; every hop needs one poll of a single-threaded runtime.
 /// Thirty-two is far above the longest chain we have and still costs microseconds.
-const TURNS: usize = 32;
+const YIELDS_PER_WAKEUP: usize = 32;
 
-impl Hand {
-    /// A clock that stands at `start`, held by the returned hand.
+impl FakeClock {
+    /// A fake clock that shows `start`.
     #[must_use]
     pub fn at(start: Timestamp) -> Self {
-        Self(Arc::new(Mutex::new(Manual {
+        Self(Arc::new(Mutex::new(FakeClockState {
             start,
             origin: tokio::time::Instant::now(),
             moment: Moment::default(),
@@ -166,27 +166,27 @@ impl Hand {
         })))
     }
 
-    /// The clock this hand moves.
+    /// The clock that this controls.
     #[must_use]
     pub fn clock(&self) -> Clock {
         Clock(Source::Manual(Arc::clone(&self.0)))
     }
 
-    /// The earliest moment anybody waits for.
+    /// The earliest deadline of any sleeper.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Moment> {
         lock(&self.0).waiting.keys().next().map(|(deadline, _)| *deadline)
     }
 
-    /// How many sleepers there are.
+    /// The number of sleepers.
     #[must_use]
     pub fn waiting(&self) -> usize {
         lock(&self.0).waiting.len()
     }
 
-    /// Moves time to `moment` at once and wakes, in order of deadline, whoever waited for it or for
-    /// less. The woken read the new time, not their own deadline; [`Hand::advance`] is finer.
-    /// Time never goes back.
+    /// Sets the time to `moment` at once and wakes, in order of deadline, all sleepers whose
+    /// deadline has passed. They read the new time, not their own deadline; [`FakeClock::advance`]
+    /// is finer. Time never goes back.
     pub fn jump_to(&self, moment: Moment) {
         let woken = {
             let mut manual = lock(&self.0);
@@ -199,8 +199,8 @@ impl Hand {
         woken.into_values().for_each(Waker::wake);
     }
 
-    /// Lets `duration` pass, deadline by deadline: each sleeper wakes at its own moment and may
-    /// sleep again within the same advance before time moves on.
+    /// Advances the time by `duration`, deadline by deadline: each sleeper wakes at its own moment
+    /// and may sleep again within the same advance before time moves on.
     ///
     /// Sleepers wake in order of deadline, those of one deadline in the order they began to wait.
     /// On a single-threaded runtime they also run in that order; on several threads only the order
@@ -218,29 +218,29 @@ impl Hand {
 }
 
 async fn settle() {
-    for _ in 0..TURNS {
+    for _ in 0..YIELDS_PER_WAKEUP {
         tokio::task::yield_now().await;
     }
 }
 
 #[derive(Debug)]
-struct Manual {
+struct FakeClockState {
     start: Timestamp,
-    /// An arbitrary instant, for those who cannot do without one.
+    /// An arbitrary instant, for APIs that require one.
     origin: tokio::time::Instant,
     moment: Moment,
-    /// Handed out in order, so that equal deadlines wake first come, first served.
+    /// Assigned in order, so that equal deadlines wake first come, first served.
     tickets: u64,
     waiting: BTreeMap<(Moment, u64), Waker>,
 }
 
-struct Wait<'clock> {
-    manual: &'clock Mutex<Manual>,
+struct FakeSleep<'clock> {
+    manual: &'clock Mutex<FakeClockState>,
     deadline: Moment,
     ticket: Option<u64>,
 }
 
-impl Wait<'_> {
+impl FakeSleep<'_> {
     fn poll(&mut self, waker: &Waker) -> Poll<()> {
         let mut manual = lock(self.manual);
         if manual.moment >= self.deadline {
@@ -255,7 +255,7 @@ impl Wait<'_> {
     }
 }
 
-impl Drop for Wait<'_> {
+impl Drop for FakeSleep<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             lock(self.manual).waiting.remove(&(self.deadline, ticket));
@@ -263,8 +263,9 @@ impl Drop for Wait<'_> {
     }
 }
 
-/// The state is whole after every statement that changes it, so a poisoned lock is still good.
-fn lock(manual: &Mutex<Manual>) -> MutexGuard<'_, Manual> {
+/// The state is consistent after every statement that changes it, so a poisoned lock is still
+/// usable.
+fn lock(manual: &Mutex<FakeClockState>) -> MutexGuard<'_, FakeClockState> {
     manual.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -283,7 +284,7 @@ mod tests {
 
     #[test]
     fn time_stands_still_until_moved() {
-        let hand = Hand::at("2026-11-15T19:53:02Z".parse().unwrap());
+        let hand = FakeClock::at("2026-11-15T19:53:02Z".parse().unwrap());
         let clock = hand.clock();
         let before = clock.moment();
         assert_eq!(clock.now().to_string(), "2026-11-15T19:53:02Z");
@@ -300,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_dropped_sleep_is_forgotten() {
-        let hand = Hand::at(Timestamp::UNIX_EPOCH);
+        let hand = FakeClock::at(Timestamp::UNIX_EPOCH);
         let clock = hand.clock();
         {
             let mut sleep = pin!(clock.sleep(second(1)));
@@ -313,8 +314,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_limit_ends_the_work_but_never_finished_work() {
-        let hand = Hand::at(Timestamp::UNIX_EPOCH);
+    async fn a_timeout_never_drops_finished_work() {
+        let hand = FakeClock::at(Timestamp::UNIX_EPOCH);
         let clock = hand.clock();
         let late = clock.timeout(second(5), std::future::pending::<()>());
         let (late, ()) = tokio::join!(late, hand.advance(second(5)));
@@ -336,8 +337,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the naps, each sleeper wakes at exactly its own moment, in order of deadline
-        /// and then of arrival, and nobody wakes who waits for longer than has passed.
+        /// For any delays, each sleeper wakes at exactly its own moment, in order of deadline and
+        /// then of arrival, and no sleeper wakes before its deadline.
         #[test]
         fn sleepers_wake_in_order_and_on_time(
             naps in prop::collection::vec(0_u64..50, 0..20),
@@ -346,7 +347,7 @@ mod tests {
         ) {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             let (woken, waiting) = runtime.block_on(async {
-                let hand = Hand::at(Timestamp::UNIX_EPOCH);
+                let hand = FakeClock::at(Timestamp::UNIX_EPOCH);
                 let woken = Arc::new(Mutex::new(Vec::new()));
                 let mut sleepers = tokio::task::JoinSet::new();
                 for (who, nap) in naps.iter().copied().enumerate() {

@@ -4,8 +4,8 @@ use std::error::Error;
 
 /// Joins an error and its sources with `": "`, outermost first.
 ///
-/// A cause whose text already occurs in what was written is left out: many errors repeat their source
-/// in their own message, and readers should see each statement once.
+/// A cause whose text already occurs in what was written is left out: many errors repeat their
+/// source in their own message, and readers should see each statement once.
 #[must_use]
 pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();

@@ -1,8 +1,8 @@
-//! Whether the process is alive and ready, and why not, over HTTP as Kubernetes does it.
+//! Serves liveness and readiness over HTTP, as Kubernetes does.
 //!
-//! The bodies are those of the Kubernetes API server, so that people and probes can read both
-//! alike. One difference: a failed check gives its reason. Our probe address is the operator's own,
-//! and "reason withheld" has cost everyone an evening.
+//! The bodies are those of the Kubernetes API server, so that users and probes can read both alike.
+//! One difference: a failed check gives its reason. The probe address belongs to the administrator,
+//! and "reason withheld" makes a failed check hard to diagnose.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::metrics::{CONTENT_TYPE, Metrics};
 
 mod serve;
 
-pub use serve::{BindAddress, BindAddressError, Peer, ServeError, serve};
+pub use serve::{BindAddress, BindAddressError, PeerAddress, ServeError, serve};
 
 /// The checks of the process. Clones share them.
 #[derive(Clone, Default)]
@@ -28,74 +28,83 @@ pub struct Health(Arc<RwLock<Vec<Check>>>);
 struct Check {
     probe: Probe,
     name: Arc<str>,
-    look: Arc<Look>,
+    run: Arc<CheckFn>,
 }
 
-/// Passes, or says why not.
-type Look = dyn Fn() -> Result<(), String> + Send + Sync;
+/// Returns `Ok`, or the reason for the failure.
+type CheckFn = dyn Fn() -> Result<(), String> + Send + Sync;
 
-/// Which question a check answers.
+/// The probe that a check belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
-    /// Would a restart help? A check that fails because somebody else is down must not be here.
+    /// Liveness: would a restart help? A check that fails because another system is down must not
+    /// be here.
     Live,
-    /// Should we be given work now?
+    /// Readiness: can this process be given work now?
     Ready,
 }
 
 impl Health {
-    /// Adds a check that is looked at on every request, so it must answer at once. Checks that
-    /// need to wait for something report through a [`Handle`] instead.
+    /// Adds a check that is called on every request, so it must return at once. A check that has to
+    /// wait for something is reported through a [`CheckHandle`] instead.
     ///
     /// # Errors
-    /// The probe has a check of this name, or the name does not fit into a path.
+    /// The probe has a check of this name, or the name is not valid in a path.
     pub fn add(
         &self,
         probe: Probe,
         name: &str,
         look: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) -> Result<(), CheckError> {
-        if !fits_path(name) {
-            return Err(CheckError::Unfit { name: name.to_owned() });
+        if !is_path_segment(name) {
+            return Err(CheckError::InvalidName { name: name.to_owned() });
         }
         let mut checks = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if checks.iter().any(|check| check.probe == probe && &*check.name == name) {
-            return Err(CheckError::Taken { name: name.to_owned() });
+            return Err(CheckError::DuplicateName { name: name.to_owned() });
         }
-        checks.push(Check { probe, name: name.into(), look: Arc::new(look) });
+        checks.push(Check { probe, name: name.into(), run: Arc::new(look) });
         Ok(())
     }
 
-    /// Adds a check that fails for `reason` until its handle says otherwise. The last word stands
-    /// when the handle is gone.
+    /// Adds a check that fails for `reason` until its handle reports otherwise. The last report
+    /// stays when the handle is dropped.
     ///
     /// # Errors
     /// As [`Health::add`].
-    pub fn handle(&self, probe: Probe, name: &str, reason: &str) -> Result<Handle, CheckError> {
+    pub fn handle(
+        &self,
+        probe: Probe,
+        name: &str,
+        reason: &str,
+    ) -> Result<CheckHandle, CheckError> {
         let state = Arc::new(Mutex::new(Err(reason.to_owned())));
         let read = Arc::clone(&state);
         self.add(probe, name, move || read.lock().unwrap_or_else(PoisonError::into_inner).clone())?;
-        Ok(Handle(state))
+        Ok(CheckHandle(state))
     }
 
-    /// The endpoints: each answers for all checks of its probe, or for one named behind it.
+    /// The endpoints: each reports all checks of its probe, or one named behind it.
     pub fn router(&self, endpoints: &Endpoints) -> Router {
         let mut router = Router::new();
         for (endpoint, probe) in endpoints.routes() {
             let (all, one) = (self.clone(), self.clone());
             let path = format!("/{endpoint}");
             router = router
-                .route(&format!("{path}/{{*check}}"), get(async move |name| one.one(probe, name)))
-                .route(&path, get(async move |query| all.all(probe, &endpoint, &query)));
+                .route(
+                    &format!("{path}/{{*check}}"),
+                    get(async move |name| one.one_check(probe, name)),
+                )
+                .route(&path, get(async move |query| all.all_checks(probe, &endpoint, &query)));
         }
         router
     }
 
-    fn all(&self, probe: Probe, endpoint: &str, Query(query): &Asked) -> Response {
+    fn all_checks(&self, probe: Probe, endpoint: &str, Query(query): &CheckQuery) -> Response {
         let verbose = query.iter().any(|(key, _)| key == "verbose");
         let exclude = query.iter().filter(|(key, _)| key == "exclude");
         let exclude = exclude.map(|(_, name)| name.as_str()).collect();
-        let (healthy, page) = report(endpoint, &self.of(probe), exclude);
+        let (healthy, page) = report(endpoint, &self.checks_of(probe), exclude);
         match healthy {
             true if verbose => text(StatusCode::OK, page),
             true => text(StatusCode::OK, "ok".to_owned()),
@@ -103,11 +112,12 @@ impl Health {
         }
     }
 
-    fn one(&self, probe: Probe, Path(name): Path<String>) -> Response {
-        let Some(check) = self.of(probe).into_iter().find(|check| *check.name == *name) else {
+    fn one_check(&self, probe: Probe, Path(name): Path<String>) -> Response {
+        let Some(check) = self.checks_of(probe).into_iter().find(|check| *check.name == *name)
+        else {
             return text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned());
         };
-        match (check.look)() {
+        match (check.run)() {
             Ok(()) => text(StatusCode::OK, "ok".to_owned()),
             Err(reason) => {
                 let page = format!("internal server error: {}\n", one_line(&reason));
@@ -116,19 +126,19 @@ impl Health {
         }
     }
 
-    /// Copied out, so that a check may add checks and none runs under the lock.
-    fn of(&self, probe: Probe) -> Vec<Check> {
+    /// Copied, so that a check may add checks and none runs under the lock.
+    fn checks_of(&self, probe: Probe) -> Vec<Check> {
         let checks = self.0.read().unwrap_or_else(PoisonError::into_inner);
         checks.iter().filter(|check| check.probe == probe).cloned().collect()
     }
 }
 
-type Asked = Query<Vec<(String, String)>>;
+type CheckQuery = Query<Vec<(String, String)>>;
 
-/// Looks at every check that is not excluded and writes the verbose page.
+/// Runs every check that is not excluded and writes the verbose page.
 fn report(endpoint: &str, checks: &[Check], mut exclude: BTreeSet<&str>) -> (bool, String) {
     let (mut healthy, mut page) = (true, String::new());
-    for Check { probe: _, name, look } in checks {
+    for Check { probe: _, name, run: look } in checks {
         page += &if exclude.remove(&**name) {
             format!("[+]{name} excluded: ok\n")
         } else if let Err(reason) = look() {
@@ -155,7 +165,7 @@ fn one_line(reason: &str) -> String {
 }
 
 fn text(status: StatusCode, page: String) -> Response {
-    // Reasons may quote what others sent us; a browser must not take them for a page.
+    // Reasons may quote what others sent; a browser must not interpret them as HTML.
     (status, [(header::X_CONTENT_TYPE_OPTIONS, "nosniff")], page).into_response()
 }
 
@@ -169,15 +179,15 @@ impl fmt::Debug for Health {
 
 /// Reports the state of one check.
 #[derive(Debug)]
-pub struct Handle(Arc<Mutex<Result<(), String>>>);
+pub struct CheckHandle(Arc<Mutex<Result<(), String>>>);
 
-impl Handle {
-    /// The check passes from now on.
+impl CheckHandle {
+    /// Makes the check pass from now on.
     pub fn pass(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Ok(());
     }
 
-    /// The check fails from now on.
+    /// Makes the check fail from now on.
     pub fn fail(&self, reason: &str) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Err(reason.to_owned());
     }
@@ -188,45 +198,45 @@ impl Handle {
 pub enum CheckError {
     /// The probe has a check of this name.
     #[error("cannot add health check {name}: the name is taken")]
-    Taken {
+    DuplicateName {
         /// The name.
         name: String,
     },
-    /// The name does not fit into a path.
+    /// The name is not valid in a path.
     #[error("cannot add health check {name:?}: use letters, digits, '-', '_', '.' and '/'")]
-    Unfit {
+    InvalidName {
         /// The name.
         name: String,
     },
 }
 
-/// Where the probes are found.
+/// The paths of the probes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoints(BTreeMap<String, Probe>);
 
-/// Answers for liveness under any configuration, as in Kubernetes.
-const LIVEZ: &str = "livez";
-/// Taken by the metrics, which may share the address.
-const METRICS: &str = "metrics";
+/// Liveness is always served here, as in Kubernetes.
+const LIVEZ_ENDPOINT: &str = "livez";
+/// Reserved for the metrics, which may share the address.
+const METRICS_ENDPOINT: &str = "metrics";
 
 impl Endpoints {
-    /// Endpoints with the configured names; a slash in front is allowed, and an empty name means
-    /// the usual one. Liveness is also answered at `livez`.
+    /// Endpoints with the configured names; a leading slash is allowed, and an empty name means the
+    /// default. Liveness is also served at `livez`.
     ///
     /// # Errors
-    /// A name that is no path segment, or one for two things.
+    /// A name that is not a path segment, or the same name twice.
     pub fn new(liveness: &str, readiness: &str) -> Result<Self, EndpointError> {
-        let mut routes = BTreeMap::from([(LIVEZ.to_owned(), Probe::Live)]);
+        let mut routes = BTreeMap::from([(LIVEZ_ENDPOINT.to_owned(), Probe::Live)]);
         let names = [(liveness, "healthz", Probe::Live), (readiness, "readyz", Probe::Ready)];
         for (given, usual, probe) in names {
             let name = given.strip_prefix('/').unwrap_or(given);
             let name = if name.is_empty() { usual } else { name };
-            if !fits_path(name) || name.contains('/') {
-                return Err(EndpointError::Unfit { name: given.to_owned() });
+            if !is_path_segment(name) || name.contains('/') {
+                return Err(EndpointError::InvalidName { name: given.to_owned() });
             }
             let before = routes.insert(name.to_owned(), probe);
-            if name == METRICS || before.is_some_and(|before| before != probe) {
-                return Err(EndpointError::Taken { name: name.to_owned() });
+            if name == METRICS_ENDPOINT || before.is_some_and(|before| before != probe) {
+                return Err(EndpointError::DuplicateName { name: name.to_owned() });
             }
         }
         Ok(Self(routes))
@@ -240,29 +250,30 @@ impl Endpoints {
 impl Default for Endpoints {
     /// `healthz` and `readyz`.
     fn default() -> Self {
-        let names = [(LIVEZ, Probe::Live), ("healthz", Probe::Live), ("readyz", Probe::Ready)];
+        let names =
+            [(LIVEZ_ENDPOINT, Probe::Live), ("healthz", Probe::Live), ("readyz", Probe::Ready)];
         Self(names.map(|(name, probe)| (name.to_owned(), probe)).into())
     }
 }
 
-/// Why the configured endpoint names cannot be used.
+/// Why the configured endpoint names are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// Not a segment of a path.
     #[error("cannot use {name:?} as an endpoint name: write one path segment such as \"readyz\"")]
-    Unfit {
+    InvalidName {
         /// The name as given.
         name: String,
     },
-    /// Something else answers there.
+    /// The name is already used.
     #[error("cannot use {name:?} as an endpoint name: it is taken, choose another")]
-    Taken {
+    DuplicateName {
         /// The name.
         name: String,
     },
 }
 
-fn fits_path(name: &str) -> bool {
+fn is_path_segment(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     // Browsers and proxies resolve segments of dots before the request is sent.
     let dots = |segment: &str| segment.chars().all(|c| c == '.');
@@ -275,7 +286,7 @@ pub fn metrics_router(metrics: Metrics) -> Router {
         Ok(page) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], page).into_response(),
         Err(fmt::Error) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     };
-    Router::new().route(&format!("/{METRICS}"), get(page))
+    Router::new().route(&format!("/{METRICS_ENDPOINT}"), get(page))
 }
 
 #[cfg(test)]

@@ -1,12 +1,11 @@
-//! What every long-running part needs once; the only caller of `now` and `spawn`.
+//! Process-wide services: clock, tasks, child processes, shutdown, health, metrics and logs.
 //!
-//! Time, tasks, stopping, probes, metrics and logs are process-wide concerns. They live here so
-//! that every other crate takes them as arguments: a part that is handed a [`clock::Clock`] runs
-//! on a virtual one in a test, and a part that is handed a [`tasks::Tasks`] cannot leave a task
-//! behind that nobody joins.
+//! This crate is the only caller of `now` and `spawn`; every other crate takes time and tasks as
+//! arguments. Code that is given a [`clock::Clock`] runs on a virtual one in a test, and code that
+//! is given a [`tasks::Tasks`] cannot leave a task behind that is never joined.
 //!
-//! What is absent on purpose: nothing here reads the environment, prints to standard output, ends
-//! the process or knows a kind of the API. The binary does those, from the values returned here.
+//! Nothing here reads the environment, prints to standard output, ends the process or knows a kind
+//! of the API. The binary does those, from the values returned here.
 
 pub mod clock;
 mod error_chain;

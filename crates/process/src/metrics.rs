@@ -1,4 +1,4 @@
-//! What the process counts, under one prefix and with each name once.
+//! The metrics of the process, under one prefix and with each name once.
 //!
 //! Labels are types that derive `EncodeLabelSet`, so a label cannot be misspelt or forgotten at a
 //! call site. Metrics are registered when the parts are wired together; a clash is an error there
@@ -29,14 +29,14 @@ pub struct Metrics(Arc<Mutex<Registries>>);
 struct Registries {
     names: BTreeSet<String>,
     own: Registry,
-    /// Apart and without our prefix: every client library calls these `process_…`, and so do the
+    /// Separate and without our prefix: every client library calls these `process_…`, and so do the
     /// dashboards that read them.
     process: Registry,
 }
 
-/// Which build this is; becomes `gantry_build_info`.
+/// The running build; exposed as `gantry_build_info`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Build {
+pub struct BuildInfo {
     /// The released version.
     pub version: &'static str,
     /// The commit it was built from.
@@ -44,22 +44,22 @@ pub struct Build {
 }
 
 impl Metrics {
-    /// Metrics with the build's name and the process's use of the machine, and nothing else yet.
+    /// Metrics with the build info and the process's resource usage, and nothing else yet.
     #[must_use]
-    pub fn new(build: &Build) -> Self {
+    pub fn new(build: &BuildInfo) -> Self {
         let mut own = Registry::with_prefix("gantry");
         let labels = [("version", build.version), ("revision", build.revision)];
         own.register("build", "The build that is running", Info::new(labels));
         let mut process = Registry::default();
-        process.register_collector(Box::new(usage::OfThisProcess));
+        process.register_collector(Box::new(usage::ProcessCollector));
         let names = BTreeSet::from(["build".to_owned()]);
         Self(Arc::new(Mutex::new(Registries { names, own, process })))
     }
 
-    /// Registers any metric as `gantry_<name>` and gives it back.
+    /// Registers any metric as `gantry_<name>` and returns it.
     ///
     /// # Errors
-    /// The name is taken, or is not one that can be exposed.
+    /// The name is already registered, or is not valid.
     pub fn register<Kind: Metric + Clone>(
         &self,
         name: &str,
@@ -69,7 +69,7 @@ impl Metrics {
         check(name)?;
         let mut registries = self.lock();
         if !registries.names.insert(name.to_owned()) {
-            return Err(RegisterError::Taken { name: name.to_owned() });
+            return Err(RegisterError::DuplicateName { name: name.to_owned() });
         }
         registries.own.register(name, help, metric.clone());
         Ok(metric)
@@ -115,7 +115,7 @@ impl Metrics {
     /// The metrics as OpenMetrics text; see [`CONTENT_TYPE`].
     ///
     /// # Errors
-    /// A label refused to be written.
+    /// A label could not be encoded.
     pub fn encode(&self) -> Result<String, fmt::Error> {
         let mut page = String::new();
         let registries = self.lock();
@@ -125,7 +125,7 @@ impl Metrics {
         Ok(page)
     }
 
-    /// A panic while encoding changes nothing, so a poisoned lock is still good.
+    /// A panic while encoding changes nothing, so the data of a poisoned lock is still intact.
     fn lock(&self) -> MutexGuard<'_, Registries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -137,7 +137,7 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// What a set of labels must be able to do; every type that derives the usual traits can.
+/// A set of labels; every type that derives the usual traits is one.
 pub trait LabelSet:
     EncodeLabelSet + Clone + Hash + Eq + fmt::Debug + Send + Sync + 'static
 {
@@ -153,7 +153,7 @@ impl<Labels> LabelSet for Labels where
 pub struct Buckets(pub &'static [f64]);
 
 impl Buckets {
-    /// For durations from a cache hit to a request at its time limit.
+    /// For durations from a cache hit to a request at its timeout.
     pub const SECONDS: Self = Self(&[
         0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0,
     ]);
@@ -168,15 +168,15 @@ impl MetricConstructor<Histogram> for Buckets {
 /// Why a metric was not registered. Both are mistakes in the wiring.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError {
-    /// Something else has the name.
+    /// The name is already registered.
     #[error("cannot register metric {name}: the name is taken")]
-    Taken {
+    DuplicateName {
         /// The name, without the prefix.
         name: String,
     },
-    /// The name cannot be exposed.
+    /// The name is not valid.
     #[error("cannot register metric {name}: {why}")]
-    Unfit {
+    InvalidName {
         /// The name, without the prefix.
         name: String,
         /// What is wrong with it.
@@ -186,15 +186,15 @@ pub enum RegisterError {
 
 /// Endings that the text format adds by itself: a name that brings its own would be exposed with
 /// two of them, or clash with the samples of another metric.
-const ADDED: [&str; 6] = ["_total", "_created", "_bucket", "_count", "_sum", "_info"];
+const RESERVED_SUFFIXES: [&str; 6] = ["_total", "_created", "_bucket", "_count", "_sum", "_info"];
 
 fn check(name: &str) -> Result<(), RegisterError> {
-    let unfit = |why| Err(RegisterError::Unfit { name: name.to_owned(), why });
+    let unfit = |why| Err(RegisterError::InvalidName { name: name.to_owned(), why });
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(fits) {
         return unfit("use lower-case letters, digits and underscores, and begin with a letter");
     }
-    if ADDED.iter().any(|ending| name.ends_with(ending)) {
+    if RESERVED_SUFFIXES.iter().any(|ending| name.ends_with(ending)) {
         return unfit("leave out the ending, the format adds it");
     }
     Ok(())
@@ -210,7 +210,7 @@ mod tests {
     }
 
     fn metrics() -> Metrics {
-        Metrics::new(&Build { version: "1.2.3", revision: "abc" })
+        Metrics::new(&BuildInfo { version: "1.2.3", revision: "abc" })
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Stopping: a signal asks, the tasks get a bounded time to finish, a second signal insists.
+//! Shutdown: a signal starts it, the tasks get a bounded time to finish, a second signal forces it.
 //!
-//! Nothing here ends the process. [`run`] returns an [`Ending`] that says what happened, and the
-//! binary turns it into words and an exit code.
+//! Nothing here ends the process. [`run`] returns a [`ShutdownResult`] that says what happened, and
+//! the binary turns it into a message and an exit code.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use std::{fmt, io};
 use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::mpsc;
 
-use crate::tasks::{Lost, Tasks};
+use crate::tasks::{LostTask, Tasks};
 
-/// Runs `tasks` until they end, a signal arrives, their token is cancelled or one is lost that
-/// they need; then cancels the token and joins them for at most `grace`.
+/// Runs `tasks` until they end, a signal arrives, their token is cancelled or an essential one is
+/// lost; then cancels the token and joins them for at most `grace`.
 ///
 /// Tasks that are still running when it returns are aborted by dropping `tasks`.
-pub async fn run(tasks: &mut Tasks, signals: &mut Signals, grace: Duration) -> Ending {
+pub async fn run(tasks: &mut Tasks, signals: &mut Signals, grace: Duration) -> ShutdownResult {
     let stop = tasks.token().clone();
     let clock = tasks.clock().clone();
     let mut lost = Vec::new();
     let asked = tokio::select! {
         biased;
-        // Each may be dropped: joining forgets nothing, and the other two only wait.
+        // Each is cancel-safe: joining loses nothing, and the other two only wait.
         joined = tasks.join() => {
             lost.extend(joined.err());
             None
@@ -33,57 +33,57 @@ pub async fn run(tasks: &mut Tasks, signals: &mut Signals, grace: Duration) -> E
     };
     if let Some(signal) = asked {
         let (signal, grace) = (signal.to_string(), format!("{grace:?}"));
-        tracing::info!(signal, grace, "stopping, a second signal ends it at once");
+        tracing::info!(signal, grace, "shutting down, a second signal ends it at once");
     }
     stop.cancel();
     let rest = tokio::select! {
         biased;
         // As above; the grace period is over for good when this ends.
-        () = join_all(tasks, &mut lost) => Rest::Joined,
-        signal = signals.next() => Rest::Insisted { signal, running: tasks.names() },
-        () = clock.sleep(grace) => Rest::OutOfTime { running: tasks.names() },
+        () = join_all(tasks, &mut lost) => RemainingTasks::Joined,
+        signal = signals.next() => RemainingTasks::SecondSignal { signal, running: tasks.names() },
+        () = clock.sleep(grace) => RemainingTasks::TimedOut { running: tasks.names() },
     };
-    Ending { asked, lost, rest }
+    ShutdownResult { signal: asked, lost, remaining: rest }
 }
 
-async fn join_all(tasks: &mut Tasks, lost: &mut Vec<Lost>) {
+async fn join_all(tasks: &mut Tasks, lost: &mut Vec<LostTask>) {
     while let Err(loss) = tasks.join().await {
         lost.push(loss);
     }
 }
 
-/// How a process came to its end.
+/// How a process was shut down.
 #[derive(Debug)]
 #[must_use = "the exit code depends on it"]
-pub struct Ending {
+pub struct ShutdownResult {
     /// The signal that asked for it; none when the tasks ended or were cancelled by themselves.
-    pub asked: Option<Signal>,
-    /// The tasks that were needed and lost, in the order it was noticed.
-    pub lost: Vec<Lost>,
-    /// What became of the rest.
-    pub rest: Rest,
+    pub signal: Option<Signal>,
+    /// The essential tasks that were lost, in the order it was noticed.
+    pub lost: Vec<LostTask>,
+    /// What happened to the other tasks.
+    pub remaining: RemainingTasks,
 }
 
-impl Ending {
-    /// Whether everything stopped as it should.
+impl ShutdownResult {
+    /// Whether everything stopped in time and no essential task was lost.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.lost.is_empty() && matches!(self.rest, Rest::Joined)
+        self.lost.is_empty() && matches!(self.remaining, RemainingTasks::Joined)
     }
 }
 
-/// What became of the tasks that were asked to stop.
+/// What happened to the tasks that were asked to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Rest {
+pub enum RemainingTasks {
     /// All of them ended.
     Joined,
     /// The grace period was not enough.
-    OutOfTime {
+    TimedOut {
         /// The names of the tasks that were still running.
         running: Vec<Arc<str>>,
     },
     /// A second signal arrived first; the caller should end at once.
-    Insisted {
+    SecondSignal {
         /// The second signal.
         signal: Signal,
         /// The names of the tasks that were still running.
@@ -109,7 +109,7 @@ impl fmt::Display for Signal {
     }
 }
 
-/// Where the signals come from.
+/// The source of signals.
 #[derive(Debug)]
 pub struct Signals(Source);
 
@@ -121,7 +121,7 @@ enum Source {
 
 impl Signals {
     /// Takes over SIGINT and SIGTERM. From here on they no longer end the process by themselves,
-    /// not even after this is dropped, so somebody must wait in [`run`].
+    /// not even after this is dropped, so the caller must wait in [`run`].
     ///
     /// # Errors
     /// The system refused the handlers.
@@ -131,8 +131,8 @@ impl Signals {
         Ok(Self(Source::System { interrupt, terminate }))
     }
 
-    /// Signals sent by the caller, for tests and for processes that live inside another. Two may
-    /// wait: no more than two mean anything.
+    /// Signals sent by the caller, for tests and for processes that run inside another. Two may be
+    /// queued: more than two have no meaning.
     #[must_use]
     pub fn script() -> (mpsc::Sender<Signal>, Self) {
         let (sender, receiver) = mpsc::channel(2);
@@ -143,7 +143,7 @@ impl Signals {
     pub async fn next(&mut self) -> Signal {
         let received = match &mut self.0 {
             Source::System { interrupt, terminate } => tokio::select! {
-                // Each may be dropped: an unseen signal stays pending in its stream.
+                // Each is cancel-safe: an unread signal stays pending in its stream.
                 got = interrupt.recv() => got.map(|()| Signal::Interrupt),
                 got = terminate.recv() => got.map(|()| Signal::Terminate),
             },
@@ -151,13 +151,13 @@ impl Signals {
         };
         match received {
             Some(signal) => signal,
-            // Nobody is left who could send one.
+            // No sender is left.
             None => pending().await,
         }
     }
 }
 
-/// The process would not be told when it is asked to stop.
+/// The signal handlers could not be installed, so the process would miss a request to stop.
 #[derive(Debug, thiserror::Error)]
 #[error("could not listen for SIGINT and SIGTERM")]
 pub struct ListenError(#[source] io::Error);
@@ -168,9 +168,9 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::clock::Hand;
-    use crate::metrics::{Build, Metrics};
-    use crate::tasks::{Counters, OnLoss};
+    use crate::clock::FakeClock;
+    use crate::metrics::{BuildInfo, Metrics};
+    use crate::tasks::{OnLoss, TaskMetrics};
 
     const GRACE: Duration = Duration::from_secs(10);
 
@@ -185,26 +185,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn endings() {
+    async fn shutdown_results() {
         use Work::{Fails, FailsWhenStopped, Hangs, Returns, StopsAfter};
         let running = || vec![Arc::from("work")];
-        let second = Rest::Insisted { signal: Signal::Terminate, running: running() };
-        let late = Rest::OutOfTime { running: running() };
+        let second = RemainingTasks::SecondSignal { signal: Signal::Terminate, running: running() };
+        let late = RemainingTasks::TimedOut { running: running() };
         let term = Some(Signal::Terminate);
         let table = [
             // why                                  work          signals  asked lost rest
-            ("done by itself", Returns, 0, None, 0, Rest::Joined),
-            ("asked and obeyed", StopsAfter(0), 1, term, 0, Rest::Joined),
-            ("the grace period is for this", StopsAfter(9), 1, term, 0, Rest::Joined),
+            ("done by itself", Returns, 0, None, 0, RemainingTasks::Joined),
+            ("asked and obeyed", StopsAfter(0), 1, term, 0, RemainingTasks::Joined),
+            ("the grace period is for this", StopsAfter(9), 1, term, 0, RemainingTasks::Joined),
             ("but it has an end", StopsAfter(11), 1, term, 0, late.clone()),
             ("which a stuck task does not move", Hangs, 1, term, 0, late),
             ("asked twice", Hangs, 2, term, 0, second),
-            ("lost", Fails, 0, None, 1, Rest::Joined),
-            ("lost on the way out", FailsWhenStopped, 1, term, 1, Rest::Joined),
+            ("lost", Fails, 0, None, 1, RemainingTasks::Joined),
+            ("lost on the way out", FailsWhenStopped, 1, term, 1, RemainingTasks::Joined),
         ];
         for (why, work, sent, asked, lost, rest) in table {
-            let hand = Hand::at(Timestamp::UNIX_EPOCH);
-            let counters = Counters::register(&Metrics::new(&Build::default())).unwrap();
+            let hand = FakeClock::at(Timestamp::UNIX_EPOCH);
+            let counters = TaskMetrics::register(&Metrics::new(&BuildInfo::default())).unwrap();
             let jitter = fastrand::Rng::with_seed(1);
             let root = CancellationToken::new();
             let mut tasks = Tasks::new(hand.clock(), counters, jitter, &root);
@@ -231,17 +231,17 @@ mod tests {
             }
             let (ending, ()) =
                 tokio::join!(run(&mut tasks, &mut signals, GRACE), hand.advance(GRACE));
-            assert_eq!(ending.asked, asked, "{why}");
+            assert_eq!(ending.signal, asked, "{why}");
             assert_eq!(ending.lost.len(), lost, "{why}");
-            assert_eq!(ending.is_clean(), lost == 0 && rest == Rest::Joined, "{why}");
-            assert_eq!(ending.rest, rest, "{why}");
+            assert_eq!(ending.is_clean(), lost == 0 && rest == RemainingTasks::Joined, "{why}");
+            assert_eq!(ending.remaining, rest, "{why}");
         }
     }
 
     #[tokio::test]
     async fn cancelling_the_root_stops_without_a_signal() {
-        let hand = Hand::at(Timestamp::UNIX_EPOCH);
-        let counters = Counters::register(&Metrics::new(&Build::default())).unwrap();
+        let hand = FakeClock::at(Timestamp::UNIX_EPOCH);
+        let counters = TaskMetrics::register(&Metrics::new(&BuildInfo::default())).unwrap();
         let root = CancellationToken::new();
         let mut tasks = Tasks::new(hand.clock(), counters, fastrand::Rng::with_seed(1), &root);
         tasks.spawn("work", OnLoss::EndOwner, |stop| async move {
@@ -251,6 +251,6 @@ mod tests {
         let (_sender, mut signals) = Signals::script();
         root.cancel();
         let ending = run(&mut tasks, &mut signals, GRACE).await;
-        assert!(ending.is_clean() && ending.asked.is_none(), "{ending:?}");
+        assert!(ending.is_clean() && ending.signal.is_none(), "{ending:?}");
     }
 }

@@ -1,7 +1,7 @@
-//! Tasks with an owner: each is named, told to stop, joined, and answered for when it breaks.
+//! Tasks with an owner: each is named, cancelled, joined, and its failure is handled.
 //!
 //! A panic in one controller must not end the others, and a panic in the store must end everything.
-//! Which of the two it is belongs to the task, so it is said where the task is started.
+//! Which of the two applies is a property of the task, so it is stated where the task is started.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -23,66 +23,67 @@ mod backoff;
 
 pub use backoff::Backoff;
 
-/// What a task gives up with. The owner logs it whole and does not look inside.
+/// The error that a task fails with. The owner logs it and does not inspect it.
 pub type TaskError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Owns tasks and threads until each of them has been joined. They are started inside a runtime.
 ///
-/// Dropping it cancels the token, aborts the tasks and lets go of the threads, which end when they
-/// next look at the token. Poll [`Tasks::join`] for as long as tasks are added: joining is also
-/// what frees the record of a finished task.
+/// Dropping it cancels the token, aborts the tasks and detaches the threads, which end when they
+/// next check the token. Poll [`Tasks::join`] for as long as tasks are added: joining is also what
+/// frees the record of a finished task.
 #[derive(Debug)]
 pub struct Tasks {
     clock: Clock,
-    counters: Counters,
+    counters: TaskMetrics,
     jitter: fastrand::Rng,
     stop: CancellationToken,
-    running: JoinSet<Result<(), Failure>>,
+    running: JoinSet<Result<(), TaskFailure>>,
     names: BTreeMap<Id, Arc<str>>,
 }
 
 /// What losing a task means to its owner. A lost task is always counted and logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnLoss {
-    /// The owner cannot go on: its token is cancelled at once and [`Tasks::join`] reports the loss.
+    /// The owner cannot continue: its token is cancelled at once and [`Tasks::join`] reports the
+    /// loss.
     EndOwner,
-    /// The work was worth one attempt, such as one connection of many.
+    /// The owner continues: the work was worth one attempt, such as one connection of many.
     CarryOn,
 }
 
 /// Why a task was lost.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
-    /// It hit a bug.
+pub enum TaskFailure {
+    /// It panicked.
     #[error("panicked: {message}")]
     Panicked {
-        /// The panic's own words.
+        /// The message of the panic.
         message: String,
     },
-    /// It gave up by itself.
+    /// It returned an error.
     #[error("returned an error")]
     Failed(#[source] TaskError),
 }
 
-/// A task the owner needed and no longer has.
+/// An essential task that was lost.
 #[derive(Debug, thiserror::Error)]
 #[error("lost task {task}")]
-pub struct Lost {
+pub struct LostTask {
     /// The name it was started under.
     pub task: Arc<str>,
-    /// How it went.
+    /// Why it was lost.
     #[source]
-    pub cause: Failure,
+    pub cause: TaskFailure,
 }
 
 impl Tasks {
-    /// An owner whose tasks stop with `stop`, or earlier when one is lost that it needs.
+    /// An owner whose tasks stop with `stop`, or earlier when an essential one is lost.
     ///
-    /// The jitter comes from outside so that a simulation with one seed repeats itself exactly.
+    /// The jitter is an argument so that a simulation with one seed is reproducible.
     #[must_use]
     pub fn new(
         clock: Clock,
-        counters: Counters,
+        counters: TaskMetrics,
         jitter: fastrand::Rng,
         stop: &CancellationToken,
     ) -> Self {
@@ -90,29 +91,29 @@ impl Tasks {
         Self { clock, counters, jitter, stop, running, names }
     }
 
-    /// An owner of its own for the parts of one task; it stops with this one, and its losses are
-    /// reported to whoever joins it.
+    /// A separate owner for the parts of one task; it stops with this one, and its losses are
+    /// reported to the caller that joins it.
     #[must_use]
     pub fn child(&mut self) -> Self {
         Self::new(self.clock.clone(), self.counters.clone(), self.jitter.fork(), &self.stop)
     }
 
-    /// Cancelled when these tasks shall stop. Cancelling it is how they are told.
+    /// The token that stops these tasks when it is cancelled.
     #[must_use]
     pub fn token(&self) -> &CancellationToken {
         &self.stop
     }
 
-    /// The clock the tasks live by.
+    /// The clock of the tasks.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Starts a task that cannot begin twice, for example because it owns a socket.
+    /// Starts a task that cannot be restarted, for example because it owns a socket.
     ///
-    /// It is given the token and must end soon after it is cancelled. Returning `Ok` before that
-    /// means its work is done, which is no loss.
+    /// It is given the token and must end soon after that is cancelled. Returning `Ok` before that
+    /// means its work is done, which is not a loss.
     pub fn spawn<Run>(
         &mut self,
         name: impl Into<Arc<str>>,
@@ -121,18 +122,17 @@ impl Tasks {
     ) where
         Run: Future<Output = Result<(), TaskError>> + Send + 'static,
     {
-        let post = self.post(name);
+        let post = self.supervisor(name);
         let stop = self.stop.clone();
-        self.adopt(Arc::clone(&post.name), async move {
+        self.track(Arc::clone(&post.name), async move {
             // The closure is called inside the task, so that its panic is the task's.
             let end = post.attempt(async move { work(stop).await }).await;
-            post.answer(on_loss, end)
+            post.finish(on_loss, end)
         });
     }
 
-    /// Starts a task that is begun again, after a wait, whenever it panics or fails. It therefore
-    /// is never lost; it is done when it returns `Ok` or when it breaks after the token was
-    /// cancelled.
+    /// Starts a task that is restarted, after a delay, whenever it panics or fails. It is therefore
+    /// never lost; it is done when it returns `Ok` or when it fails after the token was cancelled.
     pub fn spawn_restarting<Run>(
         &mut self,
         name: impl Into<Arc<str>>,
@@ -141,9 +141,9 @@ impl Tasks {
     ) where
         Run: Future<Output = Result<(), TaskError>> + Send + 'static,
     {
-        let post = self.post(name);
+        let post = self.supervisor(name);
         let mut jitter = self.jitter.fork();
-        self.adopt(Arc::clone(&post.name), async move {
+        self.track(Arc::clone(&post.name), async move {
             let work = Arc::new(work);
             let mut failures = 0_u32;
             loop {
@@ -152,7 +152,7 @@ impl Tasks {
                 let Err(failure) = post.attempt(async move { work(stop).await }).await else {
                     return Ok(());
                 };
-                if backoff.forgives(post.clock.moment() - begun) {
+                if backoff.should_reset(post.clock.moment() - begun) {
                     failures = 0;
                 }
                 let wait = backoff.delay(failures, &mut jitter);
@@ -166,8 +166,8 @@ impl Tasks {
 
     /// Starts blocking work on a thread of its own; losing it ends the owner.
     ///
-    /// A runtime's shared blocking threads are for short calls: a loop there would hold one for
-    /// good, and nobody could name it. The work must look at the token between steps.
+    /// A runtime's shared blocking threads are for short calls: a loop there would occupy one
+    /// forever, and without a name. The work must check the token between steps.
     ///
     /// # Errors
     /// The system refused another thread.
@@ -176,45 +176,45 @@ impl Tasks {
         name: impl Into<Arc<str>>,
         work: impl FnOnce(CancellationToken) -> Result<(), TaskError> + Send + 'static,
     ) -> io::Result<()> {
-        let post = self.post(name);
+        let post = self.supervisor(name);
         let stop = self.stop.clone();
         let (alive, ended) = oneshot::channel::<Infallible>();
         let thread = thread::Builder::new().name(post.name.to_string()).spawn(move || {
-            // Dropped on return and on panic alike: its end is the signal.
+            // Dropped on return and on panic alike: that is the signal of its end.
             let _alive = alive;
             work(stop)
         })?;
-        self.adopt(Arc::clone(&post.name), async move {
-            let running = post.counters.begun(&post.name);
+        self.track(Arc::clone(&post.name), async move {
+            let running = post.counters.task_started(&post.name);
             let _ = ended.await;
             // Does not block: the thread has left the work.
             let end = match thread.join() {
-                Ok(end) => end.map_err(Failure::Failed),
-                Err(payload) => Err(Failure::from_panic(&*payload)),
+                Ok(end) => end.map_err(TaskFailure::Failed),
+                Err(payload) => Err(TaskFailure::from_panic(&*payload)),
             };
             running.ended(&end);
-            post.answer(OnLoss::EndOwner, end)
+            post.finish(OnLoss::EndOwner, end)
         });
         Ok(())
     }
 
-    /// Waits until every task has ended, or one is lost that the owner needed.
+    /// Waits until every task has ended, or an essential one is lost.
     ///
-    /// After a loss the token is cancelled and the remaining tasks are stopping; call again to
-    /// join them. The future may be dropped at any time, nothing is forgotten.
+    /// After a loss the token is cancelled and the remaining tasks are stopping; call again to join
+    /// them. The future is cancel-safe.
     ///
     /// # Errors
     /// Which task was lost, and why.
-    pub async fn join(&mut self) -> Result<(), Lost> {
+    pub async fn join(&mut self) -> Result<(), LostTask> {
         while let Some(ended) = self.running.join_next_with_id().await {
             let (id, end) = match ended {
                 Ok(ended) => ended,
-                Err(error) => (error.id(), Failure::from_join(error)),
+                Err(error) => (error.id(), TaskFailure::from_join(error)),
             };
             let name = self.names.remove(&id);
             if let Err(cause) = end {
                 let task = name.unwrap_or_else(|| Arc::from("unnamed"));
-                return Err(Lost { task, cause });
+                return Err(LostTask { task, cause });
             }
         }
         Ok(())
@@ -234,8 +234,8 @@ impl Tasks {
         names
     }
 
-    fn post(&self, name: impl Into<Arc<str>>) -> Post {
-        Post {
+    fn supervisor(&self, name: impl Into<Arc<str>>) -> TaskSupervisor {
+        TaskSupervisor {
             name: name.into(),
             clock: self.clock.clone(),
             counters: self.counters.clone(),
@@ -243,10 +243,10 @@ impl Tasks {
         }
     }
 
-    fn adopt(
+    fn track(
         &mut self,
         name: Arc<str>,
-        supervisor: impl Future<Output = Result<(), Failure>> + Send + 'static,
+        supervisor: impl Future<Output = Result<(), TaskFailure>> + Send + 'static,
     ) {
         let id = self.running.spawn(supervisor).id();
         self.names.insert(id, name);
@@ -259,52 +259,52 @@ impl Drop for Tasks {
     }
 }
 
-/// Where one task stands: what its supervisor needs to answer for it.
-struct Post {
+/// What the supervisor of one task needs.
+struct TaskSupervisor {
     name: Arc<str>,
     clock: Clock,
-    counters: Counters,
+    counters: TaskMetrics,
     stop: CancellationToken,
 }
 
-impl Post {
+impl TaskSupervisor {
     /// Runs once, in a task of its own so that a panic ends in the join. Aborted when dropped.
     #[expect(clippy::disallowed_methods, reason = "this is the one place that spawns tasks")]
     async fn attempt(
         &self,
         run: impl Future<Output = Result<(), TaskError>> + Send + 'static,
-    ) -> Result<(), Failure> {
-        let running = self.counters.begun(&self.name);
+    ) -> Result<(), TaskFailure> {
+        let running = self.counters.task_started(&self.name);
         let end = match AbortOnDropHandle::new(tokio::spawn(run)).await {
-            Ok(end) => end.map_err(Failure::Failed),
-            Err(error) => Failure::from_join(error),
+            Ok(end) => end.map_err(TaskFailure::Failed),
+            Err(error) => TaskFailure::from_join(error),
         };
         running.ended(&end);
         end
     }
 
-    fn answer(&self, on_loss: OnLoss, end: Result<(), Failure>) -> Result<(), Failure> {
+    fn finish(&self, on_loss: OnLoss, end: Result<(), TaskFailure>) -> Result<(), TaskFailure> {
         let Err(failure) = end else { return Ok(()) };
         let (task, error) = (&*self.name, &failure as &dyn std::error::Error);
         match on_loss {
             OnLoss::EndOwner => {
-                tracing::error!(task, error, "lost a task that cannot be spared, stopping");
+                tracing::error!(task, error, "lost an essential task, stopping");
                 self.stop.cancel();
                 Err(failure)
             }
             OnLoss::CarryOn => {
-                tracing::warn!(task, error, "lost a task, carrying on");
+                tracing::warn!(task, error, "lost a task, continuing");
                 Ok(())
             }
         }
     }
 
-    /// Whether the task shall begin again, answered when it is time.
-    async fn wait_to_restart(&self, wait: Duration, failure: &Failure) -> bool {
-        self.log_break(wait, failure);
+    /// Waits for the restart delay. Returns whether the task is to be restarted.
+    async fn wait_to_restart(&self, wait: Duration, failure: &TaskFailure) -> bool {
+        self.log_restart(wait, failure);
         let again = tokio::select! {
             biased;
-            // Either may be dropped: both only wait.
+            // Either is cancel-safe: both only wait.
             () = self.stop.cancelled() => false,
             () = self.clock.sleep(wait) => true,
         };
@@ -315,21 +315,21 @@ impl Post {
         again
     }
 
-    fn log_break(&self, wait: Duration, failure: &Failure) {
+    fn log_restart(&self, wait: Duration, failure: &TaskFailure) {
         let (task, error) = (&*self.name, failure as &dyn std::error::Error);
         if self.stop.is_cancelled() {
-            tracing::warn!(task, error, "task broke while stopping");
+            tracing::warn!(task, error, "task failed while stopping");
         } else {
-            tracing::warn!(task, error, wait = ?wait, "task broke, it will be restarted");
+            tracing::warn!(task, error, wait = ?wait, "task failed, restarting it");
         }
     }
 }
 
-impl Failure {
+impl TaskFailure {
     fn from_join(error: JoinError) -> Result<(), Self> {
         match error.try_into_panic() {
             Ok(payload) => Err(Self::from_panic(&*payload)),
-            // Only the end of the runtime aborts a task, and that is no fault of the task.
+            // Only the end of the runtime aborts a task, and that is not a failure of the task.
             Err(_aborted) => Ok(()),
         }
     }
@@ -341,9 +341,9 @@ impl Failure {
     }
 }
 
-/// Counts how tasks fare. Register once per process and give every owner a clone.
+/// Counts how tasks run and end. Register once per process and give every owner a clone.
 #[derive(Clone, Debug)]
-pub struct Counters {
+pub struct TaskMetrics {
     running: Family<TaskLabel, Gauge>,
     ends: Family<EndLabels, Counter>,
     restarts: Family<TaskLabel, Counter>,
@@ -360,45 +360,45 @@ struct EndLabels {
     how: &'static str,
 }
 
-impl Counters {
-    /// Registers the counters.
+impl TaskMetrics {
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// They were registered before.
+    /// They are already registered.
     pub fn register(metrics: &Metrics) -> Result<Self, RegisterError> {
         Ok(Self {
             running: metrics.gauges("tasks_running", "Tasks that are running, by name")?,
-            ends: metrics.counters("task_ends", "Tasks that ended, by name and how")?,
-            restarts: metrics.counters("task_restarts", "Tasks that were begun again")?,
+            ends: metrics.counters("task_ends", "Tasks that ended, by name and result")?,
+            restarts: metrics.counters("task_restarts", "Restarts of tasks, by name")?,
         })
     }
 
-    fn begun(&self, name: &str) -> Running<'_> {
+    fn task_started(&self, name: &str) -> RunningGuard<'_> {
         let gauge = self.running.get_or_create_owned(&TaskLabel { task: name.to_owned() });
         gauge.inc();
-        Running { counters: self, name: name.to_owned(), gauge }
+        RunningGuard { counters: self, name: name.to_owned(), gauge }
     }
 }
 
-/// One task in the gauge; leaves it when dropped, so that an aborted task does not stay in it.
-struct Running<'counters> {
-    counters: &'counters Counters,
+/// One task in the gauge; removed when dropped, so that an aborted task does not stay in it.
+struct RunningGuard<'counters> {
+    counters: &'counters TaskMetrics,
     name: String,
     gauge: Gauge,
 }
 
-impl Running<'_> {
-    fn ended(self, end: &Result<(), Failure>) {
+impl RunningGuard<'_> {
+    fn ended(self, end: &Result<(), TaskFailure>) {
         let how = match end {
             Ok(()) => "finished",
-            Err(Failure::Failed(_)) => "failed",
-            Err(Failure::Panicked { .. }) => "panicked",
+            Err(TaskFailure::Failed(_)) => "failed",
+            Err(TaskFailure::Panicked { .. }) => "panicked",
         };
         self.counters.ends.get_or_create(&EndLabels { task: self.name.clone(), how }).inc();
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for RunningGuard<'_> {
     fn drop(&mut self) {
         self.gauge.dec();
     }

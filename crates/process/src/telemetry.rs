@@ -9,7 +9,7 @@
 //! | `error!`, `warn!` | 0, whatever `v` says | faults and survived surprises |
 //! | `info!`, `info!(v = n)` | 0, or `n` | changes of state |
 //! | `debug!`, `debug!(v = n)` | 1, or `n` if higher | 1 decisions, 2 writes, 3 their detail |
-//! | `trace!`, `trace!(v = n)` | 4, or `n` if higher | 4 reads and traffic, 6 payloads without secrets |
+//! | `trace!`, `trace!(v = n)` | 4, or `n` if higher | 4 reads, 6 payloads without secrets |
 //! | `debug!` of other crates | 8 | looking for a bug in them |
 //! | `trace!` of other crates | 10 | the same, for the desperate |
 //!
@@ -32,9 +32,9 @@ use tracing_subscriber::registry::{LookupSpan, Registry};
 
 use crate::clock::Clock;
 
-mod line;
+mod log_line;
 
-use line::{Fields, Line};
+use log_line::{Fields, LogLine};
 
 /// How much is logged, and in which form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub fn install(
     settings: &Settings,
     clock: Clock,
     writer: impl Write + Send + 'static,
-) -> Result<Handle, TelemetryError> {
+) -> Result<LogHandle, TelemetryError> {
     let (subscriber, handle) = subscriber(settings, clock, writer)?;
     tracing::subscriber::set_global_default(subscriber)
         .map_err(|_| TelemetryError::AlreadyInstalled)?;
@@ -92,16 +92,17 @@ pub fn subscriber(
     settings: &Settings,
     clock: Clock,
     writer: impl Write + Send + 'static,
-) -> Result<(impl Subscriber + Send + Sync + 'static, Handle), TelemetryError> {
+) -> Result<(impl Subscriber + Send + Sync + 'static, LogHandle), TelemetryError> {
     let Settings { format, verbosity, filter } = settings;
-    let gate = Gate {
+    let gate = LogFilter {
         verbosity: AtomicU8::new(checked(*verbosity)?),
         filter: RwLock::new(filter.as_deref().map(parsed).transpose()?),
-        lost: AtomicU64::new(0),
+        lost_lines: AtomicU64::new(0),
     };
-    let handle = Handle(Arc::new(gate));
+    let handle = LogHandle(Arc::new(gate));
     let gate = Arc::clone(&handle.0);
-    let lines = Lines { format: *format, clock, gate, writer: Mutex::new(Box::new(writer)) };
+    let lines =
+        LogLayer { format: *format, clock, filter: gate, writer: Mutex::new(Box::new(writer)) };
     Ok((Registry::default().with(lines), handle))
 }
 
@@ -117,9 +118,9 @@ fn parsed(filter: &str) -> Result<Targets, TelemetryError> {
 
 /// Changes what is logged while the process runs.
 #[derive(Clone, Debug)]
-pub struct Handle(Arc<Gate>);
+pub struct LogHandle(Arc<LogFilter>);
 
-impl Handle {
+impl LogHandle {
     /// Sets the verbosity; without effect while a filter replaces it.
     ///
     /// # Errors
@@ -130,7 +131,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Replaces the verbosity by directives, or takes them back.
+    /// Replaces the verbosity by directives, or removes them.
     ///
     /// # Errors
     /// They cannot be understood; nothing has changed.
@@ -143,8 +144,8 @@ impl Handle {
 
     /// How many lines the writer refused. They cannot be logged, so they are counted.
     #[must_use]
-    pub fn lost(&self) -> u64 {
-        self.0.lost.load(Ordering::Relaxed)
+    pub fn lost_lines(&self) -> u64 {
+        self.0.lost_lines.load(Ordering::Relaxed)
     }
 }
 
@@ -172,19 +173,19 @@ pub enum TelemetryError {
 
 /// Decides what is logged.
 #[derive(Debug)]
-struct Gate {
+struct LogFilter {
     verbosity: AtomicU8,
     filter: RwLock<Option<Targets>>,
-    lost: AtomicU64,
+    lost_lines: AtomicU64,
 }
 
-impl Gate {
-    /// Whether anything from this place in the code can pass.
-    fn may_pass(&self, place: &Metadata<'_>) -> bool {
-        self.passes(place, depth(place, None))
+impl LogFilter {
+    /// Whether any event from this place in the code may be logged.
+    fn may_log(&self, place: &Metadata<'_>) -> bool {
+        self.is_logged(place, event_verbosity(place, None))
     }
 
-    fn passes(&self, place: &Metadata<'_>, depth: u8) -> bool {
+    fn is_logged(&self, place: &Metadata<'_>, depth: u8) -> bool {
         let filter = self.filter.read().unwrap_or_else(PoisonError::into_inner);
         match &*filter {
             Some(filter) => filter.would_enable(place.target(), place.level()),
@@ -195,7 +196,7 @@ impl Gate {
 
 /// The verbosity from which an event is shown, given what its own `v` says. The table is in the
 /// module's documentation.
-fn depth(place: &Metadata<'_>, v: Option<u8>) -> u8 {
+fn event_verbosity(place: &Metadata<'_>, v: Option<u8>) -> u8 {
     let ours = place.target().starts_with("gantry");
     let least = match (*place.level(), ours) {
         (Level::ERROR | Level::WARN, _) => return 0,
@@ -208,25 +209,25 @@ fn depth(place: &Metadata<'_>, v: Option<u8>) -> u8 {
     v.unwrap_or(least).clamp(least, MOST_VERBOSE)
 }
 
-struct Lines {
+struct LogLayer {
     format: Format,
     clock: Clock,
-    gate: Arc<Gate>,
+    filter: Arc<LogFilter>,
     writer: Mutex<Box<dyn Write + Send>>,
 }
 
-impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for Lines {
+impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for LogLayer {
     fn register_callsite(&self, place: &'static Metadata<'static>) -> Interest {
-        if self.gate.may_pass(place) { Interest::always() } else { Interest::never() }
+        if self.filter.may_log(place) { Interest::always() } else { Interest::never() }
     }
 
     fn enabled(&self, place: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        self.gate.may_pass(place)
+        self.filter.may_log(place)
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        let filter = self.gate.filter.read().unwrap_or_else(PoisonError::into_inner);
-        match (&*filter, self.gate.verbosity.load(Ordering::Relaxed)) {
+        let filter = self.filter.filter.read().unwrap_or_else(PoisonError::into_inner);
+        match (&*filter, self.filter.verbosity.load(Ordering::Relaxed)) {
             (Some(_), _) => None,
             (None, 0) => Some(LevelFilter::INFO),
             (None, 1..=3) => Some(LevelFilter::DEBUG),
@@ -253,8 +254,8 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for Lines {
         event.record(&mut own);
         let (message, v) = (own.take("message"), own.take("v"));
         let v = v.and_then(|v| v.as_u64()).map(|v| u8::try_from(v).unwrap_or(u8::MAX));
-        let depth = depth(event.metadata(), v);
-        if !self.gate.passes(event.metadata(), depth) {
+        let depth = event_verbosity(event.metadata(), v);
+        if !self.filter.is_logged(event.metadata(), depth) {
             return;
         }
         let mut fields = Fields::default();
@@ -264,8 +265,14 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for Lines {
             }
         }
         fields.extend(&own);
-        let message = message.map(line::plain).unwrap_or_default();
-        let line = Line { at: self.clock.now(), place: event.metadata(), depth, message, fields };
+        let message = message.map(log_line::plain).unwrap_or_default();
+        let line = LogLine {
+            at: self.clock.now(),
+            metadata: event.metadata(),
+            verbosity: depth,
+            message,
+            fields,
+        };
         let line = match self.format {
             Format::Text => line.text(),
             Format::Json => line.json(),
@@ -273,12 +280,12 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for Lines {
         // In one call and under a lock, so that lines of two threads never mix.
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if writer.write_all(line.as_bytes()).and_then(|()| writer.flush()).is_err() {
-            self.gate.lost.fetch_add(1, Ordering::Relaxed);
+            self.filter.lost_lines.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-impl fmt::Debug for Lines {
+impl fmt::Debug for LogLayer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Lines").field("format", &self.format).finish_non_exhaustive()
     }

@@ -1,6 +1,6 @@
-//! What a decision costs: 5,000 nodes, 50,000 pods, and up to 100,000 AppWrappers that wait; then the same
-//! where they are charged to 300 leaves of a quota tree, and 5,000 others are already. Build with optimisation
-//! for figures that mean something.
+//! Measures what an admission cycle costs: 5,000 nodes, 50,000 pods, and up to 100,000 pending
+//! AppWrappers; then the same where they are charged to 300 leaves of a quota tree, and 5,000
+//! others are already. Build with optimisation for figures that mean something.
 #![expect(clippy::print_stdout, reason = "a measurement prints what it measured")]
 #![expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 
@@ -9,24 +9,24 @@ use std::time::{Duration, Instant};
 use gantry_pods::view::{Node, Pod};
 use gantry_queue::app_wrapper::AppWrapper;
 use gantry_queue::quota::Subtree;
-use gantry_queue::{Dispatch, Live, Settings};
+use gantry_queue::{Dispatch, LiveSettings, Settings};
 use gantry_reconcile::{Controller as _, Resource, View as _, World, Write};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 const NODES: usize = 5_000;
 const PODS: usize = 50_000;
-/// Leaves of the quota tree, and AppWrappers that hold something of it.
+/// The leaves of the quota tree, and the AppWrappers that hold some of its quota.
 const LEAVES: usize = 300;
-const HOLDERS: usize = 5_000;
-/// Admissions that are measured.
+const ADMITTED: usize = 5_000;
+/// The number of admissions that are measured.
 const ROUNDS: u32 = 200;
 
-type Fault = Box<dyn std::error::Error>;
+type BoxError = Box<dyn std::error::Error>;
 
-fn main() -> Result<(), Fault> {
+fn main() -> Result<(), BoxError> {
     for quota in [false, true] {
-        let live = Live::new(Settings { quota, ..Settings::default() });
+        let live = LiveSettings::new(Settings { quota, ..Settings::default() });
         println!(
             "{:>9} {:>12} {:>12} {:>12}   microseconds{}",
             "waiting",
@@ -42,14 +42,14 @@ fn main() -> Result<(), Fault> {
     Ok(())
 }
 
-fn measure(dispatch: &Dispatch, waiting: usize, quota: bool) -> Result<(), Fault> {
+fn measure(dispatch: &Dispatch, waiting: usize, quota: bool) -> Result<(), BoxError> {
     let world = World::new(dispatch.kinds());
     let mut revision = 0;
-    let mut show = |resource: &Resource, mut object: Value| -> Result<bool, Fault> {
+    let mut show = |resource: &Resource, mut object: Value| -> Result<bool, BoxError> {
         revision += 1;
         object["metadata"]["resourceVersion"] = json!(revision.to_string());
-        let shelf = world.find(resource).ok_or("the world has no such kind")?;
-        let change = shelf.saw(&object.to_string())?;
+        let store = world.single_store_for(resource).ok_or("the world has no such kind")?;
+        let change = store.observe(&object.to_string())?;
         Ok(change.is_some_and(|it| !dispatch.enqueue(&world, &it).is_empty()))
     };
     for at in 0..NODES {
@@ -62,14 +62,14 @@ fn measure(dispatch: &Dispatch, waiting: usize, quota: bool) -> Result<(), Fault
         for subtree in tree() {
             show(&Subtree::RESOURCE, subtree)?;
         }
-        for at in 0..HOLDERS {
+        for at in 0..ADMITTED {
             let mut holder = wrapper(waiting + at);
             holder["status"] =
                 json!({"state": "Running", "queuejobstate": "Running", "canrun": true});
             show(&AppWrapper::RESOURCE, holder)?;
         }
-        for at in 0..HOLDERS {
-            // What they reserve is taken by a pod of theirs on a node of its own.
+        for at in 0..ADMITTED {
+            // What they reserve is used by a pod of theirs on a node of its own.
             let (node, pod) = held(waiting + at);
             show(&Node::RESOURCE, node)?;
             show(&Pod::RESOURCE, pod)?;
@@ -79,19 +79,19 @@ fn measure(dispatch: &Dispatch, waiting: usize, quota: bool) -> Result<(), Fault
         show(&AppWrapper::RESOURCE, wrapper(at))?;
     }
     let now: Timestamp = "2026-01-02T00:00:00Z".parse()?;
-    let queue = Dispatch::queue();
+    let queue = Dispatch::queue_key();
 
-    // Every node is full, and nobody passes.
+    // Every node is full, and none is admitted.
     let start = Instant::now();
     for _ in 0..ROUNDS {
         let plan = dispatch.plan(&world, &queue, now);
-        if plan.steps.iter().any(|step| passes(&step.write)) {
+        if plan.steps.iter().any(|step| admits(&step.write)) {
             return Err("there was room in a full cluster".into());
         }
     }
     let misfit = start.elapsed();
 
-    // One pod ends, one passes.
+    // One pod ends, one AppWrapper is admitted.
     let (mut change, mut passage) = (Duration::ZERO, Duration::ZERO);
     for at in 0..usize::try_from(ROUNDS)? {
         let start = Instant::now();
@@ -101,9 +101,9 @@ fn measure(dispatch: &Dispatch, waiting: usize, quota: bool) -> Result<(), Fault
         let plan = dispatch.plan(&world, &queue, now);
         passage += start.elapsed();
         let passed: Vec<&Write> =
-            plan.steps.iter().map(|it| &it.write).filter(|it| passes(it)).collect();
+            plan.steps.iter().map(|it| &it.write).filter(|it| admits(it)).collect();
         let [Write::Merge { key, body, .. }] = passed[..] else {
-            return Err(format!("{} passed instead of one", passed.len()).into());
+            return Err(format!("{} admitted instead of one", passed.len()).into());
         };
         let number: usize = key.name().trim_start_matches("job-").parse()?;
         let mut after = wrapper(number);
@@ -116,7 +116,7 @@ fn measure(dispatch: &Dispatch, waiting: usize, quota: bool) -> Result<(), Fault
     Ok(())
 }
 
-fn passes(write: &Write) -> bool {
+fn admits(write: &Write) -> bool {
     matches!(write, Write::Merge { body, .. } if body["status"]["canrun"] == true)
 }
 
@@ -137,25 +137,27 @@ fn pod(at: usize, cpu: &str) -> Value {
     })
 }
 
-/// Priority and cpus of a job.
+/// Returns priority and cpus of a job.
 fn demand(at: usize) -> (i32, i64) {
     [(200, 1), (100, 5), (50, 20)][at % 3]
 }
 
-/// Jobs of three sizes and priorities, the smallest of which is the most important.
+/// Returns jobs of three sizes and priorities, the smallest of which has the highest priority.
 fn wrapper(at: usize) -> Value {
     let (priority, cpu) = demand(at);
     json!({
-        "metadata": {"name": format!("job-{at}"), "namespace": "bench", "uid": format!("w{at}"),
-                     "labels": {"tree": format!("leaf-{}", at % LEAVES), "app": format!("job-{at}")},
-                     "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "metadata": {
+            "name": format!("job-{at}"), "namespace": "bench", "uid": format!("w{at}"),
+            "labels": {"tree": format!("leaf-{}", at % LEAVES), "app": format!("job-{at}")},
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
         "spec": {"priority": priority, "resources": {"GenericItems": [
             {"custompodresources": [{"replicas": 1, "requests": {"cpu": cpu}}]}]}},
         "status": {"state": "Pending", "queuejobstate": "Queueing"},
     })
 }
 
-/// A node, and a pod of an AppWrapper that takes all of it.
+/// Returns a node, and a pod of an AppWrapper that uses all of it.
 fn held(at: usize) -> (Value, Value) {
     let mut taken = pod(at + PODS, &demand(at).1.to_string());
     taken["metadata"]["labels"] = json!({"appwrapper.mcad.ibm.com": format!("job-{at}")});
@@ -163,14 +165,18 @@ fn held(at: usize) -> (Value, Value) {
     (node(at + NODES, demand(at).1), taken)
 }
 
-/// One tree: a root with enough for all, and leaves below it.
+/// Returns one tree: a root with enough for all, and leaves below it.
 fn tree() -> [Value; 2] {
     let leaf = |at| json!({"name": format!("leaf-{at}"), "quotas": {"requests": {"cpu": 100}}});
     let mut leaves: Vec<Value> = (0..LEAVES).map(leaf).collect();
     leaves.push(json!({"name": "default"}));
     let subtree = |name: &str, spec: Value| {
-        json!({"metadata": {"name": name, "namespace": "bench", "uid": name, "labels": {"tree": "tree"}},
-               "spec": spec})
+        json!({
+            "metadata": {
+                "name": name, "namespace": "bench", "uid": name, "labels": {"tree": "tree"},
+            },
+            "spec": spec,
+        })
     };
     let root = json!([{"name": "root", "quotas": {"requests": {"cpu": 1_000_000}}}]);
     [

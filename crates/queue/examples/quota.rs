@@ -30,7 +30,7 @@ fn measure(trees: usize) -> Result<(), Box<dyn std::error::Error>> {
     if let Some(problem) = problems.into_iter().next() {
         return Err(problem.into());
     }
-    // The root has room for all of them; four in ten borrow, as their leaf is full.
+    // The quota of the root suffices for all of them; four in ten borrow, as their leaf is full.
     let consumers: Vec<Consumer> = (0..CONSUMERS).map(|n| consumer(trees, n, n, 0)).collect();
     let start = Instant::now();
     for consumer in &consumers {
@@ -38,7 +38,7 @@ fn measure(trees: usize) -> Result<(), Box<dyn std::error::Error>> {
     }
     let give = start.elapsed();
 
-    // Full: one ends, another comes.
+    // Full: one ends, another arrives.
     let start = Instant::now();
     for (n, consumer) in consumers.iter().enumerate() {
         forest.release(&consumer.id);
@@ -56,7 +56,7 @@ fn measure(trees: usize) -> Result<(), Box<dyn std::error::Error>> {
     }
     let refuse = start.elapsed();
 
-    // One more whose leaf is not: a borrower goes, and comes back.
+    // One more whose leaf is not: a borrower is preempted, and comes back.
     let owner = consumer(trees, usize::MAX, 0, 0);
     let (mut reclaim, mut undo) = (Duration::ZERO, Duration::ZERO);
     for _ in 0..1000 {
@@ -91,7 +91,7 @@ fn id(n: usize) -> ConsumerId {
     ConsumerId::new("bench", &format!("job-{n}"))
 }
 
-/// A consumer of one cpu; six of ten take leaves in turn, four of ten share twelve leaves.
+/// Returns a consumer of one cpu; six of ten use leaves in turn, four of ten share twelve leaves.
 fn consumer(trees: usize, n: usize, turn: usize, priority: i32) -> Consumer {
     let leaf = if turn % 10 < 6 { turn % (WIDTH * WIDTH) } else { turn % 30 };
     let label = |tree: usize| (format!("tree-{tree}"), format!("leaf-{leaf}"));
@@ -105,13 +105,19 @@ fn consumer(trees: usize, n: usize, turn: usize, priority: i32) -> Consumer {
     }
 }
 
-/// Root, groups and leaves of one tree.
+/// Returns root, groups and leaves of one tree.
 fn tree(number: usize) -> Vec<Value> {
     let tree = format!("tree-{number}");
-    let child = |name: String, cpus: usize| json!({"name": name, "quotas": {"requests": {"cpu": cpus, "memory": format!("{cpus}Gi")}}});
+    let child = |name: String, cpus: usize| {
+        json!({
+            "name": name, "quotas": {"requests": {"cpu": cpus, "memory": format!("{cpus}Gi")}},
+        })
+    };
     let object = |name: &str, parent: Option<String>, children: Vec<Value>| {
         json!({
-            "metadata": {"name": format!("{tree}-{name}"), "namespace": "q", "labels": {"tree": tree}},
+            "metadata": {
+                "name": format!("{tree}-{name}"), "namespace": "q", "labels": {"tree": tree},
+            },
             "spec": {"parent": parent, "children": children},
         })
     };

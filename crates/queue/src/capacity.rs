@@ -1,7 +1,8 @@
-//! What the cluster has and what is taken of it, kept up to date with every change.
+//! Caches the capacity of the cluster and how much of it is used, updated with every change.
 //!
-//! Nodes are added up in groups that keep the same pods away, because what is free depends on what an
-//! AppWrapper's pods put up with. It is a sum: that what is free may be in pieces too small is not seen.
+//! Nodes are added up in groups with the same taints, because what is free depends on what an
+//! AppWrapper's pods tolerate. The result is a sum: it does not show that the free capacity may be
+//! too fragmented.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,152 +11,155 @@ use gantry_pods::view::{Node, Phase, Pod, Taint, TaintEffect};
 use gantry_pods::{Requests, fit};
 use gantry_reconcile::Key;
 
-use crate::amounts::{Amounts, Rest};
-use crate::demand::Reach;
-use crate::dispatch::LABEL;
+use crate::amounts::{Amounts, OtherResources};
+use crate::demand::PodTolerations;
+use crate::item_objects::APP_WRAPPER_LABEL;
 
 /// Nodes, pods, and the sums over them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Capacity {
-    rest: Rest,
-    nodes: HashMap<String, Spot>,
-    groups: BTreeMap<Barrier, Group>,
-    pods: HashMap<Key, Load>,
-    usages: HashMap<Key, Usage>,
+    rest: OtherResources,
+    nodes: HashMap<String, NodeCapacity>,
+    groups: BTreeMap<TaintGroupKey, TaintGroup>,
+    pods: HashMap<Key, PodUsage>,
+    usages: HashMap<Key, WrapperUsage>,
 }
 
-/// What keeps pods away from nodes, in one word that is the same for the same taints.
-pub type Barrier = Arc<str>;
+/// The taints of a group of nodes as one text, equal for the same taints.
+pub type TaintGroupKey = Arc<str>;
 
 /// Nodes with the same taints.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Group {
+struct TaintGroup {
     taints: Vec<Taint>,
     nodes: usize,
-    room: Amounts,
+    allocatable: Amounts,
     used: Amounts,
 }
 
-/// A node. One that takes no pods, or is not there, is in no group.
+/// A node. One that accepts no pods, or does not exist, is in no group.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Spot {
-    /// Whether the node was seen, and not only pods on it.
-    is_known: bool,
-    /// Whether it is not ready: what is on it takes nothing that an AppWrapper could count on.
+struct NodeCapacity {
+    /// Whether the node was observed, and not only pods on it.
+    is_observed: bool,
+    /// Whether it is not ready: its pods use nothing that an AppWrapper could rely on.
     is_not_ready: bool,
-    group: Option<Barrier>,
-    room: Amounts,
+    group: Option<TaintGroupKey>,
+    allocatable: Amounts,
     used: Amounts,
-    /// How many pods it takes, where it says so.
-    most_pods: Option<i64>,
+    /// How many pods it accepts, where it says so.
+    max_pods: Option<i64>,
     labels: BTreeMap<String, String>,
     pods: BTreeSet<Key>,
 }
 
-impl Spot {
+impl NodeCapacity {
     fn is_reachable(&self) -> bool {
-        self.is_known && !self.is_not_ready
+        self.is_observed && !self.is_not_ready
     }
 }
 
 /// A pod.
 #[derive(Clone, Debug, PartialEq)]
-struct Load {
+struct PodUsage {
     amounts: Amounts,
     /// The AppWrapper it belongs to.
     wrapper: Option<Key>,
-    place: Place,
-    /// Whether it is being deleted: what replaces it may be there already.
-    is_going: bool,
+    location: PodLocation,
+    /// Whether it is being deleted: its replacement may exist already.
+    is_deleting: bool,
 }
 
-impl Load {
-    fn runs(&self) -> bool {
-        !self.is_going && matches!(self.place, Place::On(_))
+impl PodUsage {
+    fn is_running(&self) -> bool {
+        !self.is_deleting && matches!(self.location, PodLocation::OnNode(_))
     }
 }
 
-/// Where a pod is.
+/// The location of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum PodLocation {
     /// On a node.
-    On(String),
-    /// It has succeeded: what it did need not be done again.
-    Done,
+    OnNode(String),
+    /// It has succeeded: its work need not be done again.
+    Succeeded,
 }
 
-/// What the pods of one AppWrapper take.
+/// What the pods of one AppWrapper use.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Usage {
-    /// How many there are, on nodes or done.
+pub struct WrapperUsage {
+    /// The number of its pods on nodes or succeeded.
     pub pods: usize,
-    /// Of nodes that are there and not reported as not ready, and what pods took that have succeeded. What
-    /// was on any other node must be made up for elsewhere.
+    /// What they use of nodes that exist and are not reported as not ready, and what succeeded pods
+    /// used. What was on any other node must be provided elsewhere.
     pub used: Amounts,
-    /// What of that is asked for by pods that have not ended and are not being deleted.
+    /// The part of that which is requested by pods that have not ended and are not being deleted.
     pub running: Amounts,
-    /// Of nodes that count as room, by group.
-    pub on: BTreeMap<Barrier, Amounts>,
+    /// What they use of schedulable nodes, by group.
+    pub by_group: BTreeMap<TaintGroupKey, Amounts>,
 }
 
-/// What is left of a node.
+/// The free capacity of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Left {
-    /// What pods may ask for.
+pub struct FreeCapacity {
+    /// The resources that pods may request.
     pub amounts: Amounts,
-    /// How many it takes; any number where it does not say.
+    /// The number of pods it accepts; any number where it does not say.
     pub pods: i64,
 }
 
-impl Left {
-    /// A pod is gone that took this.
-    pub fn without(&mut self, amounts: &Amounts) {
+impl FreeCapacity {
+    /// Adds the resources of a pod that is gone.
+    pub fn release(&mut self, amounts: &Amounts) {
         self.amounts.add(amounts);
         self.pods = self.pods.saturating_add(1);
     }
 }
 
-/// What a change means to those that wait.
+/// The effect of a change on pending AppWrappers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Effect {
-    /// Whether there may be more room than before.
+pub struct CapacityChange {
+    /// Whether there may be more free capacity than before.
     pub released: bool,
-    /// The AppWrappers whose pods take something else now.
+    /// The AppWrappers whose pods use something else now.
     pub wrappers: BTreeSet<Key>,
 }
 
 impl Capacity {
-    /// An empty cluster, in which these resources count.
+    /// Creates an empty cluster, in which these resources are tracked.
     #[must_use]
-    pub fn new(rest: Rest) -> Self {
+    pub fn new(rest: OtherResources) -> Self {
         Self { rest, ..Self::default() }
     }
 
-    /// Takes note of a node, or that it is gone.
-    pub fn node(&mut self, name: &str, node: Option<&Node>) -> Effect {
-        let mut effect = Effect::default();
-        let group = node.and_then(barrier_of);
+    /// Records a node, or that it is gone.
+    pub fn update_node(&mut self, name: &str, node: Option<&Node>) -> CapacityChange {
+        let mut effect = CapacityChange::default();
+        let group = node.and_then(taint_group_of);
         let next = match node {
-            None => Spot::default(),
-            Some(node) => Spot {
-                is_known: true,
+            None => NodeCapacity::default(),
+            Some(node) => NodeCapacity {
+                is_observed: true,
                 is_not_ready: node.is_not_ready(),
                 group: group.as_ref().map(|(barrier, _)| Arc::clone(barrier)),
-                room: Amounts::of(&Requests::available(&node.status.allocatable), self.rest),
-                most_pods: node.status.allocatable.get("pods").map(|it| it.value_rounded_up()),
+                allocatable: Amounts::of(
+                    &Requests::from_allocatable(&node.status.allocatable),
+                    self.rest,
+                ),
+                max_pods: node.status.allocatable.get("pods").map(|it| it.value_rounded_up()),
                 labels: node.metadata.labels.clone(),
-                ..Spot::default()
+                ..NodeCapacity::default()
             },
         };
-        // Nodes say every few seconds that they live; most of it changes nothing here.
-        let same = |it: &Spot| {
-            (it.is_known, it.is_not_ready, &it.group, &it.room, it.most_pods, &it.labels)
+        // Nodes report a heartbeat every few seconds; most of these reports change nothing here.
+        let same = |it: &NodeCapacity| {
+            (it.is_observed, it.is_not_ready, &it.group, &it.allocatable, it.max_pods, &it.labels)
                 == (
-                    next.is_known,
+                    next.is_observed,
                     next.is_not_ready,
                     &next.group,
-                    &next.room,
-                    next.most_pods,
+                    &next.allocatable,
+                    next.max_pods,
                     &next.labels,
                 )
         };
@@ -171,14 +175,14 @@ impl Capacity {
         for key in &pods {
             self.detach(key, &mut effect);
         }
-        self.leave_group(name);
-        let room = next.room.clone();
+        self.remove_from_group(name);
+        let room = next.allocatable.clone();
         self.nodes.insert(name.to_owned(), next);
         if let Some((barrier, taints)) = group {
-            let new = || Group { taints, ..Group::default() };
+            let new = || TaintGroup { taints, ..TaintGroup::default() };
             let group = self.groups.entry(barrier).or_insert_with(new);
             group.nodes += 1;
-            group.room.add(&room);
+            group.allocatable.add(&room);
             effect.released = true;
         }
         for key in &pods {
@@ -188,10 +192,10 @@ impl Capacity {
         effect
     }
 
-    /// Takes note of a pod, or that it is gone.
-    pub fn pod(&mut self, key: &Key, pod: Option<&Pod>) -> Effect {
-        let load = pod.and_then(|it| self.load(it));
-        let mut effect = Effect::default();
+    /// Records a pod, or that it is gone.
+    pub fn update_pod(&mut self, key: &Key, pod: Option<&Pod>) -> CapacityChange {
+        let load = pod.and_then(|it| self.read_pod(it));
+        let mut effect = CapacityChange::default();
         if self.pods.get(key) == load.as_ref() {
             return effect;
         }
@@ -206,140 +210,153 @@ impl Capacity {
         effect
     }
 
-    /// What is free for pods with this reach, on nodes with these labels.
+    /// Returns what is free for pods with these tolerations, on nodes with these labels.
     #[must_use]
-    pub fn free(&self, reach: &Reach, labels: &BTreeMap<String, String>) -> Amounts {
+    pub fn free(&self, reach: &PodTolerations, labels: &BTreeMap<String, String>) -> Amounts {
         let mut free = Amounts::default();
         if labels.is_empty() {
-            for group in self.groups.values().filter(|it| it.lets(reach)) {
-                free.add(&group.room);
-                free.take(&group.used);
+            for group in self.groups.values().filter(|it| it.is_tolerated_by(reach)) {
+                free.add(&group.allocatable);
+                free.subtract(&group.used);
             }
         } else {
-            for spot in self.nodes.values().filter(|it| self.counts(it, reach, labels)) {
-                free.add(&spot.room);
-                free.take(&spot.used);
+            for spot in self.nodes.values().filter(|it| self.is_eligible(it, reach, labels)) {
+                free.add(&spot.allocatable);
+                free.subtract(&spot.used);
             }
         }
-        free.at_least_nothing();
+        free.clamp_to_zero();
         free
     }
 
-    /// Whether a node counts as room for pods with this reach that want these labels.
-    fn counts(&self, spot: &Spot, reach: &Reach, labels: &BTreeMap<String, String>) -> bool {
+    /// Returns whether a node counts as capacity for pods with these tolerations and node labels.
+    fn is_eligible(
+        &self,
+        spot: &NodeCapacity,
+        reach: &PodTolerations,
+        labels: &BTreeMap<String, String>,
+    ) -> bool {
         let group = spot.group.as_ref().and_then(|it| self.groups.get(it));
-        group.is_some_and(|it| it.lets(reach))
+        group.is_some_and(|it| it.is_tolerated_by(reach))
             && labels.iter().all(|(key, value)| spot.labels.get(key) == Some(value))
     }
 
-    /// What becomes free for pods with this reach when those of an AppWrapper are gone.
+    /// Returns what becomes free for pods with these tolerations when those of an AppWrapper are
+    /// gone.
     #[must_use]
-    pub fn freed(&self, wrapper: &Key, reach: &Reach) -> Amounts {
+    pub fn freed_by_wrapper(&self, wrapper: &Key, reach: &PodTolerations) -> Amounts {
         let mut freed = Amounts::default();
-        let on = self.usages.get(wrapper).into_iter().flat_map(|it| &it.on);
-        on.filter(|(barrier, _)| self.lets(barrier, reach)).for_each(|(_, it)| freed.add(it));
+        let on = self.usages.get(wrapper).into_iter().flat_map(|it| &it.by_group);
+        on.filter(|(barrier, _)| self.is_tolerated(barrier, reach))
+            .for_each(|(_, it)| freed.add(it));
         freed
     }
 
-    /// What becomes free for pods with this reach, on nodes with these labels, when these are gone.
+    /// Returns what becomes free for pods with these tolerations, on nodes with these labels, when
+    /// these pods are gone.
     #[must_use]
-    pub fn freed_by(
+    pub fn freed_by_pods(
         &self,
         pods: impl Iterator<Item = Key>,
-        reach: &Reach,
+        reach: &PodTolerations,
         labels: &BTreeMap<String, String>,
     ) -> Amounts {
         let mut freed = Amounts::default();
         for load in pods.filter_map(|key| self.pods.get(&key)) {
-            let Place::On(node) = &load.place else { continue };
-            if self.nodes.get(node).is_some_and(|it| self.counts(it, reach, labels)) {
+            let PodLocation::OnNode(node) = &load.location else { continue };
+            if self.nodes.get(node).is_some_and(|it| self.is_eligible(it, reach, labels)) {
                 freed.add(&load.amounts);
             }
         }
         freed
     }
 
-    /// What is left of a node; nothing for one that takes no pods.
+    /// Returns the free capacity of a node, or `None` for one that accepts no pods.
     #[must_use]
-    pub fn left(&self, node: &str) -> Option<Left> {
+    pub fn node_free(&self, node: &str) -> Option<FreeCapacity> {
         let spot = self.nodes.get(node).filter(|it| it.group.is_some())?;
-        let mut amounts = spot.room.clone();
-        amounts.take(&spot.used);
+        let mut amounts = spot.allocatable.clone();
+        amounts.subtract(&spot.used);
         let there = i64::try_from(spot.pods.len()).unwrap_or(i64::MAX);
-        let pods = spot.most_pods.map_or(i64::MAX, |most| most.saturating_sub(there));
-        Some(Left { amounts, pods })
+        let pods = spot.max_pods.map_or(i64::MAX, |most| most.saturating_sub(there));
+        Some(FreeCapacity { amounts, pods })
     }
 
-    /// The node a pod is on, and what it takes there.
+    /// Returns the node of a pod, and what it uses there.
     #[must_use]
-    pub fn taken(&self, pod: &Key) -> Option<(&str, &Amounts)> {
+    pub fn pod_usage(&self, pod: &Key) -> Option<(&str, &Amounts)> {
         let load = self.pods.get(pod)?;
-        match &load.place {
-            Place::On(node) => Some((node, &load.amounts)),
-            Place::Done => None,
+        match &load.location {
+            PodLocation::OnNode(node) => Some((node, &load.amounts)),
+            PodLocation::Succeeded => None,
         }
     }
 
-    /// The AppWrappers that have pods on nodes, or pods that are done.
-    pub fn users(&self) -> impl Iterator<Item = &Key> {
+    /// Returns the AppWrappers that have pods on nodes, or succeeded pods.
+    pub fn app_wrappers(&self) -> impl Iterator<Item = &Key> {
         self.usages.keys()
     }
 
-    /// All that nodes have which take pods.
+    /// Returns the sum of what nodes have that accept pods.
     #[must_use]
-    pub fn room(&self) -> Amounts {
+    pub fn allocatable(&self) -> Amounts {
         let mut room = Amounts::default();
-        self.groups.values().for_each(|it| room.add(&it.room));
+        self.groups.values().for_each(|it| room.add(&it.allocatable));
         room
     }
 
-    /// What the pods of an AppWrapper take.
+    /// Returns what the pods of an AppWrapper use.
     #[must_use]
-    pub fn usage(&self, wrapper: &Key) -> Option<&Usage> {
+    pub fn usage(&self, wrapper: &Key) -> Option<&WrapperUsage> {
         self.usages.get(wrapper)
     }
 
-    /// Whether pods with this reach may be on nodes of a group.
+    /// Returns whether pods with these tolerations may run on nodes of a group.
     #[must_use]
-    pub fn lets(&self, barrier: &Barrier, reach: &Reach) -> bool {
-        self.groups.get(barrier).is_some_and(|it| it.lets(reach))
+    pub fn is_tolerated(&self, barrier: &TaintGroupKey, reach: &PodTolerations) -> bool {
+        self.groups.get(barrier).is_some_and(|it| it.is_tolerated_by(reach))
     }
 
-    /// Counts a node out of its group. Its pods must have been counted out before.
-    fn leave_group(&mut self, name: &str) {
+    /// Subtracts a node from its group. Its pods must have been subtracted before.
+    fn remove_from_group(&mut self, name: &str) {
         let Some(spot) = self.nodes.get(name) else { return };
         let Some(barrier) = &spot.group else { return };
         if let Some(group) = self.groups.get_mut(barrier) {
             group.nodes -= 1;
-            group.room.take(&spot.room);
+            group.allocatable.subtract(&spot.allocatable);
             if group.nodes == 0 {
                 self.groups.remove(barrier);
             }
         }
     }
 
-    fn load(&self, pod: &Pod) -> Option<Load> {
-        let wrapper = pod.metadata.labels.get(LABEL);
+    fn read_pod(&self, pod: &Pod) -> Option<PodUsage> {
+        let wrapper = pod.metadata.labels.get(APP_WRAPPER_LABEL);
         let wrapper = wrapper.map(|name| Key::new(&pod.metadata.namespace, name));
         let place = match pod.status.phase {
-            Phase::Succeeded if wrapper.is_some() => Place::Done,
+            Phase::Succeeded if wrapper.is_some() => PodLocation::Succeeded,
             Phase::Succeeded | Phase::Failed => return None,
             Phase::Pending | Phase::Running | Phase::Unknown if pod.spec.node_name.is_empty() => {
                 return None;
             }
             Phase::Pending | Phase::Running | Phase::Unknown => {
-                Place::On(pod.spec.node_name.clone())
+                PodLocation::OnNode(pod.spec.node_name.clone())
             }
         };
         let amounts = Amounts::of(&Requests::of(pod), self.rest);
-        Some(Load { amounts, wrapper, place, is_going: pod.metadata.is_going() })
+        Some(PodUsage {
+            amounts,
+            wrapper,
+            location: place,
+            is_deleting: pod.metadata.is_terminating(),
+        })
     }
 
-    /// Counts a pod in where it is.
-    fn attach(&mut self, key: &Key, effect: &mut Effect) {
+    /// Adds a pod to the sums of its location.
+    fn attach(&mut self, key: &Key, effect: &mut CapacityChange) {
         let Some(load) = self.pods.get(key) else { return };
         let (mut barrier, mut is_reachable) = (None, true);
-        if let Place::On(node) = &load.place {
+        if let PodLocation::OnNode(node) = &load.location {
             let spot = self.nodes.entry(node.clone()).or_default();
             is_reachable = spot.is_reachable();
             spot.used.add(&load.amounts);
@@ -354,31 +371,32 @@ impl Capacity {
             usage.pods += 1;
             if is_reachable {
                 usage.used.add(&load.amounts);
-                if load.runs() {
+                if load.is_running() {
                     usage.running.add(&load.amounts);
                 }
             }
             if let Some(barrier) = barrier {
-                usage.on.entry(barrier).or_default().add(&load.amounts);
+                usage.by_group.entry(barrier).or_default().add(&load.amounts);
             }
             effect.wrappers.insert(wrapper.clone());
         }
     }
 
-    /// Counts a pod out where it was. Returns whether it was on a node that counts as room.
-    fn detach(&mut self, key: &Key, effect: &mut Effect) -> bool {
+    /// Subtracts a pod from the sums of its location. Returns whether it was on a node that counts
+    /// as capacity.
+    fn detach(&mut self, key: &Key, effect: &mut CapacityChange) -> bool {
         let Some(load) = self.pods.get(key) else { return false };
         let load = load.clone();
         let (mut barrier, mut is_reachable) = (None, true);
-        if let Place::On(node) = &load.place
+        if let PodLocation::OnNode(node) = &load.location
             && let Some(spot) = self.nodes.get_mut(node)
         {
             is_reachable = spot.is_reachable();
-            spot.used.take(&load.amounts);
+            spot.used.subtract(&load.amounts);
             spot.pods.remove(key);
             barrier.clone_from(&spot.group);
             if let Some(group) = spot.group.as_ref().and_then(|it| self.groups.get_mut(it)) {
-                group.used.take(&load.amounts);
+                group.used.subtract(&load.amounts);
             }
             self.forget_if_empty(node);
         }
@@ -387,20 +405,20 @@ impl Capacity {
         {
             usage.pods -= 1;
             if is_reachable {
-                usage.used.take(&load.amounts);
-                if load.runs() {
-                    usage.running.take(&load.amounts);
+                usage.used.subtract(&load.amounts);
+                if load.is_running() {
+                    usage.running.subtract(&load.amounts);
                 }
             }
             if let Some(barrier) = &barrier
-                && let Some(on) = usage.on.get_mut(barrier)
+                && let Some(on) = usage.by_group.get_mut(barrier)
             {
-                on.take(&load.amounts);
-                if on.is_nothing() {
-                    usage.on.remove(barrier);
+                on.subtract(&load.amounts);
+                if on.is_zero() {
+                    usage.by_group.remove(barrier);
                 }
             }
-            if *usage == Usage::default() {
+            if *usage == WrapperUsage::default() {
                 self.usages.remove(wrapper);
             }
             effect.wrappers.insert(wrapper.clone());
@@ -408,16 +426,16 @@ impl Capacity {
         barrier.is_some()
     }
 
-    /// A node that is not there stays as long as pods are on it.
+    /// Forgets a node that does not exist once no pods are on it.
     fn forget_if_empty(&mut self, name: &str) {
-        if self.nodes.get(name).is_some_and(|it| !it.is_known && it.pods.is_empty()) {
+        if self.nodes.get(name).is_some_and(|it| !it.is_observed && it.pods.is_empty()) {
             self.nodes.remove(name);
         }
     }
 }
 
-/// The group of a node, and what keeps pods away from it; none where it takes no pods.
-fn barrier_of(node: &Node) -> Option<(Barrier, Vec<Taint>)> {
+/// Returns the group of a node, and its taints; `None` where it accepts no pods.
+fn taint_group_of(node: &Node) -> Option<(TaintGroupKey, Vec<Taint>)> {
     if node.spec.unschedulable || !node.is_ready() {
         return None;
     }
@@ -426,20 +444,20 @@ fn barrier_of(node: &Node) -> Option<(Barrier, Vec<Taint>)> {
     let spell = |it: &Taint| format!("{}={}:{}", it.key, it.value, it.effect.as_str());
     taints.sort_by_cached_key(spell);
     for taint in &mut taints {
-        // When it was put there is no difference between nodes.
+        // Nodes do not differ by when a taint was added.
         taint.time_added = None;
     }
     let words: Vec<String> = taints.iter().map(spell).collect();
-    Some((Barrier::from(words.join(",")), taints))
+    Some((TaintGroupKey::from(words.join(",")), taints))
 }
 
-impl Group {
-    /// Whether pods with this reach may be on its nodes. Of templates that nobody can find it is only
-    /// known that they do not put up with what keeps all usual pods away.
-    fn lets(&self, reach: &Reach) -> bool {
+impl TaintGroup {
+    /// Returns whether pods with these tolerations may run on its nodes. Of templates that cannot
+    /// be found it is only known that they do not tolerate what keeps all usual pods away.
+    fn is_tolerated_by(&self, reach: &PodTolerations) -> bool {
         match reach.templates() {
-            [] => !self.taints.iter().any(fit::keeps_usual_pods_away),
-            templates => templates.iter().any(|it| !fit::keeps_away(&self.taints, it)),
+            [] => !self.taints.iter().any(fit::repels_ordinary_pods),
+            templates => templates.iter().any(|it| !fit::has_untolerated_taint(&self.taints, it)),
         }
     }
 }

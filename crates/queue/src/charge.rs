@@ -1,4 +1,4 @@
-//! What AppWrappers are charged to quota trees, and what is charged while a plan is made.
+//! What AppWrappers are charged to quota trees, and what is charged during a cycle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,70 +8,79 @@ use gantry_pods::Requests;
 use gantry_pods::view::Pod;
 use gantry_reconcile::{Key, World};
 
-use crate::amounts::{Amounts, Rest};
+use crate::amounts::{Amounts, OtherResources};
 use crate::app_wrapper::AppWrapper;
 use crate::capacity::Capacity;
 use crate::condition::{self, kind};
-use crate::leaf;
-use crate::order::named;
-use crate::progress::pods_of;
+use crate::order::amounts_by_name;
+use crate::progress::pods_tag;
 use crate::quota::{
-    Allocation, Bindings, Consumer, ConsumerId, Forbidden, Forest, Roll, Standing, Subtree,
+    Allocation, Bindings, Consumer, ConsumerId, Forest, ForestCache, LeafForbidden, QuotaHolder,
+    Subtree,
 };
+use crate::quota_leaf;
 use crate::settings::{Inference, Settings};
 use crate::unreachable;
 
-/// What quota an AppWrapper holds, if any, if its pods ask for no more than was admitted. One that was told
-/// to make room holds none any more, though its pods may still be there.
+/// Returns what quota an AppWrapper holds, if any, if its pods request no more than was admitted.
+/// One that is being preempted holds none any more, though its pods may still exist.
 #[must_use]
-pub fn standing(wrapper: &AppWrapper, settings: &Settings) -> Option<Standing> {
-    if !wrapper.status.can_run || yields(wrapper) {
+pub fn held_quota(wrapper: &AppWrapper, settings: &Settings) -> Option<QuotaHolder> {
+    if !wrapper.status.can_run || is_being_preempted(wrapper) {
         return None;
     }
     let passed = condition::newest_since(&wrapper.status, kind::HEAD_OF_LINE);
     let since = passed.unwrap_or_else(|| wrapper.first_seen());
-    Some(Standing { since, consumer: consumer(wrapper, settings) })
+    Some(QuotaHolder { since, consumer: consumer(wrapper, settings) })
 }
 
-/// What quota an AppWrapper of a world holds, if any: never less than its pods ask for.
+/// Returns what quota an AppWrapper of a world holds, if any: never less than its pods request.
 #[must_use]
-pub fn standing_in(world: &World, wrapper: &AppWrapper, settings: &Settings) -> Option<Standing> {
-    let standing = standing(wrapper, settings)?;
-    let subtrees = world.shelf::<Subtree>().all();
-    // Most trees have none, and then none is made for each that holds something.
+pub fn held_quota_in(
+    world: &World,
+    wrapper: &AppWrapper,
+    settings: &Settings,
+) -> Option<QuotaHolder> {
+    let standing = held_quota(wrapper, settings)?;
+    let subtrees = world.store::<Subtree>().list();
+    // Most trees have no bindings, and then none are built for each holder.
     let is_bound = subtrees.iter().any(|it| it.bindings().is_some());
     let bindings = match is_bound || settings.require_quota_bindings {
         true => Bindings::of(&subtrees),
         false => Bindings::default(),
     };
     let running = running_in(world, &wrapper.metadata.key());
-    Some(corrected(standing, wrapper, (world, settings), &running, &bindings))
+    Some(adjusted_for_usage(standing, wrapper, (world, settings), &running, &bindings))
 }
 
-/// What an AppWrapper that holds this is charged for in fact. One whose pods ask for more than was admitted,
-/// or that names a leaf it may not use, is the first to be preempted.
-fn corrected(
-    mut standing: Standing,
+/// Returns what an AppWrapper that holds this is in fact charged for. One whose pods request more
+/// than was admitted, or that names a leaf it may not use, is the first to be preempted.
+fn adjusted_for_usage(
+    mut standing: QuotaHolder,
     wrapper: &AppWrapper,
     (world, settings): (&World, &Settings),
     running: &Amounts,
     bindings: &Bindings,
-) -> Standing {
-    if let Some(taken) = exceeded(wrapper, settings, running) {
-        standing.consumer.request = named(&taken);
+) -> QuotaHolder {
+    if let Some(taken) = usage_over_admitted(wrapper, settings, running) {
+        standing.consumer.request = amounts_by_name(&taken);
         standing.consumer.preempt_first = true;
     }
-    if leaf::allow(world, wrapper, bindings, settings).is_err() {
+    if quota_leaf::check_leaves(world, wrapper, bindings, settings).is_err() {
         standing.consumer.preempt_first = true;
     }
     standing
 }
 
-/// What an AppWrapper takes whose running pods ask for more than was admitted, and nothing if they do not: its
-/// Deployment was scaled up, somebody else made pods in its name, or its kind makes pods that nobody could
-/// find in its template.
+/// Returns what an AppWrapper uses whose running pods request more than was admitted, or `None` if
+/// they do not: its Deployment was scaled up, a user created pods with its label, or its kind
+/// creates pods that cannot be derived from its template.
 #[must_use]
-pub fn exceeded(wrapper: &AppWrapper, settings: &Settings, running: &Amounts) -> Option<Amounts> {
+pub fn usage_over_admitted(
+    wrapper: &AppWrapper,
+    settings: &Settings,
+    running: &Amounts,
+) -> Option<Amounts> {
     if !wrapper.status.can_run {
         return None;
     }
@@ -81,156 +90,163 @@ pub fn exceeded(wrapper: &AppWrapper, settings: &Settings, running: &Amounts) ->
         Inference::Compat => running.others.clear(),
         Inference::Full => {}
     }
-    let mut taken = taken(wrapper, settings);
-    if running.fit(&taken) {
+    let mut taken = charged_amounts(wrapper, settings);
+    if running.fits_in(&taken) {
         return None;
     }
     taken.raise_to(&running);
     Some(taken)
 }
 
-/// What the pods of an AppWrapper ask for that are on nodes which answer, and not being deleted.
+/// Returns what the pods of an AppWrapper request that are on reachable nodes, and not being
+/// deleted.
 #[must_use]
 pub fn running_in(world: &World, key: &Key) -> Amounts {
     let mut running = Amounts::default();
-    for pod in world.shelf::<Pod>().tagged(&pods_of(key)) {
-        if runs(&pod) && unreachable::of(world, &pod).is_none() {
-            running.add(&Amounts::of(&Requests::of(&pod), Rest::Counted));
+    for pod in world.store::<Pod>().by_index(&pods_tag(key)) {
+        if is_running(&pod) && unreachable::unreachable_reason(world, &pod).is_none() {
+            running.add(&Amounts::of(&Requests::of(&pod), OtherResources::Counted));
         }
     }
     running
 }
 
-/// Whether a pod takes something of a node, and goes on to.
-pub(crate) fn runs(pod: &Pod) -> bool {
-    !pod.spec.node_name.is_empty() && !pod.is_over() && !pod.metadata.is_going()
+/// Returns whether a pod uses resources of a node, and continues to.
+pub(crate) fn is_running(pod: &Pod) -> bool {
+    !pod.spec.node_name.is_empty() && !pod.is_terminal() && !pod.metadata.is_terminating()
 }
 
-/// Whether an AppWrapper was told to make room and has not done so yet.
-pub(crate) fn yields(wrapper: &AppWrapper) -> bool {
-    wrapper.status.can_run && wrapper.step() == Some(&QueueState::Preempted)
+/// Returns whether an AppWrapper is being preempted.
+pub(crate) fn is_being_preempted(wrapper: &AppWrapper) -> bool {
+    wrapper.status.can_run && wrapper.queue_state() == Some(&QueueState::Preempted)
 }
 
-/// The labels an AppWrapper must get before it is evaluated.
+/// Returns the labels an AppWrapper must get before it is evaluated.
 pub(crate) fn missing_labels(world: &World, wrapper: &AppWrapper) -> BTreeMap<String, String> {
-    let (subtrees, labels) = (world.shelf::<Subtree>().all(), &wrapper.metadata.labels);
+    let (subtrees, labels) = (world.store::<Subtree>().list(), &wrapper.metadata.labels);
     if subtrees.iter().filter_map(|it| it.tree()).all(|tree| labels.contains_key(tree)) {
         return BTreeMap::new();
     }
-    // Which of the others exist is known when they are made.
+    // Whether a tree exists is only known once it is built.
     let (forest, _) = Forest::new(subtrees);
     forest.missing_labels(labels)
 }
 
-/// The quota trees, with everybody charged that holds something.
+/// The quota trees, with every holder charged.
 #[derive(Debug)]
-pub(crate) struct Charges {
-    roll: Roll,
-    /// What was charged in this plan, in this order.
-    given: Vec<Allocation>,
-    /// Those that were told to make room and have not done so yet: their priority, and what they take.
-    yielding: Vec<(i32, Amounts)>,
-    /// Which those are.
-    keys: Vec<Key>,
+pub(crate) struct QuotaCharges {
+    forest_cache: ForestCache,
+    /// What was charged in this cycle, in order.
+    allocations: Vec<Allocation>,
+    /// The AppWrappers being preempted: their priority, and what they use.
+    preempted_amounts: Vec<(i32, Amounts)>,
+    /// The keys of those.
+    preempted_keys: Vec<Key>,
 }
 
-impl Charges {
-    /// The charges of a world in which these hold something, as if made anew for every plan: who passed
-    /// first is charged first, so who borrows is the same each time. What is on the roll of the last plan
-    /// and still holds is taken from there.
+impl QuotaCharges {
+    /// Returns the charges of a world with these holders, as if rebuilt for every cycle:
+    /// AppWrappers admitted first are charged first, so the same ones borrow each time. What the
+    /// cached forest of the last cycle still has right is reused.
     pub(crate) fn of<'a>(
         world: &World,
         capacity: &Capacity,
         holders: impl Iterator<Item = &'a Key>,
         settings: &Settings,
-        roll: &mut Roll,
+        roll: &mut ForestCache,
     ) -> Self {
-        let shelf = world.shelf::<AppWrapper>();
-        let wrappers: Vec<Arc<AppWrapper>> = holders.filter_map(|key| shelf.get(key)).collect();
-        // Whoever panics with it leaves an empty one behind.
+        let store = world.store::<AppWrapper>();
+        let wrappers: Vec<Arc<AppWrapper>> = holders.filter_map(|key| store.get(key)).collect();
+        // After a panic an empty cache is left behind.
         let mut roll = std::mem::take(roll);
-        let subtrees = world.shelf::<Subtree>().all();
-        roll.read(subtrees);
+        let subtrees = world.store::<Subtree>().list();
+        roll.update_trees(subtrees);
         let bindings = roll.bindings().clone();
         let standing = wrappers.iter().filter_map(|it| {
-            let (standing, none) = (standing(it, settings)?, Default::default());
+            let (standing, none) = (held_quota(it, settings)?, Default::default());
             let usage = capacity.usage(&it.metadata.key()).unwrap_or(&none);
-            Some(corrected(standing, it, (world, settings), &usage.running, &bindings))
+            Some(adjusted_for_usage(standing, it, (world, settings), &usage.running, &bindings))
         });
-        roll.call(standing);
-        let yielding: Vec<&Arc<AppWrapper>> = wrappers.iter().filter(|it| yields(it)).collect();
+        roll.update_holders(standing);
+        let yielding: Vec<&Arc<AppWrapper>> =
+            wrappers.iter().filter(|it| is_being_preempted(it)).collect();
         let keys = yielding.iter().map(|it| it.metadata.key()).collect();
-        let yielding = yielding.iter().map(|it| (it.spec.priority, taken(it, settings)));
-        Self { roll, given: Vec::new(), yielding: yielding.collect(), keys }
+        let yielding = yielding.iter().map(|it| (it.spec.priority, charged_amounts(it, settings)));
+        Self {
+            forest_cache: roll,
+            allocations: Vec::new(),
+            preempted_amounts: yielding.collect(),
+            preempted_keys: keys,
+        }
     }
 
-    /// Those that were told to make room and have not done so yet.
-    pub(crate) fn yielding(&self) -> impl Iterator<Item = &Key> {
-        self.keys.iter()
+    /// Returns the AppWrappers that are being preempted.
+    pub(crate) fn pending_preemptions(&self) -> impl Iterator<Item = &Key> {
+        self.preempted_keys.iter()
     }
 
-    /// Whether the labels of an AppWrapper say what it is charged to in every tree.
-    pub(crate) fn knows(&self, wrapper: &AppWrapper) -> bool {
-        self.roll.forest().missing_labels(&wrapper.metadata.labels).is_empty()
+    /// Returns whether the labels of an AppWrapper name a node in every tree.
+    pub(crate) fn has_labels(&self, wrapper: &AppWrapper) -> bool {
+        self.forest_cache.forest().missing_labels(&wrapper.metadata.labels).is_empty()
     }
 
-    /// Whether an AppWrapper may be charged to the leaves that it names.
+    /// Checks whether an AppWrapper may be charged to the leaves that it names.
     ///
     /// # Errors
     /// Where it may not, and why.
-    pub(crate) fn allow(
+    pub(crate) fn check_leaves(
         &self,
         world: &World,
         wrapper: &AppWrapper,
         settings: &Settings,
-    ) -> Result<(), Box<Forbidden>> {
-        leaf::allow(world, wrapper, self.roll.bindings(), settings)
+    ) -> Result<(), Box<LeafForbidden>> {
+        quota_leaf::check_leaves(world, wrapper, self.forest_cache.bindings(), settings)
     }
 
-    /// Charges an AppWrapper, at the expense of those only whom it does not spare.
+    /// Charges an AppWrapper, and preempts others only if they are not exempt.
     ///
     /// # Errors
-    /// What is missing, and where.
+    /// Fails with what is missing, and where.
     pub(crate) fn charge(
         &mut self,
         wrapper: &AppWrapper,
         spares: impl Fn(&Key) -> bool,
         settings: &Settings,
     ) -> Result<Allocation, String> {
-        let forest = self.roll.forest_mut();
+        let forest = self.forest_cache.forest_mut();
         let consumer = consumer(wrapper, settings);
-        let charged = forest.try_allocate_beside(&consumer, &|it| spares(it.key()));
+        let charged = forest.try_allocate_with_exemptions(&consumer, &|it| spares(it.key()));
         charged.map_err(|it| it.to_string())
     }
 
-    /// Takes the last charge back.
+    /// Undoes the last charge.
     pub(crate) fn undo(&mut self, allocation: Allocation) {
-        let undone = self.roll.forest_mut().undo(allocation);
+        let undone = self.forest_cache.forest_mut().undo(allocation);
         debug_assert!(undone.is_ok(), "nothing was charged since");
     }
 
-    /// Lets a charge stand until the plan is made.
-    pub(crate) fn keep(&mut self, allocation: Allocation) {
-        self.given.push(allocation);
+    /// Keeps a charge until the end of the cycle.
+    pub(crate) fn commit(&mut self, allocation: Allocation) {
+        self.allocations.push(allocation);
     }
 
-    /// What was on the roll before anything was charged.
-    pub(crate) fn close(mut self) -> Roll {
-        while let Some(allocation) = self.given.pop() {
+    /// Returns the cached forest as it was before anything was charged.
+    pub(crate) fn into_cache(mut self) -> ForestCache {
+        while let Some(allocation) = self.allocations.pop() {
             self.undo(allocation);
         }
-        self.roll
+        self.forest_cache
     }
 
-    /// What will be free that still looks taken to one of this priority: those who make room are
-    /// counted as gone, unless they count as free for it anyway.
-    pub(crate) fn spared<'a>(
+    /// Returns what will be free that still looks used to an AppWrapper of this priority: those
+    /// being preempted count as gone, unless they count as free for it anyway.
+    pub(crate) fn freed_by_preemption<'a>(
         &'a self,
         priority: i32,
         victims: impl Iterator<Item = &'a (i32, Amounts)>,
     ) -> Amounts {
         let mut spared = Amounts::default();
-        for (of, amounts) in self.yielding.iter().chain(victims) {
+        for (of, amounts) in self.preempted_amounts.iter().chain(victims) {
             if *of >= priority {
                 spared.add(amounts);
             }
@@ -239,19 +255,19 @@ impl Charges {
     }
 }
 
-/// What an AppWrapper takes, or will.
-pub(crate) fn taken(wrapper: &AppWrapper, settings: &Settings) -> Amounts {
-    wrapper.demand().by(settings.inference).clone()
+/// Returns what an AppWrapper uses, or will.
+pub(crate) fn charged_amounts(wrapper: &AppWrapper, settings: &Settings) -> Amounts {
+    wrapper.demand().for_inference(settings.inference).clone()
 }
 
-/// An AppWrapper as quota knows it.
+/// Returns an AppWrapper as a quota consumer.
 pub(crate) fn consumer(wrapper: &AppWrapper, settings: &Settings) -> Consumer {
     Consumer {
         id: ConsumerId::from(wrapper.metadata.key()),
         priority: wrapper.spec.priority,
         preemptable: settings.preempts(),
         preempt_first: false,
-        request: named(&taken(wrapper, settings)),
+        request: amounts_by_name(&charged_amounts(wrapper, settings)),
         labels: wrapper.metadata.labels.clone(),
     }
 }

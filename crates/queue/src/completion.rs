@@ -1,14 +1,14 @@
-//! Whether an item has finished, by conditions that the user names.
+//! Decides whether an item has finished, by the conditions that the user names.
 
-use crate::wrapped::Truth;
+use crate::wrapped::ObjectCondition;
 
-/// Whether one of the conditions that the user names is there.
+/// Returns whether one of the conditions that the user names is present.
 ///
-/// A condition is named by a part of its type, in any letter case, and whatever its status is: a
-/// Deployment that is `Progressing` is so at once, and users count on that. `Type=True` asks for the
-/// status too.
+/// A condition is named by a part of its type, in any letter case, and matches with any status: a
+/// Deployment that is `Progressing` matches at once, and users rely on that. `Type=True` requires
+/// the status too.
 #[must_use]
-pub fn is_complete(named: &str, conditions: &[Truth]) -> bool {
+pub fn is_complete(named: &str, conditions: &[ObjectCondition]) -> bool {
     let parts = named.split(',').map(str::trim).filter(|it| !it.is_empty());
     let mut parts = parts.map(|part| match part.split_once('=') {
         Some((kind, status)) => (kind.trim().to_lowercase(), Some(status.trim().to_lowercase())),
@@ -46,9 +46,11 @@ mod tests {
             ),
         ];
         for (why, named, conditions, expected) in table {
-            let truth =
-                |(kind, status): (&str, &str)| Truth { kind: kind.into(), status: status.into() };
-            let conditions: Vec<Truth> = conditions.into_iter().map(truth).collect();
+            let truth = |(kind, status): (&str, &str)| ObjectCondition {
+                kind: kind.into(),
+                status: status.into(),
+            };
+            let conditions: Vec<ObjectCondition> = conditions.into_iter().map(truth).collect();
             assert_eq!(is_complete(named, &conditions), expected, "{why}");
         }
     }

@@ -1,6 +1,6 @@
-//! The conditions of AppWrappers: their words, and how the list is kept.
+//! The conditions of AppWrappers: their texts, and how the list is maintained.
 //!
-//! The words are part of the API, because clients compare them; the trailing dots are real.
+//! The texts are part of the API, because clients compare them; the trailing dots are intended.
 
 use std::borrow::Cow;
 
@@ -9,28 +9,28 @@ use gantry_reconcile::Key;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-/// Entries of a list at most.
-pub const MOST: usize = 32;
+/// The maximum number of entries in the list.
+pub const MAX_CONDITIONS: usize = 32;
 
-/// One entry of the catalogue.
+/// A condition of the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Entry {
-    /// It was seen.
+pub enum QueueCondition {
+    /// It was observed for the first time.
     Init,
     /// It waits in the queue.
     Queueing,
     /// It is being evaluated.
     HeadOfLine,
-    /// It waits to be tried again.
-    Backoff(Pause),
-    /// Its items are there.
+    /// It waits to be tried again after a backoff.
+    Backoff(BackoffReason),
+    /// Its items exist.
     Dispatched,
-    /// Pods of it run.
+    /// At least one of its pods runs.
     Running,
-    /// It is taken back.
-    PreemptCandidate(Recall),
-    /// It is taken back to make room for another one.
-    Preempted(Preempted),
+    /// It is being evicted.
+    PreemptCandidate(EvictionReason),
+    /// It is preempted for another AppWrapper.
+    Preempted(PreemptionReason),
     /// Its items are complete, and pods still run.
     RunningHoldCompletion,
     /// It has finished.
@@ -39,70 +39,70 @@ pub enum Entry {
     Failed(String),
 }
 
-/// Why an AppWrapper pauses.
+/// Why an AppWrapper backs off.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pause {
-    /// There is no room.
+pub enum BackoffReason {
+    /// There is too little free capacity.
     Resources,
-    /// There is no quota.
+    /// There is too little quota.
     Quota,
-    /// Quota trees are to be evaluated and cannot be.
+    /// Quota trees are enabled and cannot be evaluated.
     QuotaUnknown,
     /// It may not be charged to the leaf it names.
     Leaf,
-    /// Nobody recorded who made it.
+    /// Its author was not recorded.
     Author,
-    /// It was taken back; the text is that of the reason.
-    Recalled(String),
+    /// It was evicted; the text is that of the reason.
+    Evicted(String),
 }
 
-/// Why an AppWrapper is taken back from its own pods.
+/// Why an AppWrapper is evicted because of its own pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recall {
+pub enum EvictionReason {
     /// Too few of its pods run.
     MinPods {
-        /// How many should.
+        /// How many pods should run.
         minimum: i64,
-        /// How many do.
+        /// How many pods run.
         running: i64,
-        /// How many have succeeded.
+        /// How many pods have succeeded.
         completed: i64,
     },
-    /// No node takes its pods.
+    /// No node accepts its pods.
     Unschedulable {
-        /// How many pods.
+        /// How many pods are unschedulable.
         failed: usize,
-        /// How many run.
+        /// How many pods run.
         running: i64,
     },
-    /// All of its pods are on nodes that are not ready or gone.
+    /// All of its pods are on nodes that are not ready or deleted.
     Unreachable {
-        /// How many pods.
+        /// How many pods are unreachable.
         pods: usize,
     },
-    /// It ran for longer than it may.
+    /// It ran for longer than its deadline.
     Deadline {
         /// How many seconds it may run.
         limit: i64,
     },
 }
 
-/// Why an AppWrapper is taken back for another one.
+/// Why an AppWrapper is preempted for another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Preempted {
-    /// The other one claims quota that is its own.
+pub enum PreemptionReason {
+    /// The other AppWrapper claims quota that it owns.
     Quota {
-        /// The other one.
+        /// The other AppWrapper.
         by: String,
     },
-    /// The other one is more important.
+    /// The other AppWrapper has a higher priority.
     Priority {
-        /// The other one.
+        /// The other AppWrapper.
         by: String,
     },
 }
 
-/// Types of conditions.
+/// Condition types.
 pub(crate) mod kind {
     pub(crate) const HEAD_OF_LINE: &str = "HeadOfLine";
     pub(crate) const BACKOFF: &str = "Backoff";
@@ -111,7 +111,7 @@ pub(crate) mod kind {
     pub(crate) const PREEMPTED: &str = "Preempted";
 }
 
-/// Reasons that decisions are made by.
+/// Condition reasons that decisions depend on.
 pub(crate) mod reason {
     pub(crate) const PREEMPTION: &str = "PreemptionTriggered";
     pub(crate) const LEAF: &str = "QuotaLeafForbidden";
@@ -121,8 +121,8 @@ pub(crate) mod reason {
     pub(crate) const DEADLINE: &str = "DispatchDeadlineExceeded";
 }
 
-impl Entry {
-    /// The type.
+impl QueueCondition {
+    /// Returns the condition type.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -140,33 +140,35 @@ impl Entry {
         }
     }
 
-    /// The reason, for programs.
+    /// Returns the reason, for programs.
     #[must_use]
     pub fn reason(&self) -> Option<&'static str> {
         Some(match self {
             Self::Init => return None,
             Self::Queueing => "AwaitingHeadOfLine",
             Self::HeadOfLine => "FrontOfQueue.",
-            Self::Backoff(Pause::Resources | Pause::QuotaUnknown) => "AppWrapperNotRunnable.",
-            Self::Backoff(Pause::Quota) => "quota limit exceeded",
-            Self::Backoff(Pause::Leaf) => reason::LEAF,
-            Self::Backoff(Pause::Author) => "AuthorNotRecorded",
-            Self::Backoff(Pause::Recalled(_)) => reason::PREEMPTION,
+            Self::Backoff(BackoffReason::Resources | BackoffReason::QuotaUnknown) => {
+                "AppWrapperNotRunnable."
+            }
+            Self::Backoff(BackoffReason::Quota) => "quota limit exceeded",
+            Self::Backoff(BackoffReason::Leaf) => reason::LEAF,
+            Self::Backoff(BackoffReason::Author) => "AuthorNotRecorded",
+            Self::Backoff(BackoffReason::Evicted(_)) => reason::PREEMPTION,
             Self::Dispatched => "AppWrapperRunnable",
             Self::Running => "PodsRunning",
-            Self::PreemptCandidate(Recall::MinPods { .. }) => reason::MIN_PODS,
-            Self::PreemptCandidate(Recall::Unschedulable { .. }) => reason::UNSCHEDULABLE,
-            Self::PreemptCandidate(Recall::Unreachable { .. }) => reason::UNREACHABLE,
-            Self::PreemptCandidate(Recall::Deadline { .. }) => reason::DEADLINE,
-            Self::Preempted(Preempted::Quota { .. }) => "QuotaReclaimed",
-            Self::Preempted(Preempted::Priority { .. }) => "PriorityPreempted",
+            Self::PreemptCandidate(EvictionReason::MinPods { .. }) => reason::MIN_PODS,
+            Self::PreemptCandidate(EvictionReason::Unschedulable { .. }) => reason::UNSCHEDULABLE,
+            Self::PreemptCandidate(EvictionReason::Unreachable { .. }) => reason::UNREACHABLE,
+            Self::PreemptCandidate(EvictionReason::Deadline { .. }) => reason::DEADLINE,
+            Self::Preempted(PreemptionReason::Quota { .. }) => "QuotaReclaimed",
+            Self::Preempted(PreemptionReason::Priority { .. }) => "PriorityPreempted",
             Self::RunningHoldCompletion => "SomeItemsCompleted",
             Self::Completed => "PodsCompleted",
             Self::Failed(_) => "ItemCreationFailure.",
         })
     }
 
-    /// The message, for people.
+    /// Returns the message, for people.
     #[must_use]
     pub fn message(&self) -> Option<Cow<'_, str>> {
         let text: &str = match self {
@@ -177,31 +179,38 @@ impl Entry {
             | Self::Running
             | Self::RunningHoldCompletion
             | Self::Completed => return None,
-            Self::Backoff(Pause::Resources) => "Insufficient resources to dispatch AppWrapper.",
-            Self::Backoff(Pause::Quota) => {
+            Self::Backoff(BackoffReason::Resources) => {
+                "Insufficient resources to dispatch AppWrapper."
+            }
+            Self::Backoff(BackoffReason::Quota) => {
                 "Insufficient quota and/or resources to dispatch AppWrapper."
             }
-            Self::Backoff(Pause::QuotaUnknown) => {
-                "Quota evaluation is enabled but not initialized. Insufficient quota to dispatch AppWrapper."
+            Self::Backoff(BackoffReason::QuotaUnknown) => {
+                "Quota evaluation is enabled but not initialized. Insufficient quota to dispatch \
+                 AppWrapper."
             }
-            Self::Backoff(Pause::Leaf) => {
+            Self::Backoff(BackoffReason::Leaf) => {
                 "The AppWrapper may not use the quota leaf that it names."
             }
-            Self::Backoff(Pause::Author) => "The author of the AppWrapper is not recorded.",
-            Self::Backoff(Pause::Recalled(text)) | Self::Failed(text) => text,
+            Self::Backoff(BackoffReason::Author) => "The author of the AppWrapper is not recorded.",
+            Self::Backoff(BackoffReason::Evicted(text)) | Self::Failed(text) => text,
             Self::PreemptCandidate(recall) => return Some(Cow::Owned(recall.message())),
-            Self::Preempted(Preempted::Quota { by }) => {
-                return Some(Cow::Owned(format!("{}{by}{}", RECLAIMED.0, RECLAIMED.1)));
+            Self::Preempted(PreemptionReason::Quota { by }) => {
+                return Some(Cow::Owned(format!(
+                    "{}{by}{}",
+                    RECLAIMED_MESSAGE.0, RECLAIMED_MESSAGE.1
+                )));
             }
-            Self::Preempted(Preempted::Priority { by }) => {
-                return Some(Cow::Owned(format!("{}{by}{}", EVICTED.0, EVICTED.1)));
+            Self::Preempted(PreemptionReason::Priority { by }) => {
+                return Some(Cow::Owned(format!("{}{by}{}", EVICTED_MESSAGE.0, EVICTED_MESSAGE.1)));
             }
         };
         Some(Cow::Borrowed(text))
     }
 
-    /// Puts the entry in a list: in the place of one with the same type and reason, else at the end.
-    pub fn put(&self, list: &mut Vec<AppWrapperCondition>, now: Timestamp) {
+    /// Inserts the entry into a list: it replaces one with the same type and reason, else it is
+    /// appended.
+    pub fn upsert(&self, list: &mut Vec<AppWrapperCondition>, now: Timestamp) {
         let now = Some(MicroTime(now));
         let entry = AppWrapperCondition {
             kind: self.kind().to_owned(),
@@ -218,8 +227,8 @@ impl Entry {
             Some(old) => *old = entry,
             None => list.push(entry),
         }
-        while list.len() > MOST {
-            // The first of those that are oldest; what was just written is not among them.
+        while list.len() > MAX_CONDITIONS {
+            // The first of the oldest entries; the entry that was just written is not among them.
             let old = list.iter().enumerate().filter(|(_, it)| it.kind != "Init");
             let oldest = old.min_by_key(|(_, it)| since(it)).map_or(0, |(at, _)| at);
             list.remove(oldest);
@@ -227,13 +236,14 @@ impl Entry {
     }
 }
 
-impl Recall {
-    /// What is said about it.
+impl EvictionReason {
+    /// Returns the condition message.
     #[must_use]
     pub fn message(self) -> String {
         match self {
             Self::MinPods { minimum, running, completed } => format!(
-                "Insufficient number of Running and Completed pods, minimum={minimum}, running={running}, completed={completed}."
+                "Insufficient number of Running and Completed pods, minimum={minimum}, \
+                 running={running}, completed={completed}."
             ),
             Self::Unschedulable { failed, running } => {
                 format!("Pods failed scheduling failed={failed}, running={running}.")
@@ -248,71 +258,73 @@ impl Recall {
     }
 }
 
-/// Since when an entry is so.
+/// Returns since when an entry holds.
 #[must_use]
 pub fn since(entry: &AppWrapperCondition) -> Option<Timestamp> {
     entry.last_transition_micro_time.as_ref().map(|it| it.0)
 }
 
-/// The newest entry of a type.
+/// Returns the newest entry of a type.
 #[must_use]
 pub fn newest<'a>(status: &'a AppWrapperStatus, kind: &str) -> Option<&'a AppWrapperCondition> {
     let of_kind = status.conditions.iter().filter(|it| it.kind == kind);
     of_kind.max_by_key(|it| since(it))
 }
 
-/// When the newest entry of a type came to be.
+/// Returns when the newest entry of a type was added.
 #[must_use]
 pub fn newest_since(status: &AppWrapperStatus, kind: &str) -> Option<Timestamp> {
     newest(status, kind).and_then(since)
 }
 
-/// What is said to one who gives its quota up, before the name of whom it is for, and after it.
-const RECLAIMED: (&str, &str) = ("Quota was reclaimed by AppWrapper ", ".");
-/// What is said to one who gives way to a higher priority.
-const EVICTED: (&str, &str) = ("Makes room for AppWrapper ", ", which has a higher priority.");
+/// The message when quota is reclaimed, before and after the name of the preemptor.
+const RECLAIMED_MESSAGE: (&str, &str) = ("Quota was reclaimed by AppWrapper ", ".");
+/// The message of an AppWrapper that is preempted for a higher priority.
+const EVICTED_MESSAGE: (&str, &str) =
+    ("Makes room for AppWrapper ", ", which has a higher priority.");
 
-/// The AppWrapper that is named between two pieces of text.
-fn named_in(entry: &AppWrapperCondition, (before, after): (&str, &str)) -> Option<Key> {
+/// Returns the AppWrapper that is named between two pieces of text.
+fn parse_preemptor(entry: &AppWrapperCondition, (before, after): (&str, &str)) -> Option<Key> {
     let by = entry.message.as_deref()?.strip_prefix(before)?.strip_suffix(after)?;
     let (namespace, name) = by.split_once('/')?;
     Some(Key::new(namespace, name))
 }
 
-/// For whom an AppWrapper was taken back the last time that it was, and when, whatever it has done since.
+/// Returns the preemptor and the time of the last preemption, regardless of later conditions.
 #[must_use]
-pub fn taken_back(status: &AppWrapperStatus) -> Option<(Key, Timestamp)> {
+pub fn last_preemption(status: &AppWrapperStatus) -> Option<(Key, Timestamp)> {
     let entry = newest(status, kind::PREEMPTED)?;
-    let by = named_in(entry, RECLAIMED).or_else(|| named_in(entry, EVICTED))?;
+    let by = parse_preemptor(entry, RECLAIMED_MESSAGE)
+        .or_else(|| parse_preemptor(entry, EVICTED_MESSAGE))?;
     Some((by, since(entry)?))
 }
 
-/// For whom an AppWrapper gave its quota up, and when, until it is looked at again itself.
+/// Returns which AppWrapper reclaimed quota, and when, until this one is evaluated again.
 #[must_use]
-pub fn reclaimer(status: &AppWrapperStatus) -> Option<(Key, Timestamp)> {
+pub fn last_quota_reclaim(status: &AppWrapperStatus) -> Option<(Key, Timestamp)> {
     let entry = newest(status, kind::PREEMPTED)?;
     let looked_at = newest_since(status, kind::HEAD_OF_LINE);
-    let by = named_in(entry, RECLAIMED)?;
+    let by = parse_preemptor(entry, RECLAIMED_MESSAGE)?;
     since(entry).filter(|it| Some(*it) > looked_at).map(|since| (by, since))
 }
 
-/// Says that the newest entry of all still holds: it was looked at now.
+/// Records that the newest entry still holds: it was checked now.
 pub fn refresh(status: &mut AppWrapperStatus, now: Timestamp) {
     if let Some(entry) = status.conditions.iter_mut().max_by_key(|it| since(it)) {
         entry.last_update_micro_time = Some(MicroTime(now));
     }
 }
 
-/// When the status was last written, as far as conditions tell.
+/// Returns when the status was last written, as far as conditions show.
 #[must_use]
 pub fn last_written(status: &AppWrapperStatus) -> Option<Timestamp> {
     let updates = status.conditions.iter().filter_map(|it| it.last_update_micro_time.as_ref());
     updates.map(|it| it.0).max()
 }
 
-/// A time as statuses have it: nothing is finer than a microsecond.
+/// Truncates a time to the precision of statuses, which is a microsecond.
 #[must_use]
-pub fn micro(now: Timestamp) -> Timestamp {
+pub fn truncate_to_micros(now: Timestamp) -> Timestamp {
     Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)
 }
 
@@ -332,25 +344,25 @@ mod tests {
     }
 
     #[test]
-    fn the_catalogue_is_spelled_as_clients_compare_it() {
+    fn conditions_have_the_words_of_the_api() {
         let table = [
-            (Entry::Init, "Init", None, None),
-            (Entry::Queueing, "Queueing", Some("AwaitingHeadOfLine"), None),
-            (Entry::HeadOfLine, "HeadOfLine", Some("FrontOfQueue."), None),
+            (QueueCondition::Init, "Init", None, None),
+            (QueueCondition::Queueing, "Queueing", Some("AwaitingHeadOfLine"), None),
+            (QueueCondition::HeadOfLine, "HeadOfLine", Some("FrontOfQueue."), None),
             (
-                Entry::Backoff(Pause::Resources),
+                QueueCondition::Backoff(BackoffReason::Resources),
                 "Backoff",
                 Some("AppWrapperNotRunnable."),
                 Some("Insufficient resources to dispatch AppWrapper."),
             ),
             (
-                Entry::Backoff(Pause::Quota),
+                QueueCondition::Backoff(BackoffReason::Quota),
                 "Backoff",
                 Some("quota limit exceeded"),
                 Some("Insufficient quota and/or resources to dispatch AppWrapper."),
             ),
             (
-                Entry::Backoff(Pause::QuotaUnknown),
+                QueueCondition::Backoff(BackoffReason::QuotaUnknown),
                 "Backoff",
                 Some("AppWrapperNotRunnable."),
                 Some(
@@ -358,21 +370,25 @@ mod tests {
                 ),
             ),
             (
-                Entry::Backoff(Pause::Author),
+                QueueCondition::Backoff(BackoffReason::Author),
                 "Backoff",
                 Some("AuthorNotRecorded"),
                 Some("The author of the AppWrapper is not recorded."),
             ),
             (
-                Entry::Backoff(Pause::Recalled("why".to_owned())),
+                QueueCondition::Backoff(BackoffReason::Evicted("why".to_owned())),
                 "Backoff",
                 Some("PreemptionTriggered"),
                 Some("why"),
             ),
-            (Entry::Dispatched, "Dispatched", Some("AppWrapperRunnable"), None),
-            (Entry::Running, "Running", Some("PodsRunning"), None),
+            (QueueCondition::Dispatched, "Dispatched", Some("AppWrapperRunnable"), None),
+            (QueueCondition::Running, "Running", Some("PodsRunning"), None),
             (
-                Entry::PreemptCandidate(Recall::MinPods { minimum: 3, running: 1, completed: 0 }),
+                QueueCondition::PreemptCandidate(EvictionReason::MinPods {
+                    minimum: 3,
+                    running: 1,
+                    completed: 0,
+                }),
                 "PreemptCandidate",
                 Some("MinPodsNotRunning"),
                 Some(
@@ -380,32 +396,35 @@ mod tests {
                 ),
             ),
             (
-                Entry::PreemptCandidate(Recall::Unschedulable { failed: 2, running: 0 }),
+                QueueCondition::PreemptCandidate(EvictionReason::Unschedulable {
+                    failed: 2,
+                    running: 0,
+                }),
                 "PreemptCandidate",
                 Some("PodsFailedScheduling"),
                 Some("Pods failed scheduling failed=2, running=0."),
             ),
             (
-                Entry::PreemptCandidate(Recall::Deadline { limit: 10 }),
+                QueueCondition::PreemptCandidate(EvictionReason::Deadline { limit: 10 }),
                 "PreemptCandidate",
                 Some("DispatchDeadlineExceeded"),
                 Some("Dispatch deadline exceeded. allowed to run for 10 seconds"),
             ),
             (
-                Entry::Preempted(Preempted::Quota { by: "n/a".to_owned() }),
+                QueueCondition::Preempted(PreemptionReason::Quota { by: "n/a".to_owned() }),
                 "Preempted",
                 Some("QuotaReclaimed"),
                 Some("Quota was reclaimed by AppWrapper n/a."),
             ),
             (
-                Entry::RunningHoldCompletion,
+                QueueCondition::RunningHoldCompletion,
                 "RunningHoldCompletion",
                 Some("SomeItemsCompleted"),
                 None,
             ),
-            (Entry::Completed, "Completed", Some("PodsCompleted"), None),
+            (QueueCondition::Completed, "Completed", Some("PodsCompleted"), None),
             (
-                Entry::Failed("n/a creation failure: no".to_owned()),
+                QueueCondition::Failed("n/a creation failure: no".to_owned()),
                 "Failed",
                 Some("ItemCreationFailure."),
                 Some("n/a creation failure: no"),
@@ -413,30 +432,31 @@ mod tests {
         ];
         for (entry, kind, reason, message) in table {
             let mut list = Vec::new();
-            entry.put(&mut list, at(1));
+            entry.upsert(&mut list, at(1));
             let it = &list[0];
             assert_eq!((it.kind.as_str(), it.status.as_str()), (kind, "True"));
             assert_eq!((it.reason.as_deref(), it.message.as_deref()), (reason, message), "{kind}");
         }
     }
 
-    /// Scenario C3: the same type and reason replaces, anything else appends.
+    /// Scenario C3: an entry of the same type and reason is replaced, any other is appended.
     #[test]
     fn c_3_the_same_entry_is_replaced_and_another_one_appended() {
         let mut list = Vec::new();
-        let recalled = |text: &str| Entry::Backoff(Pause::Recalled(text.to_owned()));
+        let recalled =
+            |text: &str| QueueCondition::Backoff(BackoffReason::Evicted(text.to_owned()));
         let steps = [
-            Entry::Init,
-            Entry::Queueing,
-            Entry::HeadOfLine,
-            Entry::Backoff(Pause::Resources),
+            QueueCondition::Init,
+            QueueCondition::Queueing,
+            QueueCondition::HeadOfLine,
+            QueueCondition::Backoff(BackoffReason::Resources),
             recalled("one"),
-            Entry::HeadOfLine,
-            Entry::Backoff(Pause::Resources),
+            QueueCondition::HeadOfLine,
+            QueueCondition::Backoff(BackoffReason::Resources),
             recalled("two"),
         ];
         for (second, entry) in (0..).zip(steps) {
-            entry.put(&mut list, at(second));
+            entry.upsert(&mut list, at(second));
         }
         assert_eq!(
             words(&list),
@@ -453,11 +473,11 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_an_end_and_init_stays() {
+    fn the_list_is_bounded_and_init_stays() {
         let mut list = Vec::new();
-        Entry::Init.put(&mut list, at(0));
+        QueueCondition::Init.upsert(&mut list, at(0));
         for second in 1..40 {
-            // Words of other releases.
+            // Condition types of other releases.
             let kind = format!("Strange{second}");
             let time = Some(MicroTime(at(second)));
             list.push(AppWrapperCondition {
@@ -466,16 +486,16 @@ mod tests {
                 ..AppWrapperCondition::default()
             });
         }
-        Entry::Queueing.put(&mut list, at(50));
-        assert_eq!(list.len(), MOST);
+        QueueCondition::Queueing.upsert(&mut list, at(50));
+        assert_eq!(list.len(), MAX_CONDITIONS);
         assert_eq!((list[0].kind.as_str(), list[1].kind.as_str()), ("Init", "Strange10"));
         assert_eq!(list[31].kind, "Queueing");
     }
 
     #[test]
-    fn what_still_holds_keeps_its_beginning() {
+    fn an_unchanged_condition_keeps_its_transition_time() {
         let mut status = AppWrapperStatus::default();
-        Entry::Running.put(&mut status.conditions, at(5));
+        QueueCondition::Running.upsert(&mut status.conditions, at(5));
         refresh(&mut status, at(9));
         assert_eq!(newest_since(&status, "Running"), Some(at(5)));
         assert_eq!(last_written(&status), Some(at(9)));

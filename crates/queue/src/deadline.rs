@@ -1,4 +1,4 @@
-//! How long an AppWrapper may run.
+//! The run time limit of an AppWrapper.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use jiff::Timestamp;
 
 use crate::app_wrapper::AppWrapper;
 
-/// When an AppWrapper has run for as long as it may: so long after a pod of it first ran. Taking it
-/// back in between does not begin anew.
+/// Returns when the run time of an AppWrapper is used up. It is counted from when a pod of it first
+/// ran; an eviction in between does not restart it.
 #[must_use]
 pub fn at(wrapper: &AppWrapper) -> Option<Timestamp> {
-    let limit = u64::try_from(wrapper.limit()).ok().filter(|it| *it > 0)?;
+    let limit = u64::try_from(wrapper.dispatch_limit_seconds()).ok().filter(|it| *it > 0)?;
     let first = wrapper.status.first_dispatched.as_ref()?.0;
     first.checked_add(Duration::from_secs(limit)).ok()
 }
 
-/// Whether that time is over.
+/// Returns whether the deadline has passed.
 #[must_use]
-pub fn is_over(wrapper: &AppWrapper, now: Timestamp) -> bool {
+pub fn is_exceeded(wrapper: &AppWrapper, now: Timestamp) -> bool {
     at(wrapper).is_some_and(|end| end < now)
 }
 
@@ -46,7 +46,7 @@ mod tests {
             }))
             .unwrap();
             let now = begin.checked_add(Duration::from_secs(passed)).unwrap();
-            assert_eq!(is_over(&wrapper, now), expected, "{why}");
+            assert_eq!(is_exceeded(&wrapper, now), expected, "{why}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What the queue does beside deciding: it asks the server what its decisions need to know, answers the server
-//! about AppWrappers, and counts.
+//! The side effects of the queue: it asks the API server what its decisions depend on, answers
+//! admission reviews about AppWrappers, and records metrics.
 //!
-//! The decisions are pure and elsewhere. Here is what knows a client and a runtime.
+//! The decisions are pure and elsewhere. This module uses a client and a runtime.
 
 pub mod access;
 pub mod admission;

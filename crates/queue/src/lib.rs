@@ -1,61 +1,66 @@
-//! Which AppWrappers run now, what each is charged to, and who makes room.
+//! Decides which AppWrappers run now, which quota each is charged to, and which are preempted.
 //!
-//! A user wraps every object of one job in an AppWrapper. Nothing inside is created until all of it is
-//! believed to fit. Two controllers do that, and neither remembers anything but what the objects say:
+//! No object of an AppWrapper is created before all of them are believed to fit. Two controllers do
+//! the work, and both keep all their state in the API objects:
 //!
-//! - [`decide::Dispatch`] decides about the whole queue at once: who passes, who waits, and why.
-//! - [`progress::Progress`] looks after each AppWrapper: it makes the items of one that passed, counts
-//!   its pods, and notices when it has finished or must be taken back.
+//! - [`admission_cycle::Dispatch`] decides about the whole queue at once: which AppWrappers are
+//!   admitted, which stay pending, and why.
+//! - [`progress::Progress`] reconciles each AppWrapper: it creates the items of an admitted one,
+//!   counts its pods, and detects when it has finished or must be evicted.
 //!
-//! [`shape::Chooser`] says which nodes would make one fit for which there is no room.
+//! [`node_shape::ShapeChooser`] names the node shapes that would let an AppWrapper fit for which
+//! the cluster lacks free capacity.
 //!
-//! With [`quota`] trees, who passes is charged to them, and who borrowed makes room for who owns;
-//! [`quota_status`] tells administrators what was handed out.
+//! With [`quota`] trees, admitted AppWrappers are charged to tree nodes, and AppWrappers that
+//! borrowed quota are preempted when its owner needs it; [`quota_status`] reports to administrators
+//! what was allocated. [`quota_leaf`] checks which AppWrappers may use which leaf of a tree.
 //!
-//! Leaves of the trees may be bound to namespaces and groups: [`leaf`] says who may use which.
+//! Where authors must be allowed to create what they wrap, [`author`] records the author, and
+//! [`access`] holds what is known of the author's permissions.
 //!
-//! Where authors must be allowed to create what they wrap, [`author`] records who they are, and [`access`]
-//! says what is known of their rights.
-//!
-//! What the server has to be asked for that is asked by inquiries ([`kind_discovery`], [`access`]); the module
-//! [`effects`] answers them, and is the only one that knows a client and a runtime.
-//!
-//! The states and the transitions between them are in [`state`]; `docs/specs/queue.md` says what they
-//! mean.
+//! Questions to the API server are asked as inquiries ([`kind_discovery`], [`access`]); the module
+//! [`effects`] answers them, and is the only one that uses a client and a runtime. The states and
+//! the transitions between them are in [`state`]; `docs/specs/queue.md` defines them.
 
 pub mod access;
+pub mod amounts;
+pub mod app_wrapper;
 pub mod author;
 pub mod condition;
+pub mod demand;
+pub mod gang;
 pub mod kind_discovery;
+pub mod pod_sets;
+pub mod privilege;
 pub mod settings;
 pub mod wrapped;
 
 pub mod quota;
 pub mod quota_status;
 
+pub mod admission_cycle;
+pub mod app_wrapper_report;
 pub mod availability;
 pub mod backoff;
-mod books;
 pub mod capacity;
 pub mod charge;
 mod claims;
-pub mod decide;
-pub mod evict;
-pub mod fair;
-pub mod hold;
-pub mod leaf;
+pub mod fair_share;
+pub mod head_of_line;
 pub mod listing;
-pub mod news;
+pub mod node_shape;
 pub mod order;
-pub mod outlook;
 mod packing;
-pub mod shape;
-pub mod story;
+pub mod preemption;
+mod queue_cache;
+pub mod queue_events;
+pub mod queue_report;
+pub mod quota_leaf;
 
 pub mod completion;
-pub mod count;
 pub mod deadline;
-pub mod dispatch;
+pub mod item_objects;
+pub mod pod_counts;
 pub mod progress;
 pub mod requeue;
 pub mod state;
@@ -68,7 +73,6 @@ pub mod subsystem;
 #[cfg(test)]
 mod scenarios;
 
-pub use decide::Dispatch;
-pub use gantry_pods::{amounts, app_wrapper, demand, pod_sets, privilege};
+pub use admission_cycle::Dispatch;
 pub use progress::Progress;
-pub use settings::{Inference, Live, Settings, UserAccess};
+pub use settings::{Inference, LiveSettings, Settings, UserAccess};

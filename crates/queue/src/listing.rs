@@ -1,4 +1,4 @@
-//! The queue as people want to see it: who is where, what each waits for, and since when.
+//! Lists the pending AppWrappers: the position of each, what it waits for, and since when.
 
 use std::sync::Arc;
 
@@ -7,50 +7,51 @@ use jiff::Timestamp;
 
 use crate::app_wrapper::AppWrapper;
 use crate::backoff;
-use crate::order::{self, Lines};
+use crate::order::{self, PendingQueue};
 use crate::settings::Settings;
 
-/// One who waits.
+/// A pending AppWrapper.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
-    /// Its place, counted from 1.
+pub struct PendingAppWrapper {
+    /// Its position, counted from 1.
     pub position: usize,
-    /// Which AppWrapper.
+    /// Its key.
     pub key: Key,
-    /// The priority that gives it its place.
+    /// The priority that determines its position.
     pub priority: f64,
-    /// Since when it waits.
+    /// Since when it is pending.
     pub since: Timestamp,
-    /// What it waits for; nothing while nobody has looked at it yet.
+    /// What it waits for; absent while it is not evaluated yet.
     pub waits_for: Option<String>,
-    /// When its pause ends, while it is not looked at before.
-    pub rests_until: Option<Timestamp>,
+    /// When its backoff ends, while it is not evaluated before.
+    pub backoff_until: Option<Timestamp>,
 }
 
-/// Everybody who waits, the first one first.
+/// Lists all pending AppWrappers in queue order.
 #[must_use]
-pub fn list(world: &World, settings: &Settings, now: Timestamp) -> Vec<Entry> {
-    let shelf = world.shelf::<AppWrapper>();
-    let waiting: Vec<Arc<AppWrapper>> = shelf.all().into_iter().filter(|it| it.waits()).collect();
-    let mut lines = Lines::default();
+pub fn list_pending(world: &World, settings: &Settings, now: Timestamp) -> Vec<PendingAppWrapper> {
+    let store = world.store::<AppWrapper>();
+    let waiting: Vec<Arc<AppWrapper>> =
+        store.list().into_iter().filter(|it| it.awaits_dispatch()).collect();
+    let mut lines = PendingQueue::default();
     for wrapper in &waiting {
-        lines.put(wrapper, settings);
+        lines.insert(wrapper, settings);
     }
-    let mut walk = lines.walk(now);
+    let mut walk = lines.cursor(now);
     let mut entries = Vec::with_capacity(waiting.len());
-    while let Some(stop) = walk.stop() {
-        if let Some(wrapper) = shelf.get(stop.key()) {
-            let rest = backoff::rests(&wrapper, settings);
-            entries.push(Entry {
+    while let Some(stop) = walk.next_item() {
+        if let Some(wrapper) = store.get(stop.key()) {
+            let rest = backoff::skipped_until(&wrapper, settings);
+            entries.push(PendingAppWrapper {
                 position: entries.len() + 1,
                 key: stop.key().clone(),
                 priority: order::priority(&wrapper, settings, now),
                 since: wrapper.first_seen(),
                 waits_for: wrapper.status.message.clone(),
-                rests_until: rest.filter(|until| *until > now),
+                backoff_until: rest.filter(|until| *until > now),
             });
         }
-        walk.go_on(stop);
+        walk.continue_class(stop);
     }
     entries
 }
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_who_wait_are_listed_in_their_order() {
+    fn pending_app_wrappers_are_listed_in_queue_order() {
         let world = World::new([Kind::of::<AppWrapper>()]);
         let statuses = [
             (
@@ -90,14 +91,18 @@ mod tests {
         for (revision, (name, priority, status)) in (1_u64..).zip(statuses) {
             let object = json!({"metadata": {"name": name, "namespace": "n", "uid": name,
                 "resourceVersion": revision.to_string()}, "spec": {"priority": priority}, "status": status});
-            world.find(&AppWrapper::RESOURCE).unwrap().saw(&object.to_string()).unwrap();
+            world
+                .single_store_for(&AppWrapper::RESOURCE)
+                .unwrap()
+                .observe(&object.to_string())
+                .unwrap();
         }
         let now = "2026-01-01T00:01:00Z".parse().unwrap();
-        let list = list(&world, &Settings::default(), now);
+        let list = list_pending(&world, &Settings::default(), now);
         let names: Vec<(usize, &str)> =
             list.iter().map(|it| (it.position, it.key.name())).collect();
         assert_eq!(names, [(1, "first"), (2, "early"), (3, "late")]);
-        assert_eq!(list[0].rests_until, Some("2026-01-01T00:01:15Z".parse().unwrap()));
+        assert_eq!(list[0].backoff_until, Some("2026-01-01T00:01:15Z".parse().unwrap()));
         assert_eq!(list[1].waits_for.as_deref(), Some("cpu: needs 2, 1 available, 1 missing"));
         assert_eq!(list[1].since, "2026-01-01T00:00:01Z".parse().unwrap());
     }

@@ -1,87 +1,87 @@
-//! Who is first: by priority, then by age, then by name.
+//! Orders pending AppWrappers: by priority, then by age, then by name.
 //!
-//! AppWrappers that are alike for the decision wait in one line: if the first of a line does not fit,
-//! none of it does. So what a decision costs grows with how many kinds of jobs wait, not with how
-//! many jobs.
+//! AppWrappers that are alike for the decision share one subqueue: if the first of it does not fit,
+//! none of it does. So the cost of a cycle grows with the number of classes that are pending, not
+//! with the number of jobs.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::btree_set;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 
-use gantry_pods::gang::Gang;
+use crate::gang::Gang;
 use gantry_reconcile::Key;
 use jiff::Timestamp;
 
 use crate::amounts::{Amounts, GPU};
 use crate::app_wrapper::AppWrapper;
-use crate::demand::Reach;
-use crate::fair::{Share, Shares};
+use crate::demand::PodTolerations;
+use crate::fair_share::{DominantShare, NamespaceShares};
 use crate::settings::Settings;
 
-/// The priority that orders the queue: the static one, or with what was gained by waiting.
+/// Returns the priority that orders the queue: the static one, or the one that grows while waiting.
 #[must_use]
 pub fn priority(wrapper: &AppWrapper, settings: &Settings, now: Timestamp) -> f64 {
     let fixed = f64::from(wrapper.spec.priority);
     match settings.dynamic_priority {
         false => fixed,
-        true => gained(fixed, wrapper.spec.slope, wrapper.first_seen(), now),
+        true => aged_priority(fixed, wrapper.spec.slope, wrapper.first_seen(), now),
     }
 }
 
-fn gained(priority: f64, slope: f64, first_seen: Timestamp, now: Timestamp) -> f64 {
+fn aged_priority(priority: f64, slope: f64, first_seen: Timestamp, now: Timestamp) -> f64 {
     if slope == 0.0 {
         return priority;
     }
     priority + slope * now.duration_since(first_seen).as_secs_f64()
 }
 
-/// A number that can be sorted.
+/// A floating-point priority with a total order.
 #[derive(Clone, Copy, Debug)]
-struct Rank(f64);
+struct SortablePriority(f64);
 
-impl Ord for Rank {
+impl Ord for SortablePriority {
     fn cmp(&self, other: &Self) -> Ordering {
-        // Both zeros are the same.
+        // Both zeros are equal.
         (self.0 + 0.0).total_cmp(&(other.0 + 0.0))
     }
 }
 
-impl PartialOrd for Rank {
+impl PartialOrd for SortablePriority {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Rank {
+impl PartialEq for SortablePriority {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Rank {}
+impl Eq for SortablePriority {}
 
-/// What AppWrappers of one line have in common.
+/// What the AppWrappers of one subqueue have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Class {
-    /// What each asks for.
+pub struct SchedulingClass {
+    /// The demand of each.
     pub demand: Amounts,
-    /// Which taints its pods put up with.
-    pub reach: Reach,
-    /// The labels of nodes it may be on, where they count.
+    /// The taints that its pods tolerate.
+    pub reach: PodTolerations,
+    /// The required labels of nodes, where they are honored.
     pub node_labels: BTreeMap<String, String>,
     /// Its priority, where that decides what is available.
     pub priority: Option<i32>,
     /// Those of its labels that name what it is charged to.
     pub labels: BTreeMap<String, String>,
-    /// Its pods one by one, where each of them must find a place.
+    /// Its pods one by one, where each must fit on a node.
     pub gang: Option<Arc<Gang>>,
-    /// Its namespace, where they take turns.
+    /// Its namespace, where namespaces take turns.
     pub namespace: Option<String>,
 }
 
-impl Class {
-    /// The class of an AppWrapper, where these are the quota trees.
+impl SchedulingClass {
+    /// Returns the class of an AppWrapper with these quota trees.
     #[must_use]
     pub fn of(wrapper: &AppWrapper, settings: &Settings, trees: &BTreeSet<String>) -> Self {
         let demand = wrapper.demand();
@@ -89,8 +89,8 @@ impl Class {
         let labels = wrapper.metadata.labels.iter().filter(|(name, _)| trees.contains(*name));
         let weighs = settings.preempts() || settings.quota;
         Self {
-            demand: demand.by(settings.inference).clone(),
-            reach: demand.reach,
+            demand: demand.for_inference(settings.inference).clone(),
+            reach: demand.tolerations,
             node_labels: selector.map(|it| it.node_selector.clone()).unwrap_or_default(),
             priority: weighs.then_some(wrapper.spec.priority),
             labels: labels.map(|(name, node)| (name.clone(), node.clone())).collect(),
@@ -100,204 +100,209 @@ impl Class {
     }
 }
 
-/// The pods of an AppWrapper, where each of them must find a place: because the settings say so for all,
-/// or because they claim devices.
+/// Returns the pods of an AppWrapper, where each must fit on a node: because the settings say so
+/// for all, or because they claim devices.
 #[must_use]
 pub(crate) fn gang(wrapper: &AppWrapper, settings: &Settings) -> Option<Arc<Gang>> {
     let claims = settings.devices && wrapper.claims_devices();
     (settings.packs() || claims).then(|| Arc::new(Gang::of(wrapper)))
 }
 
-/// A place in a line, the first before the second.
+/// A position in a subqueue; the smallest is first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
-    /// The priority it has at a time that is the same for all of the line.
-    rank: Reverse<Rank>,
-    /// Who was not seen yet comes after all who were: when it was made is known to the second only.
+struct QueuePosition {
+    /// The priority at a time that is the same for all of the subqueue.
+    rank: Reverse<SortablePriority>,
+    /// Whether it was not observed yet; it then comes after all that were: its creation time is
+    /// known to the second only.
     is_new: bool,
     first_seen: Timestamp,
     key: Key,
 }
 
-/// One who waits.
+/// A pending AppWrapper.
 #[derive(Clone, Debug, PartialEq)]
-struct Waiter {
-    line: Line,
-    place: Place,
+struct PendingEntry {
+    subqueue: SubqueueKey,
+    position: QueuePosition,
     priority: i32,
 }
 
-/// AppWrappers of one class that gain priority in the same way: who is before whom never changes.
+/// AppWrappers of one class that gain priority at the same rate: their order never changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Line {
-    class: Arc<Class>,
-    /// The bits of the slope; zero where nobody gains anything.
+struct SubqueueKey {
+    class: Arc<SchedulingClass>,
+    /// The bits of the slope; zero where priorities are static.
     slope: u64,
 }
 
-/// All who wait, in lines.
+/// All pending AppWrappers, in subqueues.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Lines {
-    lines: HashMap<Line, BTreeSet<Place>>,
-    waiters: HashMap<Key, Waiter>,
-    /// The quota trees there are, where they count.
+pub struct PendingQueue {
+    subqueues: HashMap<SubqueueKey, BTreeSet<QueuePosition>>,
+    entries: HashMap<Key, PendingEntry>,
+    /// The quota trees, where they are enabled.
     trees: BTreeSet<String>,
 }
 
-impl Lines {
-    /// Lines of which none has anybody in it yet, where these are the quota trees.
+impl PendingQueue {
+    /// Creates an empty queue with these quota trees.
     #[must_use]
     pub fn of(trees: BTreeSet<String>) -> Self {
         Self { trees, ..Self::default() }
     }
 
-    /// The quota trees that were told of.
+    /// Returns the quota trees the queue was created with.
     #[must_use]
     pub fn trees(&self) -> &BTreeSet<String> {
         &self.trees
     }
 
-    /// Puts an AppWrapper in its place, whatever that was before. Returns whether that is another one.
-    pub fn put(&mut self, wrapper: &AppWrapper, settings: &Settings) -> bool {
+    /// Inserts an AppWrapper, or moves it. Returns whether its position changed.
+    pub fn insert(&mut self, wrapper: &AppWrapper, settings: &Settings) -> bool {
         let key = wrapper.metadata.key();
         let slope = if settings.dynamic_priority { wrapper.spec.slope + 0.0 } else { 0.0 };
         let first_seen = wrapper.first_seen();
         let fixed = f64::from(wrapper.spec.priority);
-        let rank = gained(fixed, slope, first_seen, Timestamp::UNIX_EPOCH);
-        let (rank, is_new) = (Reverse(Rank(rank)), wrapper.is_new());
-        let place = Place { rank, is_new, first_seen, key: key.clone() };
-        let class = Class::of(wrapper, settings, &self.trees);
-        let line = Line { class: Arc::new(class), slope: slope.to_bits() };
-        // The class of the others is the same, and is kept once.
-        let known = self.lines.get_key_value(&line).map(|(line, _)| line.clone());
-        let waiter = Waiter { line: known.unwrap_or(line), place, priority: wrapper.spec.priority };
-        if self.waiters.get(&key) == Some(&waiter) {
+        let rank = aged_priority(fixed, slope, first_seen, Timestamp::UNIX_EPOCH);
+        let (rank, is_new) = (Reverse(SortablePriority(rank)), wrapper.is_new());
+        let place = QueuePosition { rank, is_new, first_seen, key: key.clone() };
+        let class = SchedulingClass::of(wrapper, settings, &self.trees);
+        let line = SubqueueKey { class: Arc::new(class), slope: slope.to_bits() };
+        // The class is shared with the others of the subqueue.
+        let known = self.subqueues.get_key_value(&line).map(|(line, _)| line.clone());
+        let waiter = PendingEntry {
+            subqueue: known.unwrap_or(line),
+            position: place,
+            priority: wrapper.spec.priority,
+        };
+        if self.entries.get(&key) == Some(&waiter) {
             return false;
         }
-        self.take(&key);
-        self.lines.entry(waiter.line.clone()).or_default().insert(waiter.place.clone());
-        self.waiters.insert(key, waiter);
+        self.remove(&key);
+        self.subqueues.entry(waiter.subqueue.clone()).or_default().insert(waiter.position.clone());
+        self.entries.insert(key, waiter);
         true
     }
 
-    /// Takes an AppWrapper out.
-    pub fn take(&mut self, key: &Key) {
-        let Some(waiter) = self.waiters.remove(key) else { return };
-        if let Some(places) = self.lines.get_mut(&waiter.line) {
-            places.remove(&waiter.place);
+    /// Removes an AppWrapper.
+    pub fn remove(&mut self, key: &Key) {
+        let Some(waiter) = self.entries.remove(key) else { return };
+        if let Some(places) = self.subqueues.get_mut(&waiter.subqueue) {
+            places.remove(&waiter.position);
             if places.is_empty() {
-                self.lines.remove(&waiter.line);
+                self.subqueues.remove(&waiter.subqueue);
             }
         }
     }
 
-    /// How many wait.
+    /// Returns the number of pending AppWrappers.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.waiters.len()
+        self.entries.len()
     }
 
-    /// Whether nobody waits.
+    /// Returns whether no AppWrapper is pending.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.waiters.is_empty()
+        self.entries.is_empty()
     }
 
-    /// The class of one who waits.
+    /// Returns the class of a pending AppWrapper.
     #[must_use]
-    pub fn class(&self, key: &Key) -> Option<&Arc<Class>> {
-        self.waiters.get(key).map(|it| &it.line.class)
+    pub fn class(&self, key: &Key) -> Option<&Arc<SchedulingClass>> {
+        self.entries.get(key).map(|it| &it.subqueue.class)
     }
 
-    /// A walk over all who wait, the first one first.
+    /// Returns a cursor over all pending AppWrappers in queue order.
     #[must_use]
-    pub fn walk(&self, now: Timestamp) -> Walk<'_> {
-        self.walk_fairly(now, None)
+    pub fn cursor(&self, now: Timestamp) -> QueueCursor<'_> {
+        self.fair_cursor(now, None)
     }
 
-    /// The same; with shares, namespaces of the same priority take turns.
+    /// Returns the same cursor; with shares, namespaces of the same priority take turns.
     #[must_use]
-    pub fn walk_fairly(&self, now: Timestamp, shares: Option<Shares>) -> Walk<'_> {
-        let mut walk = Walk { lines: self, heads: BTreeMap::new(), shares, now };
-        for (line, places) in &self.lines {
+    pub fn fair_cursor(&self, now: Timestamp, shares: Option<NamespaceShares>) -> QueueCursor<'_> {
+        let mut walk = QueueCursor { queue: self, heads: BTreeMap::new(), shares, now };
+        for (line, places) in &self.subqueues {
             walk.push(line, places.iter());
         }
         walk
     }
 }
 
-/// Who is before whom: the larger one.
-type Turn<'a> = (Rank, Reverse<(bool, Timestamp)>, Reverse<&'a Key>);
+/// The order of the queue: the largest is first.
+type OrderKey<'a> = (SortablePriority, Reverse<(bool, Timestamp)>, Reverse<&'a Key>);
 
-/// The first of a line that is left, and who comes after it.
-struct Head<'a> {
-    order: Turn<'a>,
-    line: &'a Line,
-    rest: btree_set::Iter<'a, Place>,
+/// The first remaining AppWrapper of a subqueue, and those after it.
+struct SubqueueHead<'a> {
+    order: OrderKey<'a>,
+    subqueue: &'a SubqueueKey,
+    rest: btree_set::Iter<'a, QueuePosition>,
 }
 
-impl Ord for Head<'_> {
+impl Ord for SubqueueHead<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.order.cmp(&other.order)
     }
 }
 
-impl PartialOrd for Head<'_> {
+impl PartialOrd for SubqueueHead<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Head<'_> {
+impl PartialEq for SubqueueHead<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.order == other.order
     }
 }
 
-impl Eq for Head<'_> {}
+impl Eq for SubqueueHead<'_> {}
 
-/// A walk over the queue in its order.
-pub struct Walk<'a> {
-    lines: &'a Lines,
-    /// The first of each line that is left, by namespace where they take turns.
-    heads: BTreeMap<&'a str, BinaryHeap<Head<'a>>>,
-    shares: Option<Shares>,
+/// A cursor over the queue in its order.
+pub struct QueueCursor<'a> {
+    queue: &'a PendingQueue,
+    /// The first remaining AppWrapper of each subqueue, by namespace where they take turns.
+    heads: BTreeMap<&'a str, BinaryHeap<SubqueueHead<'a>>>,
+    shares: Option<NamespaceShares>,
     now: Timestamp,
 }
 
-/// Where a walk has come to.
-pub struct Stop<'a>(Head<'a>);
+/// The AppWrapper that a cursor has reached.
+pub struct QueuedItem<'a>(SubqueueHead<'a>);
 
-impl<'a> Stop<'a> {
-    /// Who is there.
+impl<'a> QueuedItem<'a> {
+    /// Returns its key.
     #[must_use]
     pub fn key(&self) -> &'a Key {
         self.0.order.2.0
     }
 
-    /// Its class.
+    /// Returns its class.
     #[must_use]
-    pub fn class(&self) -> &'a Arc<Class> {
-        &self.0.line.class
+    pub fn class(&self) -> &'a Arc<SchedulingClass> {
+        &self.0.subqueue.class
     }
 
-    /// Its priority now.
+    /// Returns its current priority.
     #[must_use]
     pub fn priority(&self) -> f64 {
         self.0.order.0.0
     }
 }
 
-impl<'a> Walk<'a> {
-    /// Who is next. The others of its line are passed over, unless the walk
-    /// [goes on](Walk::go_on) with them.
-    pub fn stop(&mut self) -> Option<Stop<'a>> {
-        let turn = |heads: &BinaryHeap<Head<'a>>, share: Share| {
+impl<'a> QueueCursor<'a> {
+    /// Returns the next AppWrapper. The others of its subqueue are skipped, unless
+    /// [`Self::continue_class`] is called.
+    pub fn next_item(&mut self) -> Option<QueuedItem<'a>> {
+        let turn = |heads: &BinaryHeap<SubqueueHead<'a>>, share: DominantShare| {
             let (rank, first_seen, key) = heads.peek()?.order;
             Some((rank, Reverse(share), first_seen, key))
         };
         let turns = self.heads.iter().filter_map(|(namespace, heads)| {
-            let share = self.shares.as_ref().map_or(Share::NOTHING, |it| it.of(namespace));
+            let share = self.shares.as_ref().map_or(DominantShare::ZERO, |it| it.of(namespace));
             Some((turn(heads, share)?, *namespace))
         });
         let (_, namespace) = turns.max()?;
@@ -306,50 +311,50 @@ impl<'a> Walk<'a> {
         if heads.is_empty() {
             self.heads.remove(namespace);
         }
-        head.map(Stop)
+        head.map(QueuedItem)
     }
 
-    /// Lets the others of the same line have their turn too.
-    pub fn go_on(&mut self, stop: Stop<'a>) {
-        let Head { line, rest, .. } = stop.0;
+    /// Continues with the others of the same subqueue.
+    pub fn continue_class(&mut self, stop: QueuedItem<'a>) {
+        let SubqueueHead { subqueue: line, rest, .. } = stop.0;
         self.push(line, rest);
     }
 
-    /// Takes note of what a namespace was given.
-    pub fn give(&mut self, namespace: &str, amounts: &Amounts) {
+    /// Adds to what a namespace was given.
+    pub fn add_usage(&mut self, namespace: &str, amounts: &Amounts) {
         if let Some(shares) = &mut self.shares {
-            shares.give(namespace, &named(amounts));
+            shares.add_usage(namespace, &amounts_by_name(amounts));
         }
     }
 
-    fn push(&mut self, line: &'a Line, mut rest: btree_set::Iter<'a, Place>) {
+    fn push(&mut self, line: &'a SubqueueKey, mut rest: btree_set::Iter<'a, QueuePosition>) {
         let Some(place) = rest.next() else { return };
-        let Some(waiter) = self.lines.waiters.get(&place.key) else { return };
+        let Some(waiter) = self.queue.entries.get(&place.key) else { return };
         let slope = f64::from_bits(line.slope);
-        let priority = gained(f64::from(waiter.priority), slope, place.first_seen, self.now);
+        let priority = aged_priority(f64::from(waiter.priority), slope, place.first_seen, self.now);
         let since = Reverse((place.is_new, place.first_seen));
-        let order = (Rank(priority), since, Reverse(&place.key));
+        let order = (SortablePriority(priority), since, Reverse(&place.key));
         let namespace = line.class.namespace.as_deref().unwrap_or_default();
-        self.heads.entry(namespace).or_default().push(Head { order, line, rest });
+        self.heads.entry(namespace).or_default().push(SubqueueHead { order, subqueue: line, rest });
     }
 }
 
-/// Amounts by the names of resources.
-pub(crate) fn named(amounts: &Amounts) -> BTreeMap<String, i64> {
+/// Returns amounts by resource name.
+pub(crate) fn amounts_by_name(amounts: &Amounts) -> BTreeMap<String, i64> {
     let Amounts { cpu, memory, gpu, others } = amounts;
     let three = [("cpu", *cpu), ("memory", *memory), (GPU, *gpu)];
     let three = three.into_iter().map(|(name, amount)| (name.to_owned(), amount));
     three.chain(others.iter().map(|(name, amount)| (name.clone(), *amount))).collect()
 }
 
-impl std::fmt::Debug for Walk<'_> {
+impl std::fmt::Debug for QueueCursor<'_> {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let lines: usize = self.heads.values().map(BinaryHeap::len).sum();
-        write!(to, "Walk({lines} lines left)")
+        write!(to, "QueueCursor({lines} subqueues left)")
     }
 }
 
-impl std::fmt::Debug for Stop<'_> {
+impl std::fmt::Debug for QueuedItem<'_> {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(to, "Stop({})", self.key())
     }

@@ -1,81 +1,81 @@
-//! What becomes of one AppWrapper: its items are made, its pods counted, and it ends or is taken back.
+//! Reconciles one AppWrapper: creates its items, counts its pods, and completes or evicts it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use gantry_pods::view::{Node, Pod};
-use gantry_reconcile::world::{AnyShelf as _, Refused, Tag};
+use gantry_reconcile::world::{AnyStore as _, IndexValue, RefusedWrite};
 use gantry_reconcile::{
     Change, Controller, FactChange, FactKind, Held, Key, Kind, Meta, Plan, Resource, View as _,
     World,
 };
 use jiff::Timestamp;
 
-use crate::access::{self, AccessReview, KeptBack};
+use crate::access::{self, AccessReview, AuthorizationProblem};
 use crate::app_wrapper::AppWrapper;
 use crate::charge;
 use crate::completion;
 use crate::condition::{self, kind};
-use crate::count::Tally;
-use crate::dispatch::{self, Fault, LABEL, Made};
+use crate::item_objects::{self, APP_WRAPPER_LABEL, ItemError, ItemObject};
 use crate::kind_discovery::{self, ServedKind};
 use crate::order;
+use crate::pod_counts::PodCounts;
 use crate::quota::Subtree;
-use crate::settings::{Live, Settings};
-use crate::state::{self, Facts, Items, Next, Transition};
+use crate::settings::{LiveSettings, Settings};
+use crate::state::{self, AppWrapperFacts, ItemsState, NextAction, Transition};
 use crate::status;
 use crate::unreachable;
-use crate::wrapped::{Truth, Wrapped};
+use crate::wrapped::{ObjectCondition, WrappedObject};
 
-mod authors;
-mod before;
-mod due;
-mod notes;
+mod authorization;
+mod events;
+mod eviction;
+mod preconditions;
 mod removal;
 
-use authors::{barred, kept_back, made_for, undecided};
-use before::{ask, await_access, label};
-use due::due;
-use notes::{note, remark};
-use removal::{collect_orphans, has_pods, hurry, remove, wait_for_pods};
+use authorization::{authorization_problem, create_step, denial_message, needing_access_review};
+use events::{pod_event, transition_event};
+use eviction::eviction_due;
+use preconditions::{add_quota_labels, await_access, await_kind_discovery};
+use removal::{collect_orphans, force_overdue, has_pods, remove_objects, wait_for_pods};
 
-/// How long items are tried before the status says so; after as long again they are given up.
-const TRIED: Duration = Duration::from_secs(30);
-/// How long it takes at most until they are tried again.
-const AGAIN: Duration = Duration::from_secs(5);
-/// How long pods are waited for that nobody deleted, when everything is taken back. Pods that somebody else
-/// labelled would never go.
-const PODS: Duration = Duration::from_secs(300);
-/// How long an object may be there before it is taken for one that came late. Somebody who leads no more may
-/// see it before the news that its AppWrapper has passed.
-const LATE: Duration = Duration::from_secs(30);
-/// How long it is left to the decision about the whole queue to tell one who came that it waits, in one write
-/// with what becomes of it. That takes milliseconds, unless there are too few requests for what comes.
-const FRESH: Duration = Duration::from_secs(20);
-/// How often counts are written at most.
-const COUNTS: Duration = Duration::from_secs(1);
+/// How long item creation is retried before the status says so; after as long again it is given up.
+const ITEM_CREATION_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long it takes at most until items are retried.
+const ITEM_RETRY_DELAY: Duration = Duration::from_secs(5);
+/// How long pods are waited for that are not being deleted, when an AppWrapper is evicted. Pods
+/// that a user labelled would never go.
+const POD_REMOVAL_TIMEOUT: Duration = Duration::from_secs(300);
+/// How old an object may be before it counts as one that was created late. A former leader may
+/// observe it before the update that admitted its AppWrapper.
+const LATE_OBJECT_AGE: Duration = Duration::from_secs(30);
+/// How long the admission cycle has to write the first status of a new AppWrapper together with its
+/// outcome. That takes milliseconds, unless the request rate limit is too low for the load.
+const FIRST_STATUS_DELAY: Duration = Duration::from_secs(20);
+/// How often pod counts are written at most.
+const COUNT_WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Looks after one AppWrapper at a time.
+/// Reconciles AppWrappers, one at a time.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
-    settings: Live,
+    settings: LiveSettings,
 }
 
 impl Progress {
     /// The name of the controller.
     pub const NAME: &str = "queue-progress";
 
-    /// Decides by these settings.
+    /// Creates the controller with these settings.
     #[must_use]
-    pub fn new(settings: Live) -> Self {
+    pub fn new(settings: LiveSettings) -> Self {
         Self { settings }
     }
 }
 
-/// What the pods of an AppWrapper are filed under.
+/// Returns the index value of the pods of an AppWrapper.
 #[must_use]
-pub fn pods_of(wrapper: &Key) -> Tag {
-    Pod::of_app_wrapper(wrapper.namespace(), wrapper.name())
+pub fn pods_tag(wrapper: &Key) -> IndexValue {
+    Pod::app_wrapper_tag(wrapper.namespace(), wrapper.name())
 }
 
 impl Controller for Progress {
@@ -86,7 +86,7 @@ impl Controller for Progress {
     fn kinds(&self) -> Vec<Kind> {
         let own = [Kind::of::<AppWrapper>(), Kind::of::<Pod>(), Kind::of::<Node>()];
         let quota = self.settings.get().quota.then(Kind::of::<Subtree>);
-        // Kinds that are wrapped are followed when they are found.
+        // Wrapped kinds are watched once they are discovered.
         own.into_iter().chain(quota).collect()
     }
 
@@ -101,73 +101,82 @@ impl Controller for Progress {
             return vec![change.key.clone()];
         }
         if change.is::<Subtree>() {
-            if Subtree::only_says(change) {
+            if Subtree::is_status_change(change) {
                 return Vec::new();
             }
-            let wrappers = world.shelf::<AppWrapper>().all();
+            let wrappers = world.store::<AppWrapper>().list();
             let queued = wrappers.iter().filter(|it| it.is_queued());
             return queued.map(|it| it.metadata.key()).collect();
         }
         if change.is::<Node>() {
-            return unreachable::concerned_by(world, change);
+            return unreachable::affected_wrappers(world, change);
         }
         let metas = change.both::<Pod>().map(|it| &it.metadata);
-        let metas = metas.chain(change.both::<Wrapped>().map(|it| &it.metadata));
+        let metas = metas.chain(change.both::<WrappedObject>().map(|it| &it.metadata));
         let mut names: Vec<&str> = Vec::new();
         for meta in metas {
             let owner = meta.controller().filter(|it| it.kind == AppWrapper::RESOURCE.kind);
             names.extend(owner.map(|it| it.name.as_str()));
-            names.extend(meta.labels.get(LABEL).map(String::as_str));
+            names.extend(meta.labels.get(APP_WRAPPER_LABEL).map(String::as_str));
         }
         names.sort_unstable();
         names.dedup();
-        names.into_iter().map(|name| change.key.beside(name)).collect()
+        names.into_iter().map(|name| change.key.in_same_namespace(name)).collect()
     }
 
     fn enqueue_for_fact(&self, world: &World, change: &FactChange) -> Vec<Key> {
         if let Some(change) = change.of::<ServedKind>() {
-            return kind_discovery::concerned_by(world, &change);
+            return kind_discovery::affected_wrappers(world, &change);
         }
         if let Some(change) = change.of::<AccessReview>() {
-            return access::concerned_by(world, &change, self.settings.get().user_access);
+            return access::affected_wrappers(world, &change, self.settings.get().user_access);
         }
         let recording = change.of::<access::AuthorRecording>();
-        // Since when authors are recorded concerns every AppWrapper whose author matters.
-        if recording.is_some_and(|it| it.is_news()) { undecided(world) } else { Vec::new() }
+        // The start of author recording affects every AppWrapper whose author is checked.
+        if recording.is_some_and(|it| it.is_significant()) {
+            needing_access_review(world)
+        } else {
+            Vec::new()
+        }
     }
 
     fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
-        let wrapper = world.shelf::<AppWrapper>().get(key);
-        let Some(wrapper) = wrapper.filter(|it| !it.metadata.is_going()) else {
+        let wrapper = world.store::<AppWrapper>().get(key);
+        let Some(wrapper) = wrapper.filter(|it| !it.metadata.is_terminating()) else {
             return collect_orphans(world, key, now);
         };
         if self.settings.get().quota && wrapper.is_queued() {
             let labels = charge::missing_labels(world, &wrapper);
             if !labels.is_empty() {
-                return label(&wrapper, &labels);
+                return add_quota_labels(&wrapper, &labels);
             }
         }
         let items = items_of(world, &wrapper);
-        let mut faults = items.iter().filter_map(|it| it.made.as_ref().err());
-        let open = faults.find(|it| matches!(it, Fault::Unsettled { .. }));
+        let mut faults = items.iter().filter_map(|it| it.object.as_ref().err());
+        let open = faults.find(|it| matches!(it, ItemError::KindUnresolved { .. }));
         if let Some(open) = open.filter(|_| wrapper.status.can_run) {
-            return ask(&wrapper, open);
+            return await_kind_discovery(&wrapper, open);
         }
         let access = self.settings.get().user_access;
-        let kept_back =
-            access.is_checked().then(|| kept_back(world, &wrapper, &items, access, now)).flatten();
-        if let Some(open) = kept_back.as_ref().filter(|it| wrapper.status.can_run && it.is_open()) {
+        let kept_back = access
+            .is_checked()
+            .then(|| authorization_problem(world, &wrapper, &items, access, now))
+            .flatten();
+        if let Some(open) =
+            kept_back.as_ref().filter(|it| wrapper.status.can_run && it.is_pending())
+        {
             return await_access(&wrapper, open);
         }
-        let pods = world.shelf::<Pod>().tagged(&pods_of(key));
-        let seen = Seen {
+        let pods = world.store::<Pod>().by_index(&pods_tag(key));
+        let seen = ObservedAppWrapper {
             items,
             objects: objects_of(world, &wrapper),
-            tally: Tally::of(world, &pods).against(&wrapper, &self.settings.get()),
+            pod_counts: PodCounts::of(world, &pods)
+                .compare_with_admitted(&wrapper, &self.settings.get()),
             pods,
-            refused: world.refused(Self::NAME, key),
+            refused: world.refused_writes(Self::NAME, key),
             settings: self.settings.get(),
-            kept_back,
+            authorization_problem: kept_back,
             now,
             wrapper,
         };
@@ -175,181 +184,185 @@ impl Controller for Progress {
     }
 }
 
-/// The items of an AppWrapper, and what is there in their place.
-pub(crate) fn items_of(world: &World, wrapper: &AppWrapper) -> Vec<ItemSeen> {
+/// Returns the items of an AppWrapper, and the objects observed for them.
+pub(crate) fn items_of(world: &World, wrapper: &AppWrapper) -> Vec<ObservedItem> {
     let items = wrapper.items().iter().enumerate();
     items
         .map(|(at, item)| {
-            let made = dispatch::make(world, wrapper, at, item);
-            let found = made.as_ref().ok().and_then(|it| find(world, &it.resource, &it.key));
+            let made = item_objects::build_item(world, wrapper, at, item);
+            let found = made.as_ref().ok().and_then(|it| find_object(world, &it.resource, &it.key));
             let standing = match &found {
-                None => Standing::Absent,
+                None => ItemPresence::Absent,
                 Some((meta, _)) if !meta.is_controlled_by(&wrapper.metadata.uid) => {
-                    Standing::Foreign
+                    ItemPresence::Foreign
                 }
-                Some((meta, _)) if meta.is_going() => Standing::Going,
-                Some(_) => Standing::Ours,
+                Some((meta, _)) if meta.is_terminating() => ItemPresence::Deleting,
+                Some(_) => ItemPresence::Owned,
             };
             let complete = (!item.completion.is_empty()).then(|| {
                 let conditions = found.as_ref().map(|(_, conditions)| conditions.as_slice());
-                standing == Standing::Ours
+                standing == ItemPresence::Owned
                     && completion::is_complete(&item.completion, conditions.unwrap_or_default())
             });
-            ItemSeen { made, standing, complete }
+            ObservedItem { object: made, presence: standing, complete }
         })
         .collect()
 }
 
-/// All objects that belong to an AppWrapper, whether they are items of it or were.
+/// Returns all objects that belong to an AppWrapper, whether they are or were items of it.
 fn objects_of(world: &World, wrapper: &AppWrapper) -> Vec<(Resource, Meta)> {
     let uid = &wrapper.metadata.uid;
-    let pods = world.shelf::<Pod>().owned_by(uid);
+    let pods = world.store::<Pod>().owned_by(uid);
     let mut objects: Vec<(Resource, Meta)> =
         pods.iter().map(|it| (Pod::RESOURCE, it.metadata.clone())).collect();
-    for shelf in world.shelves_of::<Wrapped>() {
-        let owned = shelf.owned_by(uid);
-        objects.extend(owned.iter().map(|it| (shelf.resource(), it.metadata.clone())));
+    for store in world.stores_with_view::<WrappedObject>() {
+        let owned = store.owned_by(uid);
+        objects.extend(owned.iter().map(|it| (store.resource(), it.metadata.clone())));
     }
     objects
 }
 
-/// An object of a kind that may be wrapped.
-pub(crate) fn find(world: &World, resource: &Resource, key: &Key) -> Option<(Meta, Vec<Truth>)> {
+/// Returns an object of a kind that may be wrapped.
+pub(crate) fn find_object(
+    world: &World,
+    resource: &Resource,
+    key: &Key,
+) -> Option<(Meta, Vec<ObjectCondition>)> {
     if *resource == Pod::RESOURCE {
-        let pod = world.shelf::<Pod>().get(key)?;
-        let truth = |it: &gantry_pods::view::Condition| Truth {
+        let pod = world.store::<Pod>().get(key)?;
+        let truth = |it: &gantry_pods::view::Condition| ObjectCondition {
             kind: it.kind.clone(),
             status: it.status.as_str().to_owned(),
         };
         return Some((pod.metadata.clone(), pod.status.conditions.iter().map(truth).collect()));
     }
-    let object = world.shelf_at::<Wrapped>(resource)?.get(key)?;
+    let object = world.store_for::<WrappedObject>(resource)?.get(key)?;
     Some((object.metadata.clone(), object.conditions.clone()))
 }
 
-/// What decides about one AppWrapper.
+/// The observed state that the plan for one AppWrapper depends on.
 #[derive(Clone, Debug)]
-struct Seen {
+struct ObservedAppWrapper {
     wrapper: Arc<AppWrapper>,
-    items: Vec<ItemSeen>,
+    items: Vec<ObservedItem>,
     /// Objects that belong to it.
     objects: Vec<(Resource, Meta)>,
     pods: Vec<Arc<Pod>>,
-    /// Those of its pods, as counted.
-    tally: Tally,
-    /// What the server said no to the last time.
-    refused: Vec<Refused>,
+    /// The counts of its pods.
+    pod_counts: PodCounts,
+    /// The writes that the server refused last time.
+    refused: Vec<RefusedWrite>,
     settings: Settings,
-    /// Why its author may not have it, where that matters.
-    kept_back: Option<KeptBack>,
+    /// Why its author may not create it, where that matters.
+    authorization_problem: Option<AuthorizationProblem>,
     now: Timestamp,
 }
 
-/// An item, and what is there in its place.
+/// An item, and the object observed for it.
 #[derive(Clone, Debug)]
-pub(crate) struct ItemSeen {
-    pub(crate) made: Result<Made, Fault>,
-    pub(crate) standing: Standing,
-    /// Whether it is complete, where it says when it is.
+pub(crate) struct ObservedItem {
+    pub(crate) object: Result<ItemObject, ItemError>,
+    pub(crate) presence: ItemPresence,
+    /// Whether it is complete, where it has a completion condition.
     pub(crate) complete: Option<bool>,
 }
 
-/// What is there in the place of an item.
+/// What is observed under the name of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum ItemPresence {
     Absent,
-    Ours,
-    /// Ours, and on its way out: its place is not free yet.
-    Going,
+    Owned,
+    /// It is ours, and being deleted: the name is not free yet.
+    Deleting,
     Foreign,
 }
 
-fn plan(seen: &Seen) -> Plan {
+fn plan(seen: &ObservedAppWrapper) -> Plan {
     let mut plan = Plan::default();
     let facts = facts(seen, &mut plan);
-    match state::next(&facts) {
-        Next::Rest => {
-            if facts.leaving.is_some() {
+    match state::next_action(&facts) {
+        NextAction::Idle => {
+            if facts.removal.is_some() {
                 wait_for_pods(seen, &mut plan);
-                hurry(seen, &mut plan);
+                force_overdue(seen, &mut plan);
             }
         }
-        Next::Create => create(seen, &mut plan),
-        Next::Remove => {
-            remove(seen, &mut plan);
-            hurry(seen, &mut plan);
+        NextAction::CreateItems => create_items(seen, &mut plan),
+        NextAction::RemoveObjects => {
+            remove_objects(seen, &mut plan);
+            force_overdue(seen, &mut plan);
         }
-        Next::Become(Transition::Count) => count(seen, &mut plan),
-        Next::Become(change @ Transition::Retry) => {
-            // Now, not later: whoever comes here next may give it up, and nobody may have tried.
-            create(seen, &mut plan);
-            become_(seen, &change, &mut plan);
+        NextAction::UpdateStatus(Transition::UpdateCounts) => write_counts(seen, &mut plan),
+        NextAction::UpdateStatus(change @ Transition::Retry) => {
+            // At once: the next pass may give up, and without this no attempt may have been made.
+            create_items(seen, &mut plan);
+            transition(seen, &change, &mut plan);
         }
-        Next::Become(change) => become_(seen, &change, &mut plan),
+        NextAction::UpdateStatus(change) => transition(seen, &change, &mut plan),
     }
     plan
 }
 
-fn facts(seen: &Seen, plan: &mut Plan) -> Facts {
-    let Seen { wrapper, settings, now, tally, .. } = seen;
+fn facts(seen: &ObservedAppWrapper, plan: &mut Plan) -> AppWrapperFacts {
+    let ObservedAppWrapper { wrapper, settings, now, pod_counts: tally, .. } = seen;
     let status = &wrapper.status;
     let priority = order::priority(wrapper, settings, *now);
     let complete: Vec<bool> = seen.items.iter().filter_map(|it| it.complete).collect();
-    let leaving = state::leaving(wrapper);
+    let leaving = state::removal_outcome(wrapper);
     let mut counted = status.clone();
-    tally.write(&mut counted);
-    counted.message = tally.remark();
-    Facts {
+    tally.write_to(&mut counted);
+    counted.message = tally.message();
+    AppWrapperFacts {
         state: status.state.clone(),
         step: status.queue_state.clone(),
         can_run: status.can_run,
-        is_going: wrapper.metadata.is_going(),
-        is_fresh: is_fresh(seen, plan),
-        leaving,
-        items: items(seen),
+        is_deleting: wrapper.metadata.is_terminating(),
+        awaits_first_cycle: awaits_first_cycle(seen, plan),
+        removal: leaving,
+        items: items_state(seen),
         has_objects: !seen.objects.is_empty(),
         has_old_objects: has_old_objects(seen, plan),
         has_pods: has_pods(seen),
         is_complete: !complete.is_empty() && complete.iter().all(|it| *it),
         running: tally.running,
         pending: tally.pending,
-        due: due(seen, plan),
-        is_miscounted: counted != *status,
-        is_reprioritised: !settings.dynamic_priority
+        eviction: eviction_due(seen, plan),
+        counts_changed: counted != *status,
+        priority_changed: !settings.dynamic_priority
             && status.system_priority.total_cmp(&priority).is_ne(),
-        barred: barred(wrapper, seen.kept_back.as_ref()),
+        denied: denial_message(wrapper, seen.authorization_problem.as_ref()),
     }
 }
 
-/// Whether an AppWrapper came so lately that the decision about the whole queue may say in one write that it
-/// was seen and what becomes of it; and when it will be told to wait in any case.
-fn is_fresh(seen: &Seen, plan: &mut Plan) -> bool {
-    match fresh_until(&seen.wrapper).filter(|it| *it > seen.now) {
+/// Returns whether an AppWrapper is so new that the admission cycle may write its first status
+/// together with its outcome; requeues for when it is reported as queued in any case.
+fn awaits_first_cycle(seen: &ObservedAppWrapper, plan: &mut Plan) -> bool {
+    match first_status_deadline(&seen.wrapper).filter(|it| *it > seen.now) {
         Some(until) => {
-            plan.look_at(until, seen.now);
+            plan.requeue_at(until, seen.now);
             true
         }
         None => false,
     }
 }
 
-/// Until when it is left to the decision about the whole queue to say anything about a new AppWrapper.
-pub(crate) fn fresh_until(wrapper: &AppWrapper) -> Option<Timestamp> {
+/// Returns until when the first status of a new AppWrapper is left to the admission cycle.
+pub(crate) fn first_status_deadline(wrapper: &AppWrapper) -> Option<Timestamp> {
     let made = wrapper.metadata.creation_timestamp.filter(|_| wrapper.is_new())?;
-    made.checked_add(FRESH).ok()
+    made.checked_add(FIRST_STATUS_DELAY).ok()
 }
 
-/// Whether objects have been there for so long that they came late, if the AppWrapper should have none; and
-/// when they will have been.
-fn has_old_objects(seen: &Seen, plan: &mut Plan) -> bool {
+/// Returns whether objects have existed for so long that they were created late, if the AppWrapper
+/// should have none; requeues for when they will have.
+fn has_old_objects(seen: &ObservedAppWrapper, plan: &mut Plan) -> bool {
     if seen.wrapper.status.can_run {
         return false;
     }
     let made = seen.objects.iter().filter_map(|(_, meta)| meta.creation_timestamp).min();
-    let late = made.and_then(|it| it.checked_add(LATE).ok());
+    let late = made.and_then(|it| it.checked_add(LATE_OBJECT_AGE).ok());
     match late {
         Some(when) if when > seen.now => {
-            plan.look_at(when, seen.now);
+            plan.requeue_at(when, seen.now);
             false
         }
         Some(_) => true,
@@ -357,30 +370,30 @@ fn has_old_objects(seen: &Seen, plan: &mut Plan) -> bool {
     }
 }
 
-/// What is said of one that cannot be made.
+/// Returns the message of a creation failure.
 fn failure(wrapper: &AppWrapper, why: &dyn std::fmt::Display) -> String {
     format!("{} creation failure: {why}", wrapper.metadata.key())
 }
 
-/// How far the items are.
-fn items(seen: &Seen) -> Items {
-    let no = |why: &str| Items::Impossible(failure(&seen.wrapper, &why));
+/// Returns the state of the items.
+fn items_state(seen: &ObservedAppWrapper) -> ItemsState {
+    let no = |why: &str| ItemsState::Impossible(failure(&seen.wrapper, &why));
     for item in &seen.items {
-        match &item.made {
+        match &item.object {
             Err(fault) => return no(&fault.to_string()),
-            Ok(made) if item.standing == Standing::Foreign => {
+            Ok(made) if item.presence == ItemPresence::Foreign => {
                 let (resource, name) = (made.resource.to_string(), made.key.name().to_owned());
-                return no(&Fault::Taken { resource, name }.to_string());
+                return no(&ItemError::AlreadyExists { resource, name }.to_string());
             }
             Ok(_) => {}
         }
     }
-    let missing = seen.items.iter().filter(|it| it.standing != Standing::Ours);
-    let missing: Vec<&Made> = missing.filter_map(|it| it.made.as_ref().ok()).collect();
+    let missing = seen.items.iter().filter(|it| it.presence != ItemPresence::Owned);
+    let missing: Vec<&ItemObject> = missing.filter_map(|it| it.object.as_ref().ok()).collect();
     if missing.is_empty() {
-        return Items::Present;
+        return ItemsState::Present;
     }
-    if let Some(why) = &seen.kept_back {
+    if let Some(why) = &seen.authorization_problem {
         return no(&why.to_string());
     }
     let refused = seen.refused.iter().find(|it| it.verb == "create");
@@ -390,10 +403,10 @@ fn items(seen: &Seen) -> Items {
     match condition::newest(&seen.wrapper.status, kind::HEAD_OF_LINE) {
         Some(passed) => {
             let updated = passed.last_update_micro_time.as_ref().map(|it| it.0);
-            let until = updated.and_then(|it| it.checked_add(TRIED).ok());
+            let until = updated.and_then(|it| it.checked_add(ITEM_CREATION_TIMEOUT).ok());
             match until.is_none_or(|until| seen.now < until) {
-                true => Items::Missing,
-                false if updated == condition::since(passed) => Items::Late,
+                true => ItemsState::Missing,
+                false if updated == condition::since(passed) => ItemsState::Late,
                 false => {
                     let names =
                         missing.iter().map(|it| format!("{} \"{}\"", it.resource, it.key.name()));
@@ -402,51 +415,54 @@ fn items(seen: &Seen) -> Items {
                 }
             }
         }
-        None => Items::Missing,
+        None => ItemsState::Missing,
     }
 }
 
-/// Makes the items that are missing.
-fn create(seen: &Seen, plan: &mut Plan) {
+/// Creates the missing items.
+fn create_items(seen: &ObservedAppWrapper, plan: &mut Plan) {
     let wrapper = &seen.wrapper;
     for item in &seen.items {
-        let Ok(made) = &item.made else { continue };
-        match item.standing {
-            Standing::Absent => {
-                plan.steps.extend(made_for(wrapper, made, seen.settings.user_access));
+        let Ok(made) = &item.object else { continue };
+        match item.presence {
+            ItemPresence::Absent => {
+                plan.steps.extend(create_step(wrapper, made, seen.settings.user_access));
             }
-            Standing::Going => plan.held.push(Held {
-                about: wrapper.about(),
+            ItemPresence::Deleting => plan.held.push(Held {
+                about: wrapper.reference(),
                 reason: "ItemGoing".into(),
                 message: format!(
-                    "{} {} is made when the former one is gone",
+                    "{} {} is created when the former one is gone",
                     made.resource, made.key
                 ),
                 until: None,
             }),
-            Standing::Ours | Standing::Foreign => {}
+            ItemPresence::Owned | ItemPresence::Foreign => {}
         }
     }
-    // However often it was in vain: the time in which it must succeed is short.
-    plan.look_within(AGAIN);
+    // However many attempts failed: the time in which one must succeed is short.
+    plan.requeue_after(ITEM_RETRY_DELAY);
 }
 
 /// Writes counts, but not too often.
-fn count(seen: &Seen, plan: &mut Plan) {
+fn write_counts(seen: &ObservedAppWrapper, plan: &mut Plan) {
     let written = condition::last_written(&seen.wrapper.status);
-    match written.and_then(|it| it.checked_add(COUNTS).ok()).filter(|it| *it > seen.now) {
-        Some(when) => plan.look_at(when, seen.now),
-        None => become_(seen, &Transition::Count, plan),
+    match written
+        .and_then(|it| it.checked_add(COUNT_WRITE_INTERVAL).ok())
+        .filter(|it| *it > seen.now)
+    {
+        Some(when) => plan.requeue_at(when, seen.now),
+        None => transition(seen, &Transition::UpdateCounts, plan),
     }
 }
 
-fn become_(seen: &Seen, change: &Transition, plan: &mut Plan) {
+fn transition(seen: &ObservedAppWrapper, change: &Transition, plan: &mut Plan) {
     let wrapper = &seen.wrapper;
     let priority = order::priority(wrapper, &seen.settings, seen.now);
-    let next = change.apply(wrapper, &seen.tally, priority, seen.now);
-    let step = status::write(wrapper, change, &next, note(seen, change, &next));
-    plan.steps.extend(step.map(|step| match remark(seen, &next) {
-        Some(remark) => step.done(remark),
+    let next = change.apply(wrapper, &seen.pod_counts, priority, seen.now);
+    let step = status::write_status(wrapper, change, &next, transition_event(seen, change, &next));
+    plan.steps.extend(step.map(|step| match pod_event(seen, &next) {
+        Some(remark) => step.on_success(remark),
         None => step,
     }));
 }

@@ -1,4 +1,4 @@
-//! Tells administrators what their quota trees have handed out: the status of QuotaSubtrees.
+//! Reports to administrators what their quota trees have allocated: the status of QuotaSubtrees.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,45 +7,49 @@ use std::time::Duration;
 
 use gantry_api::queue::QuotaSubtreeStatus;
 use gantry_reconcile::{
-    Change, Controller, Held, Key, Kind, Part, Plan, Reference, Step, View, World, Write,
+    Change, Controller, Held, Key, Kind, ObjectReference, Plan, Step, Subresource, View, World,
+    Write,
 };
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::quota::{BINDINGS, Forest, Problem, Standing, Subtree, bindings};
+use crate::quota::{BINDINGS_ANNOTATION, Forest, QuotaHolder, QuotaProblem, Subtree, bindings};
 
-/// How long a tree rests after its objects were written. Administrators read them, and nobody decides by
-/// them: with every job that comes and goes they would take as many requests as the jobs themselves. Once a
-/// second was still one request in twelve, of those that a job takes where there are 50 a second.
-const PACE: Duration = Duration::from_secs(5);
+/// How long a tree is not written again after its objects were written. Administrators read the
+/// statuses, and no controller decides by them: written with every job that comes and goes they
+/// would take as many requests as the jobs themselves. Once a second was still one request in
+/// twelve, of those that a job takes where there are 50 a second.
+const STATUS_WRITE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Writes to each QuotaSubtree what is charged to its children, one tree at a time.
 ///
-/// `V` is the view of those that hold quota; which of them do, and how much, is given. Each tree is
-/// decided about under a key that is its name, without a namespace, so that no object has it.
+/// `V` is the view of the objects that hold quota; which of them do, and how much, is given. Each
+/// tree is reconciled under a key that is its name, without a namespace, so that it is the key of
+/// no object.
 pub struct QuotaStatus<V> {
-    holds: Arc<Holds<V>>,
-    /// Whether an object may hold something else because of a change that `holds` does not see.
+    held_quota: Arc<HeldQuotaFn<V>>,
+    /// Whether a change may alter what an object holds in a way that `holds` does not see.
     changes: fn(&V, &V) -> bool,
 }
 
-/// What quota an object of a world holds, if any.
-type Holds<V> = dyn Fn(&World, &V) -> Option<Standing> + Send + Sync;
+/// Returns what quota an object of a world holds, if any.
+type HeldQuotaFn<V> = dyn Fn(&World, &V) -> Option<QuotaHolder> + Send + Sync;
 
 impl<V: View> QuotaStatus<V> {
-    /// Decides by what `holds` says about each object: what quota it holds, if any.
-    pub fn new(holds: impl Fn(&World, &V) -> Option<Standing> + Send + Sync + 'static) -> Self {
-        Self { holds: Arc::new(holds), changes: |_, _| false }
+    /// Creates the controller; `holds` returns what quota an object holds, if any.
+    pub fn new(holds: impl Fn(&World, &V) -> Option<QuotaHolder> + Send + Sync + 'static) -> Self {
+        Self { held_quota: Arc::new(holds), changes: |_, _| false }
     }
 
-    /// Decides anew too when an object has changed in this way: what it holds depends on others beside it.
+    /// Reconciles also when an object has changed in this way: what it holds depends on other
+    /// objects.
     #[must_use]
-    pub fn or_when(self, changes: fn(&V, &V) -> bool) -> Self {
+    pub fn or_on_change(self, changes: fn(&V, &V) -> bool) -> Self {
         Self { changes, ..self }
     }
 
-    fn standing(&self, world: &World, object: Option<&V>) -> Option<Standing> {
-        object.and_then(|object| (self.holds)(world, object))
+    fn held_quota(&self, world: &World, object: Option<&V>) -> Option<QuotaHolder> {
+        object.and_then(|object| (self.held_quota)(world, object))
     }
 }
 
@@ -70,45 +74,46 @@ impl<V: View> Controller for QuotaStatus<V> {
         }
         let (before, after) = (change.before::<V>(), change.after::<V>());
         let changes = before.zip(after).is_some_and(|(old, new)| (self.changes)(old, new));
-        if !changes && self.standing(world, before) == self.standing(world, after) {
+        if !changes && self.held_quota(world, before) == self.held_quota(world, after) {
             return Vec::new();
         }
-        let subtrees = world.shelf::<Subtree>().all();
+        let subtrees = world.store::<Subtree>().list();
         let trees: BTreeSet<&str> = subtrees.iter().filter_map(|it| it.tree()).collect();
         trees.into_iter().map(Key::cluster).collect()
     }
 
     fn plan(&self, world: &World, key: &Key, _: Timestamp) -> Plan {
-        let mut subtrees = world.shelf::<Subtree>().all();
+        let mut subtrees = world.store::<Subtree>().list();
         subtrees.retain(|subtree| subtree.tree() == Some(key.name()));
-        let holders = world.shelf::<V>().all();
-        let holders = holders.iter().filter_map(|object| (self.holds)(world, object));
+        let holders = world.store::<V>().list();
+        let holders = holders.iter().filter_map(|object| (self.held_quota)(world, object));
         plan(&subtrees, holders)
     }
 
-    fn pace(&self) -> Duration {
-        PACE
+    fn min_plan_interval(&self) -> Duration {
+        STATUS_WRITE_INTERVAL
     }
 }
 
-/// What to say about the objects of one tree.
-fn plan(subtrees: &[Arc<Subtree>], holders: impl Iterator<Item = Standing>) -> Plan {
+/// Plans the status writes of the objects of one tree.
+fn plan(subtrees: &[Arc<Subtree>], holders: impl Iterator<Item = QuotaHolder>) -> Plan {
     let mut plan = Plan::default();
-    let (forest, problems) = Forest::standing(subtrees.iter().cloned(), holders);
+    let (forest, problems) = Forest::rebuild(subtrees.iter().cloned(), holders);
     for problem in &problems {
         let about = subtrees.iter().find(|subtree| subtree.metadata.key() == problem.object);
-        plan.held.extend(about.map(|subtree| held(subtree, problem)));
+        plan.held.extend(about.map(|subtree| held_problem(subtree, problem)));
     }
     for subtree in subtrees {
         plan.held.extend(unreadable_bindings(subtree));
-        plan.steps
-            .extend(change(subtree, &forest.status(subtree)).map(|it| Step::new(it).can_wait()));
+        plan.steps.extend(
+            status_write(subtree, &forest.status(subtree)).map(|it| Step::new(it).deferrable()),
+        );
     }
     plan
 }
 
-/// The write that makes the status of an object say this, unless it does.
-fn change(subtree: &Subtree, status: &QuotaSubtreeStatus) -> Option<Write> {
+/// Returns the write that sets the status of an object, unless it is up to date.
+fn status_write(subtree: &Subtree, status: &QuotaSubtreeStatus) -> Option<Write> {
     let new = match *status == QuotaSubtreeStatus::default() {
         true => Value::Null,
         false => json!(status),
@@ -119,40 +124,40 @@ fn change(subtree: &Subtree, status: &QuotaSubtreeStatus) -> Option<Write> {
     Some(Write::Merge {
         resource: Subtree::RESOURCE,
         key: subtree.metadata.key(),
-        part: Part::Main,
+        subresource: Subresource::Main,
         fence: subtree.metadata.fence(),
-        body: json!({"status": replacing(&subtree.status, new)}),
+        body: json!({"status": replacement_patch(&subtree.status, new)}),
     })
 }
 
-/// A merge patch that leaves nothing of `old` where `new` has nothing.
-fn replacing(old: &Value, new: Value) -> Value {
+/// Returns a merge patch that removes everything of `old` that `new` lacks.
+fn replacement_patch(old: &Value, new: Value) -> Value {
     let (Value::Object(old), Value::Object(new)) = (old, &new) else { return new };
     let gone = old.keys().filter(|name| !new.contains_key(*name));
     let mut patch: Map<String, Value> = gone.map(|name| (name.clone(), Value::Null)).collect();
     for (name, value) in new {
         let before = old.get(name).unwrap_or(&Value::Null);
-        patch.insert(name.clone(), replacing(before, value.clone()));
+        patch.insert(name.clone(), replacement_patch(before, value.clone()));
     }
     Value::Object(patch)
 }
 
-/// What is wrong with the annotation that binds nodes of an object.
+/// Returns what is wrong with the annotation that binds nodes of an object.
 fn unreadable_bindings(subtree: &Subtree) -> Option<Held> {
     let error = bindings::read(subtree.bindings()?).err()?;
     Some(Held {
-        about: Reference::to(&Subtree::RESOURCE, &subtree.metadata),
+        about: ObjectReference::to(&Subtree::RESOURCE, &subtree.metadata),
         reason: "UnreadableBindings".into(),
         message: format!(
-            "annotation {BINDINGS} cannot be read, so nobody may use its nodes: {error}"
+            "annotation {BINDINGS_ANNOTATION} cannot be read, so its nodes cannot be used: {error}"
         ),
         until: None,
     })
 }
 
-fn held(subtree: &Subtree, problem: &Problem) -> Held {
+fn held_problem(subtree: &Subtree, problem: &QuotaProblem) -> Held {
     Held {
-        about: Reference::to(&Subtree::RESOURCE, &subtree.metadata),
+        about: ObjectReference::to(&Subtree::RESOURCE, &subtree.metadata),
         reason: problem.fault.reason().into(),
         message: problem.to_string(),
         until: None,

@@ -1,4 +1,4 @@
-//! Taking a dispatched AppWrapper back because its pods did not come up in time.
+//! Evicts a dispatched AppWrapper whose pods did not come up in time.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use crate::app_wrapper::AppWrapper;
 use crate::condition::{self, kind, since};
 use crate::settings::Settings;
 
-/// For how long after a check is due it is still made. A check looks at one moment: pods that are gone
-/// between two of them, and back before the next, are nobody's business.
-const LATE: Duration = Duration::from_secs(5);
+/// For how long after its due time a check is still made. A check looks at one moment: pods that
+/// disappear between two checks, and are back before the next, are ignored.
+const CHECK_GRACE_PERIOD: Duration = Duration::from_secs(5);
 
-/// Whether the pods of an AppWrapper are looked at.
+/// When the pods of an AppWrapper are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Check {
-    /// They are looked at now, and next then.
+pub enum PodCheck {
+    /// They are checked now, and next at this time.
     Now(Timestamp),
-    /// They are looked at then.
+    /// They are checked at this time.
     At(Timestamp),
 }
 
-impl Check {
-    /// When they are looked at next.
+impl PodCheck {
+    /// Returns when they are checked next.
     #[must_use]
     pub fn next(self) -> Timestamp {
         match self {
@@ -32,13 +32,14 @@ impl Check {
     }
 }
 
-/// When the pods of a dispatched AppWrapper are looked at; nothing where it was never dispatched.
+/// Returns when the pods of a dispatched AppWrapper are checked, or `None` where it was never
+/// dispatched.
 #[must_use]
-pub fn check(wrapper: &AppWrapper, settings: &Settings, now: Timestamp) -> Option<Check> {
-    let base = base(&wrapper.status)?;
+pub fn next_check(wrapper: &AppWrapper, settings: &Settings, now: Timestamp) -> Option<PodCheck> {
+    let base = wait_start(&wrapper.status)?;
     let interval =
         i128::try_from(settings.requeue_interval.as_micros()).unwrap_or(i128::MAX).max(1);
-    let wait = i128::from(wait(wrapper, settings)) * 1_000_000;
+    let wait = i128::from(wait_seconds(wrapper, settings)) * 1_000_000;
     let first = wait.div_euclid(interval) + i128::from(wait.rem_euclid(interval) != 0);
     let first = first.max(1);
     let passed = i128::from(now.as_microsecond()) - i128::from(base.as_microsecond());
@@ -49,23 +50,24 @@ pub fn check(wrapper: &AppWrapper, settings: &Settings, now: Timestamp) -> Optio
         when.unwrap_or(Timestamp::MAX)
     };
     if ticks < first {
-        return Some(Check::At(at(first)));
+        return Some(PodCheck::At(at(first)));
     }
-    let late = i128::try_from(LATE.as_micros()).unwrap_or(i128::MAX).min(interval / 2);
+    let late =
+        i128::try_from(CHECK_GRACE_PERIOD.as_micros()).unwrap_or(i128::MAX).min(interval / 2);
     let next = at(ticks + 1);
-    Some(if passed - ticks * interval <= late { Check::Now(next) } else { Check::At(next) })
+    Some(if passed - ticks * interval <= late { PodCheck::Now(next) } else { PodCheck::At(next) })
 }
 
-/// From when on the wait counts: the last thing that happened, or the dispatch if that is newer.
+/// Returns when the wait begins: at the last event, or at the dispatch if that is newer.
 #[must_use]
-pub fn base(status: &AppWrapperStatus) -> Option<Timestamp> {
+pub fn wait_start(status: &AppWrapperStatus) -> Option<Timestamp> {
     let last = status.conditions.last().and_then(since);
     last.max(condition::newest_since(status, kind::DISPATCHED))
 }
 
-/// How many seconds the pods have to come up.
+/// Returns how many seconds the pods have to come up.
 #[must_use]
-pub fn wait(wrapper: &AppWrapper, settings: &Settings) -> i64 {
+pub fn wait_seconds(wrapper: &AppWrapper, settings: &Settings) -> i64 {
     let grown = wrapper.status.requeuing_time_in_seconds;
     let usual = i64::try_from(settings.requeue_default.as_secs()).unwrap_or(i64::MAX);
     let said = wrapper.requeuing().map_or(usual, |it| match it.initial_time_in_seconds {
@@ -75,9 +77,9 @@ pub fn wait(wrapper: &AppWrapper, settings: &Settings) -> i64 {
     if grown > 0 { grown } else { said }
 }
 
-/// The wait after another requeuing.
+/// Returns the wait after another requeuing.
 #[must_use]
-pub fn grown(wrapper: &AppWrapper) -> i64 {
+pub fn next_wait_seconds(wrapper: &AppWrapper) -> i64 {
     let before = wrapper.status.requeuing_time_in_seconds.max(0);
     let Some(rule) = wrapper.requeuing() else { return before };
     let time = rule.time_in_seconds.max(0);
@@ -87,7 +89,7 @@ pub fn grown(wrapper: &AppWrapper) -> i64 {
         "exponential" if before == 0 => time,
         "exponential" => before.saturating_mul(2),
         "linear" => before.saturating_add(initial),
-        // Anything else is no growth.
+        // Any other growth type keeps the wait.
         _ => before,
     };
     match rule.max_time_in_seconds {
@@ -96,9 +98,9 @@ pub fn grown(wrapper: &AppWrapper) -> i64 {
     }
 }
 
-/// Whether an AppWrapper may be requeued no more.
+/// Returns whether an AppWrapper has reached its requeue limit.
 #[must_use]
-pub fn is_spent(wrapper: &AppWrapper) -> bool {
+pub fn is_limit_reached(wrapper: &AppWrapper) -> bool {
     let Some(rule) = wrapper.requeuing() else { return false };
     let so_far = wrapper.status.number_of_requeuings.max(rule.num_requeuings);
     rule.max_num_requeuings > 0 && so_far >= rule.max_num_requeuings
@@ -109,7 +111,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::condition::Entry;
+    use crate::condition::QueueCondition;
 
     fn wrapper(requeuing: &Value, grown: i64, count: i64) -> AppWrapper {
         serde_json::from_value(json!({
@@ -138,50 +140,54 @@ mod tests {
             let (mut now, mut waits) = (0, Vec::new());
             for _ in &expected {
                 let wrapper = wrapper(&rule, now, 0);
-                waits.push(wait(&wrapper, &Settings::default()));
-                now = grown(&wrapper);
+                waits.push(wait_seconds(&wrapper, &Settings::default()));
+                now = next_wait_seconds(&wrapper);
             }
             assert_eq!(waits, expected, "{rule}");
         }
     }
 
     #[test]
-    fn rq_2_who_says_nothing_has_the_usual_time() {
+    fn rq_2_the_default_time_applies_without_requeuing_settings() {
         let silent = AppWrapper::default();
-        assert_eq!(wait(&silent, &Settings::default()), 300);
-        assert_eq!(grown(&silent), 0);
+        assert_eq!(wait_seconds(&silent, &Settings::default()), 300);
+        assert_eq!(next_wait_seconds(&silent), 0);
     }
 
     #[test]
     fn rq_2_time_counts_from_the_last_entry_or_the_newest_dispatch() {
         let at = |second| Timestamp::from_second(second).unwrap();
         let mut status = AppWrapperStatus::default();
-        assert_eq!(base(&status), None);
-        Entry::Dispatched.put(&mut status.conditions, at(10));
-        Entry::Running.put(&mut status.conditions, at(20));
-        assert_eq!(base(&status), Some(at(20)), "the last of the list");
-        Entry::Dispatched.put(&mut status.conditions, at(30));
-        assert_eq!(base(&status), Some(at(30)), "the dispatch, though it is not the last");
+        assert_eq!(wait_start(&status), None);
+        QueueCondition::Dispatched.upsert(&mut status.conditions, at(10));
+        QueueCondition::Running.upsert(&mut status.conditions, at(20));
+        assert_eq!(wait_start(&status), Some(at(20)), "the last of the list");
+        QueueCondition::Dispatched.upsert(&mut status.conditions, at(30));
+        assert_eq!(wait_start(&status), Some(at(30)), "the dispatch, though it is not the last");
         condition::refresh(&mut status, at(99));
-        assert_eq!(base(&status), Some(at(30)), "counting pods is no news");
+        assert_eq!(wait_start(&status), Some(at(30)), "counting pods is no news");
     }
 
     #[test]
     fn rq_1_checks_are_made_at_whole_intervals_and_not_between() {
         let at = |second| Timestamp::from_second(second).unwrap();
         let table = [
-            ("at least one interval", 1, 1059, Check::At(at(1060))),
-            ("then it is looked at", 1, 1060, Check::Now(at(1120))),
-            ("a little late is in time", 1, 1065, Check::Now(at(1120))),
-            ("later is too late", 1, 1066, Check::At(at(1120))),
-            ("and again and again", 1, 1120, Check::Now(at(1180))),
-            ("waits are rounded up", 61, 1060, Check::At(at(1120))),
-            ("whole ones are kept", 120, 1119, Check::At(at(1120))),
+            ("at least one interval", 1, 1059, PodCheck::At(at(1060))),
+            ("then it is looked at", 1, 1060, PodCheck::Now(at(1120))),
+            ("a little late is in time", 1, 1065, PodCheck::Now(at(1120))),
+            ("later is too late", 1, 1066, PodCheck::At(at(1120))),
+            ("and again and again", 1, 1120, PodCheck::Now(at(1180))),
+            ("waits are rounded up", 61, 1060, PodCheck::At(at(1120))),
+            ("whole ones are kept", 120, 1119, PodCheck::At(at(1120))),
         ];
         for (why, seconds, now, expected) in table {
             let mut wrapper = wrapper(&json!({"timeInSeconds": seconds}), 0, 0);
-            Entry::Dispatched.put(&mut wrapper.status.conditions, at(1000));
-            assert_eq!(check(&wrapper, &Settings::default(), at(now)), Some(expected), "{why}");
+            QueueCondition::Dispatched.upsert(&mut wrapper.status.conditions, at(1000));
+            assert_eq!(
+                next_check(&wrapper, &Settings::default(), at(now)),
+                Some(expected),
+                "{why}"
+            );
         }
     }
 
@@ -199,8 +205,8 @@ mod tests {
             ),
         ];
         for (why, rule, count, expected) in table {
-            assert_eq!(is_spent(&wrapper(&rule, 0, count)), expected, "{why}");
+            assert_eq!(is_limit_reached(&wrapper(&rule, 0, count)), expected, "{why}");
         }
-        assert!(!is_spent(&AppWrapper::default()));
+        assert!(!is_limit_reached(&AppWrapper::default()));
     }
 }

@@ -1,14 +1,15 @@
-//! The queue in a small cluster: what MCAD's own tests expect of it, and what must hold in any world.
+//! The queue in a small cluster: what MCAD's own tests expect of it, and what must hold in any
+//! world.
 
 mod acceptance;
-mod admitted;
 mod authors;
-mod beyond;
-mod charged;
 mod cluster;
-mod crowd;
 mod dead_nodes;
-mod laws;
+mod extensions;
+mod failures;
+mod load;
+mod over_admission;
+mod properties;
+mod quota_trees;
 mod rules;
 mod transitions;
-mod trouble;

@@ -1,9 +1,9 @@
-//! How the queue decides, as the configuration says.
+//! Settings by which the queue decides, as read from the configuration.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-pub use gantry_pods::demand::Inference;
+pub use crate::demand::Inference;
 
 /// The settings of the queue: the keys below `mcad`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,38 +11,43 @@ pub use gantry_pods::demand::Inference;
 pub struct Settings {
     /// Whether priority grows with the time spent waiting (`dynamicPriority`).
     pub dynamic_priority: bool,
-    /// Whether what lower priorities use counts as free (`preemption`). Without effect together with
-    /// `dynamic_priority`: ask [`Settings::preempts`].
+    /// Whether resources used by lower priorities count as free (`preemption`). Without effect
+    /// together with `dynamic_priority`: use [`Settings::preempts`].
     pub preemption: bool,
-    /// The pause after an evaluation that found no room, or after a preemption (`backoffTime`).
+    /// The backoff after an evaluation that found too little free capacity, or after a preemption
+    /// (`backoffTime`).
     pub backoff: Duration,
-    /// How long the first of the queue is tried again before others may pass it
+    /// How long the head of the queue is retried before AppWrappers behind it may be admitted
     /// (`headOfLineHoldingTime`); zero for not at all.
     pub holding: Duration,
     /// Whether quota trees are evaluated (`quotaEnabled`).
     pub quota: bool,
-    /// Whether leaves that are bound to nobody may be used by nobody (`requireQuotaBindings`).
+    /// Whether leaves without a binding may not be used at all (`requireQuotaBindings`).
     pub require_quota_bindings: bool,
-    /// How demand is found (`demandInference`).
+    /// How demand is determined (`demandInference`).
     pub inference: Inference,
     /// Whether `schedulingSpec.nodeSelector` limits capacity (`honorNodeSelector`).
     pub honor_node_selector: bool,
-    /// How long pods may take to come up where nothing is said (`requeueDefaultSeconds`).
+    /// How long pods may take to come up where the AppWrapper does not specify it
+    /// (`requeueDefaultSeconds`).
     pub requeue_default: Duration,
-    /// How often that is looked at (`requeueCheckInterval`).
+    /// How often pods of dispatched AppWrappers are checked for that (`requeueCheckInterval`).
     pub requeue_interval: Duration,
-    /// Whether released room ends the pause of those that wait for it (`wakeOnRelease`).
+    /// Whether released capacity ends the backoff of AppWrappers that wait for it
+    /// (`wakeOnRelease`).
     pub wake_on_release: bool,
-    /// Whether pods must find nodes one by one, and not only in sum (`packingCheck`).
+    /// Whether every pod must fit on a node, and not only their sum in the cluster
+    /// (`packingCheck`).
     pub packing_check: bool,
     /// Whether namespaces of the same priority take turns (`fairness`).
     pub fairness: bool,
-    /// Whether lower priorities are taken back for a higher one (`activeEviction`). Without effect where
-    /// nothing is [preempted](Settings::preempts): ask [`Settings::evicts`].
+    /// Whether AppWrappers of lower priority are preempted for one of a higher priority
+    /// (`activeEviction`). Without effect where [`Settings::preempts`] is false: use
+    /// [`Settings::evicts`].
     pub active_eviction: bool,
-    /// With whose rights items are created (`checkUserAccess`).
+    /// Whose permissions items are created with (`checkUserAccess`).
     pub user_access: UserAccess,
-    /// Whether claims to devices are looked at: the controllers of devices run beside the queue.
+    /// Whether resource claims are considered: the device controllers run beside the queue.
     pub devices: bool,
 }
 
@@ -70,43 +75,44 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Whether what lower priorities use counts as free.
+    /// Returns whether resources used by lower priorities count as free.
     #[must_use]
     pub fn preempts(&self) -> bool {
         self.preemption && !self.dynamic_priority
     }
 
-    /// Whether lower priorities are taken back for a higher one.
+    /// Returns whether AppWrappers of lower priority are preempted for one of a higher priority.
     #[must_use]
     pub fn evicts(&self) -> bool {
         self.active_eviction && self.preempts()
     }
 
-    /// Whether pods must find nodes one by one. Nobody is taken back for one who would not find any.
+    /// Returns whether every pod must fit on a node. Active eviction implies it: no AppWrapper is
+    /// preempted for one whose pods would not find nodes.
     #[must_use]
     pub fn packs(&self) -> bool {
         self.packing_check || self.evicts()
     }
 }
 
-/// With whose rights the items of AppWrappers are created.
+/// Whose permissions the items of AppWrappers are created with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UserAccess {
-    /// With those of the queue, whoever wrote them: whoever may create AppWrappers in a namespace may create
-    /// there whatever the queue may.
+    /// Those of the queue, regardless of the author: a user who may create AppWrappers in a
+    /// namespace may create there whatever the queue may.
     #[default]
     Unchecked,
-    /// With those of the queue, after the server was asked whether the author may create them, and may do what
-    /// else such an object takes ([`crate::privilege`]).
+    /// Those of the queue, after the API server confirmed that the author may create the items and
+    /// has the further permissions such objects require ([`crate::privilege`]).
     Reviewed,
-    /// With those of the author, in whose name they are created: the server checks all that it checks of
-    /// anybody. It is asked before whether the author may create them, so that no quota is given to items that
-    /// are refused.
+    /// Those of the author, who is impersonated: the API server applies all its checks. It is asked
+    /// beforehand whether the author may create the items, so that no quota is given to items that
+    /// would be refused.
     OnBehalf,
 }
 
 impl UserAccess {
-    /// Whether the rights of authors matter.
+    /// Returns whether the permissions of authors are checked.
     #[must_use]
     pub fn is_checked(self) -> bool {
         match self {
@@ -116,25 +122,25 @@ impl UserAccess {
     }
 }
 
-/// Settings that may change while the queue runs. Clones see the same.
+/// Settings that may change while the queue runs. Clones share one value.
 #[derive(Clone, Debug, Default)]
-pub struct Live(Arc<RwLock<Settings>>);
+pub struct LiveSettings(Arc<RwLock<Settings>>);
 
-impl Live {
-    /// Settings to begin with.
+impl LiveSettings {
+    /// Creates live settings with these initial values.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self(Arc::new(RwLock::new(settings)))
     }
 
-    /// The settings now.
+    /// Returns the current settings.
     #[must_use]
     pub fn get(&self) -> Settings {
         // Nothing can panic under the lock.
         *self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Other settings from now on. What they change is noticed with the next decision.
+    /// Replaces the settings. The next admission cycle uses them.
     pub fn set(&self, settings: Settings) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = settings;
     }
@@ -145,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn age_turns_preemption_off() {
+    fn dynamic_priority_disables_preemption() {
         let table = [(false, false, false), (false, true, true), (true, true, false)];
         for (dynamic_priority, preemption, expected) in table {
             let settings = Settings { dynamic_priority, preemption, ..Settings::default() };
@@ -156,8 +162,8 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_seen_by_all() {
-        let live = Live::default();
+    fn clones_share_the_settings() {
+        let live = LiveSettings::default();
         let other = live.clone();
         live.set(Settings { quota: true, ..Settings::default() });
         assert!(other.get().quota);

@@ -1,178 +1,190 @@
-//! What an AppWrapper does next, and what that makes of its status.
+//! Computes the next action for an AppWrapper, and the status after a transition.
 //!
-//! The numbers are those of the table of transitions in `docs/specs/queue.md`. [`next`] decides about
-//! one AppWrapper from facts about it alone (T1, T7 to T15, T17, T18); who of many passes (T2 to T6,
-//! T16) is decided in [`decide`](crate::decide), for those too that were not seen yet: T1 is then part of
-//! what is written.
+//! The numbers are those of the table of transitions in `docs/specs/queue.md`. [`next_action`]
+//! decides about one AppWrapper from facts about it alone (T1, T7 to T15, T17, T18); which of many
+//! AppWrappers are admitted (T2 to T6, T16) is decided in
+//! [`admission_cycle`](crate::admission_cycle), also for AppWrappers without a status yet: T1 is
+//! then part of the same write.
 //!
-//! Whatever is taken back is taken back in two steps. First the status says so, and the AppWrapper
-//! still holds its reservation; when its items and their pods are gone, the status says what it became.
-//! Whoever dies in between leaves behind what the next one needs to know.
+//! Evictions and preemptions take two steps. First the status records the eviction, and the
+//! AppWrapper keeps its reservation; when its items and their pods are gone, the status records the
+//! outcome. If the process dies in between, the status holds everything its successor needs.
 
 use gantry_api::queue::{AppWrapperState, AppWrapperStatus, QueueState};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use crate::app_wrapper::AppWrapper;
-use crate::condition::{self, Entry, Pause, Preempted, Recall, kind, reason};
-use crate::count::Tally;
+use crate::condition::{
+    self, BackoffReason, EvictionReason, PreemptionReason, QueueCondition, kind, reason,
+};
+use crate::pod_counts::PodCounts;
 use crate::requeue;
 use crate::unreachable;
 
-/// What is known of one AppWrapper when it is decided about.
+/// Facts about one AppWrapper that the next action depends on.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "facts, each of which may be so or not")]
-pub struct Facts {
-    /// Where it stands.
+pub struct AppWrapperFacts {
+    /// The state in its status.
     pub state: Option<AppWrapperState>,
-    /// The last notable step.
+    /// The last queue state in its status.
     pub step: Option<QueueState>,
     /// Whether it holds a reservation.
     pub can_run: bool,
-    /// Whether it is to go.
-    pub is_going: bool,
-    /// Whether it came so lately that who decides about all may still say in one write that it was seen
-    /// and what becomes of it.
-    pub is_fresh: bool,
-    /// What becomes of it, where it is being taken back.
-    pub leaving: Option<Leaving>,
-    /// How far its items are.
-    pub items: Items,
-    /// Whether objects of it are there.
+    /// Whether it is being deleted.
+    pub is_deleting: bool,
+    /// Whether it is so new that the admission cycle may still record in one write that it was
+    /// observed and what follows.
+    pub awaits_first_cycle: bool,
+    /// The outcome of its removal, where it is being evicted or preempted.
+    pub removal: Option<RemovalOutcome>,
+    /// The state of its items.
+    pub items: ItemsState,
+    /// Whether objects of it exist.
     pub has_objects: bool,
-    /// Whether some of them have been there for so long that what is known of it is newer.
+    /// Whether some of them have existed for so long that the cached AppWrapper is newer.
     pub has_old_objects: bool,
-    /// Whether pods of it are there that take something.
+    /// Whether pods of it exist that use resources.
     pub has_pods: bool,
-    /// Whether every item that says when it is complete is so, and there is one.
+    /// Whether every item with a completion condition is complete, and there is at least one.
     pub is_complete: bool,
-    /// Its pods.
+    /// The number of its running pods.
     pub running: i64,
-    /// Its pods that wait.
+    /// The number of its pending pods.
     pub pending: i64,
-    /// What the clock says about it.
-    pub due: Option<Recall>,
-    /// Whether its pods are not as the status says.
-    pub is_miscounted: bool,
-    /// Whether its priority is not what the status says.
-    pub is_reprioritised: bool,
-    /// Why its author may not have it, where it waits and that is so.
-    pub barred: Option<String>,
+    /// The eviction that is due by the clock, if any.
+    pub eviction: Option<EvictionReason>,
+    /// Whether its pod counts differ from the status.
+    pub counts_changed: bool,
+    /// Whether its priority differs from the status.
+    pub priority_changed: bool,
+    /// Why its author may not create it, where it is pending and that is the case.
+    pub denied: Option<String>,
 }
 
-impl Facts {
-    /// Whether a pod of it runs, or waits to.
-    fn is_busy(&self) -> bool {
+impl AppWrapperFacts {
+    /// Returns whether a pod of it runs or is pending.
+    fn has_active_pods(&self) -> bool {
         self.running + self.pending > 0
     }
 }
 
-/// How far the items of an AppWrapper that passed are.
+/// The state of the items of an admitted AppWrapper.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Items {
-    /// All are there.
+pub enum ItemsState {
+    /// All items exist.
     Present,
-    /// Some are not, and are to be made.
+    /// Some items are missing, and are to be created.
     Missing,
-    /// Some have not been made for a while. They are tried once more from now on.
+    /// Some items have been missing for a while. They are retried once more from now on.
     Late,
-    /// Some cannot be made. The text says why.
+    /// Some items cannot be created. The text says why.
     Impossible(String),
 }
 
-/// What is next for an AppWrapper.
+/// The next action for an AppWrapper.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Next {
-    /// Nothing.
-    Rest,
-    /// Another status.
-    Become(Transition),
-    /// Its items are made.
-    Create,
-    /// Its objects are removed.
-    Remove,
+pub enum NextAction {
+    /// Nothing is to be done.
+    Idle,
+    /// Its status is updated.
+    UpdateStatus(Transition),
+    /// Its items are created.
+    CreateItems,
+    /// Its objects are deleted.
+    RemoveObjects,
 }
 
 /// A change of the status.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Transition {
-    /// T1: it was seen, and waits.
+    /// T1: it was observed, and is pending.
     Queue,
-    /// T2 and T4: it is the head of the line, and holds it.
-    Lead,
-    /// T3: it passes. This is durable before anything is made.
+    /// T2 and T4: it is the head of the line, and blocks the queue.
+    HoldHeadOfLine,
+    /// T3: it is admitted. The reservation is durable before any item is created.
     Reserve,
-    /// T5: it pauses.
-    Park(Pause, String),
-    /// T7: all of it is there. Where it has no pods, its time begins.
+    /// T5: it backs off.
+    BackOff(BackoffReason, String),
+    /// T7: all of its items exist. Where it has no pods, its run time begins.
     Dispatch,
-    /// Its items are tried once more.
+    /// The creation of its items is retried once more.
     Retry,
-    /// T8: it cannot be made.
+    /// T8: its items cannot be created.
     Fail(String),
-    /// T8 of one that has not passed: its author may not create what it wraps. Nothing of it was made.
-    Bar(String),
+    /// T8 of one that is not admitted: its author may not create what it wraps. No item was
+    /// created.
+    Deny(String),
     /// T9: a pod of it runs.
     Run,
     /// T10: its items are complete, and pods still run.
     HoldCompletion,
     /// T11: it has finished.
     Complete,
-    /// T7 and T11: all of it is there, and has finished before that was written.
-    Finish,
-    /// T12 to T15: it is taken back for its own sake.
-    Recall(Recall),
-    /// T16: it is taken back for another one.
-    Yield(Preempted),
-    /// T8 and T12 to T16, their end: everything of it is gone.
-    Settle(Leaving),
-    /// Its pods were counted.
-    Count,
-    /// T18: its priority was changed.
-    Reprioritise,
+    /// T7 and T11: all of its items exist, and it finished before that was written.
+    DispatchAndComplete,
+    /// T12 to T15: it is evicted because of its own pods or deadline.
+    Evict(EvictionReason),
+    /// T16: it is preempted for another AppWrapper.
+    Preempt(PreemptionReason),
+    /// T8 and T12 to T16, second step: all of its objects are gone.
+    FinishRemoval(RemovalOutcome),
+    /// Its pod counts changed.
+    UpdateCounts,
+    /// T18: its priority changed.
+    UpdatePriority,
 }
 
-/// What becomes of an AppWrapper when everything of it is gone.
+/// The outcome for an AppWrapper when all of its objects are gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leaving {
+pub enum RemovalOutcome {
     /// T8: it has failed.
     Failed,
-    /// T12: it waits again, longer than before.
+    /// T12: it is pending again, with a longer wait than before.
     Requeued,
-    /// T13: it was requeued often enough.
+    /// T13: it reached its requeue limit.
     GivenUp,
-    /// T14: it waits again.
+    /// T14: it is pending again.
     Rescheduled,
-    /// T15: it ran for too long.
-    Overrun,
-    /// T16: it waits again, at once.
+    /// T15: it exceeded its deadline.
+    DeadlineExceeded,
+    /// T16: it is pending again, without a backoff.
     Preempted,
 }
 
-/// Decides what is next.
+/// Decides the next action.
 #[must_use]
-pub fn next(facts: &Facts) -> Next {
+pub fn next_action(facts: &AppWrapperFacts) -> NextAction {
     use AppWrapperState as S;
-    if facts.is_going {
-        // T17: what belongs to it goes with it.
-        return Next::Rest;
+    if facts.is_deleting {
+        // T17: its objects are deleted with it.
+        return NextAction::Idle;
     }
-    if let Some(leaving) = facts.leaving {
-        return leave(facts, leaving);
+    if let Some(leaving) = facts.removal {
+        return next_removal(facts, leaving);
     }
-    if let Some(why) = &facts.barred {
-        return Next::Become(Transition::Bar(why.clone()));
+    if let Some(why) = &facts.denied {
+        return NextAction::UpdateStatus(Transition::Deny(why.clone()));
     }
     match &facts.state {
-        None if facts.is_fresh => Next::Rest,
-        None => Next::Become(Transition::Queue),
-        Some(S::Pending) if facts.can_run => arrive(facts),
-        Some(S::Running) if facts.can_run => run(facts),
-        // It came late, or is left from before.
-        Some(S::Pending | S::Failed | S::Deleted) if facts.has_old_objects => Next::Remove,
-        Some(S::Pending) if facts.is_reprioritised => Next::Become(Transition::Reprioritise),
-        Some(S::RunningHoldCompletion) if !facts.is_busy() => Next::Become(Transition::Complete),
-        Some(S::RunningHoldCompletion) if facts.is_miscounted => Next::Become(Transition::Count),
+        None if facts.awaits_first_cycle => NextAction::Idle,
+        None => NextAction::UpdateStatus(Transition::Queue),
+        Some(S::Pending) if facts.can_run => next_dispatch(facts),
+        Some(S::Running) if facts.can_run => next_running(facts),
+        // The object was created late, or is left over from an earlier run.
+        Some(S::Pending | S::Failed | S::Deleted) if facts.has_old_objects => {
+            NextAction::RemoveObjects
+        }
+        Some(S::Pending) if facts.priority_changed => {
+            NextAction::UpdateStatus(Transition::UpdatePriority)
+        }
+        Some(S::RunningHoldCompletion) if !facts.has_active_pods() => {
+            NextAction::UpdateStatus(Transition::Complete)
+        }
+        Some(S::RunningHoldCompletion) if facts.counts_changed => {
+            NextAction::UpdateStatus(Transition::UpdateCounts)
+        }
         Some(
             S::Pending
             | S::Running
@@ -181,60 +193,66 @@ pub fn next(facts: &Facts) -> Next {
             | S::Failed
             | S::Deleted
             | S::Other(_),
-        ) => Next::Rest,
+        ) => NextAction::Idle,
     }
 }
 
-fn leave(facts: &Facts, leaving: Leaving) -> Next {
+fn next_removal(facts: &AppWrapperFacts, leaving: RemovalOutcome) -> NextAction {
     match (facts.has_objects, facts.has_pods) {
-        (true, _) => Next::Remove,
-        (false, true) => Next::Rest,
-        (false, false) => Next::Become(Transition::Settle(leaving)),
+        (true, _) => NextAction::RemoveObjects,
+        (false, true) => NextAction::Idle,
+        (false, false) => NextAction::UpdateStatus(Transition::FinishRemoval(leaving)),
     }
 }
 
-fn arrive(facts: &Facts) -> Next {
+fn next_dispatch(facts: &AppWrapperFacts) -> NextAction {
     match &facts.items {
-        Items::Present if facts.is_complete && !facts.is_busy() => Next::Become(Transition::Finish),
-        Items::Present => Next::Become(Transition::Dispatch),
-        Items::Missing => Next::Create,
-        Items::Late => Next::Become(Transition::Retry),
-        Items::Impossible(why) => Next::Become(Transition::Fail(why.clone())),
+        ItemsState::Present if facts.is_complete && !facts.has_active_pods() => {
+            NextAction::UpdateStatus(Transition::DispatchAndComplete)
+        }
+        ItemsState::Present => NextAction::UpdateStatus(Transition::Dispatch),
+        ItemsState::Missing => NextAction::CreateItems,
+        ItemsState::Late => NextAction::UpdateStatus(Transition::Retry),
+        ItemsState::Impossible(why) => NextAction::UpdateStatus(Transition::Fail(why.clone())),
     }
 }
 
-fn run(facts: &Facts) -> Next {
+fn next_running(facts: &AppWrapperFacts) -> NextAction {
     if facts.is_complete {
-        let change = match facts.is_busy() {
+        let change = match facts.has_active_pods() {
             true => Transition::HoldCompletion,
             false => Transition::Complete,
         };
-        return Next::Become(change);
+        return NextAction::UpdateStatus(change);
     }
-    if let Some(recall) = facts.due {
-        return Next::Become(Transition::Recall(recall));
+    if let Some(recall) = facts.eviction {
+        return NextAction::UpdateStatus(Transition::Evict(recall));
     }
     if facts.running > 0 && facts.step != Some(QueueState::Running) {
-        return Next::Become(Transition::Run);
+        return NextAction::UpdateStatus(Transition::Run);
     }
-    if facts.is_miscounted { Next::Become(Transition::Count) } else { Next::Rest }
+    if facts.counts_changed {
+        NextAction::UpdateStatus(Transition::UpdateCounts)
+    } else {
+        NextAction::Idle
+    }
 }
 
-/// What becomes of an AppWrapper that is taken back, by what its status says.
+/// Returns the outcome for an AppWrapper that is being evicted or preempted, by its status.
 #[must_use]
-pub fn leaving(wrapper: &AppWrapper) -> Option<Leaving> {
+pub fn removal_outcome(wrapper: &AppWrapper) -> Option<RemovalOutcome> {
     use QueueState as Q;
     let status = &wrapper.status;
     match status.queue_state.as_ref().filter(|_| status.can_run)? {
-        Q::Failed => Some(Leaving::Failed),
-        Q::Preempted => Some(Leaving::Preempted),
+        Q::Failed => Some(RemovalOutcome::Failed),
+        Q::Preempted => Some(RemovalOutcome::Preempted),
         Q::PreemptCandidate => {
             let candidate = condition::newest(status, kind::PREEMPT_CANDIDATE)?;
             Some(match candidate.reason.as_deref() {
-                Some(reason::DEADLINE) => Leaving::Overrun,
-                Some(reason::UNSCHEDULABLE | reason::UNREACHABLE) => Leaving::Rescheduled,
-                _ if requeue::is_spent(wrapper) => Leaving::GivenUp,
-                _ => Leaving::Requeued,
+                Some(reason::DEADLINE) => RemovalOutcome::DeadlineExceeded,
+                Some(reason::UNSCHEDULABLE | reason::UNREACHABLE) => RemovalOutcome::Rescheduled,
+                _ if requeue::is_limit_reached(wrapper) => RemovalOutcome::GivenUp,
+                _ => RemovalOutcome::Requeued,
             })
         }
         Q::Init
@@ -251,180 +269,185 @@ pub fn leaving(wrapper: &AppWrapper) -> Option<Leaving> {
 }
 
 impl Transition {
-    /// The status after it. Who was not seen yet is seen with it: T1 is part of the same write.
+    /// Returns the status after the transition. T1 is part of the same write for an AppWrapper
+    /// without a status.
     #[must_use]
     pub fn apply(
         &self,
         wrapper: &AppWrapper,
-        tally: &Tally,
+        tally: &PodCounts,
         priority: f64,
         now: Timestamp,
     ) -> AppWrapperStatus {
-        if *self == Self::Finish {
+        if *self == Self::DispatchAndComplete {
             let status = Self::Dispatch.apply(wrapper, tally, priority, now);
             let dispatched = AppWrapper { status, ..wrapper.clone() };
             return Self::Complete.apply(&dispatched, tally, priority, now);
         }
-        let now = condition::micro(now);
+        let now = condition::truncate_to_micros(now);
         let mut status = wrapper.status.clone();
         status.filter_ignore = true;
-        status.sender = Some(format!("before {}", self.word()));
+        status.sender = Some(format!("before {}", self.event_reason()));
         if status.state.is_none() {
-            enter(&mut status, priority, now);
+            write_queued(&mut status, priority, now);
         }
-        let mut put = |entry: Entry, step: QueueState| {
-            entry.put(&mut status.conditions, now);
+        let mut put = |entry: QueueCondition, step: QueueState| {
+            entry.upsert(&mut status.conditions, now);
             status.queue_state = Some(step);
         };
         match self {
-            // All there is to it was done above.
-            Self::Queue | Self::Finish => {}
-            Self::Lead => {
-                put(Entry::HeadOfLine, QueueState::HeadOfLine);
+            // Everything was written above.
+            Self::Queue | Self::DispatchAndComplete => {}
+            Self::HoldHeadOfLine => {
+                put(QueueCondition::HeadOfLine, QueueState::HeadOfLine);
                 status.system_priority = priority;
             }
             Self::Reserve => {
-                put(Entry::HeadOfLine, QueueState::HeadOfLine);
+                put(QueueCondition::HeadOfLine, QueueState::HeadOfLine);
                 (status.can_run, status.message) = (true, None);
                 status.system_priority = priority;
             }
-            Self::Park(pause, message) => {
-                put(Entry::HeadOfLine, QueueState::HeadOfLine);
-                put(Entry::Backoff(pause.clone()), QueueState::Backoff);
+            Self::BackOff(pause, message) => {
+                put(QueueCondition::HeadOfLine, QueueState::HeadOfLine);
+                put(QueueCondition::Backoff(pause.clone()), QueueState::Backoff);
                 status.message = Some(message.clone());
                 status.system_priority = priority;
             }
             Self::Dispatch => {
-                put(Entry::Dispatched, QueueState::Dispatched);
+                put(QueueCondition::Dispatched, QueueState::Dispatched);
                 status.state = Some(AppWrapperState::Running);
                 status.pending_pods.clear();
                 status.message = None;
                 let demand = wrapper.demand();
-                if demand.compat.is_nothing() && demand.full.is_nothing() {
+                if demand.compat.is_zero() && demand.full.is_zero() {
                     status.first_dispatched.get_or_insert(MicroTime(now));
                 }
             }
             Self::Retry => condition::refresh(&mut status, now),
             Self::Fail(why) => {
-                put(Entry::Failed(why.clone()), QueueState::Failed);
+                put(QueueCondition::Failed(why.clone()), QueueState::Failed);
                 status.message = Some(why.clone());
             }
-            Self::Bar(why) => {
-                put(Entry::Failed(why.clone()), QueueState::Failed);
+            Self::Deny(why) => {
+                put(QueueCondition::Failed(why.clone()), QueueState::Failed);
                 status.state = Some(AppWrapperState::Failed);
                 status.message = Some(why.clone());
             }
             Self::Run => {
-                put(Entry::Running, QueueState::Running);
+                put(QueueCondition::Running, QueueState::Running);
                 status.first_dispatched.get_or_insert(MicroTime(now));
-                tally.write(&mut status);
-                status.message = tally.remark();
+                tally.write_to(&mut status);
+                status.message = tally.message();
             }
             Self::HoldCompletion => {
-                put(Entry::RunningHoldCompletion, QueueState::RunningHoldCompletion);
+                put(QueueCondition::RunningHoldCompletion, QueueState::RunningHoldCompletion);
                 status.state = Some(AppWrapperState::RunningHoldCompletion);
-                tally.write(&mut status);
-                status.message = tally.remark();
+                tally.write_to(&mut status);
+                status.message = tally.message();
             }
             Self::Complete => {
-                put(Entry::Completed, QueueState::Completed);
+                put(QueueCondition::Completed, QueueState::Completed);
                 status.state = Some(AppWrapperState::Completed);
                 (status.can_run, status.message) = (false, None);
-                tally.write(&mut status);
+                tally.write_to(&mut status);
             }
-            Self::Recall(recall) => {
-                put(Entry::PreemptCandidate(*recall), QueueState::PreemptCandidate);
+            Self::Evict(recall) => {
+                put(QueueCondition::PreemptCandidate(*recall), QueueState::PreemptCandidate);
                 status.message = Some(match unreachable::describe(&tally.unreachable) {
                     Some(nodes) => format!("{} {nodes}.", recall.message()),
                     None => recall.message(),
                 });
-                tally.write(&mut status);
+                tally.write_to(&mut status);
             }
-            Self::Yield(by) => {
-                let entry = Entry::Preempted(by.clone());
+            Self::Preempt(by) => {
+                let entry = QueueCondition::Preempted(by.clone());
                 let message = entry.message().map(std::borrow::Cow::into_owned);
                 put(entry, QueueState::Preempted);
                 status.message = message;
             }
-            Self::Settle(leaving) => settle(*leaving, wrapper, &mut status, priority, now),
-            Self::Count => {
-                tally.write(&mut status);
-                status.message = tally.remark();
+            Self::FinishRemoval(leaving) => {
+                write_removed(*leaving, wrapper, &mut status, priority, now);
+            }
+            Self::UpdateCounts => {
+                tally.write_to(&mut status);
+                status.message = tally.message();
                 condition::refresh(&mut status, now);
             }
-            Self::Reprioritise => status.system_priority = priority,
+            Self::UpdatePriority => status.system_priority = priority,
         }
         status
     }
 
-    /// Whether it only tells people something: nobody goes on because of it.
+    /// Returns whether the write is only informative: no controller depends on it.
     #[must_use]
-    pub fn can_wait(&self) -> bool {
+    pub fn is_deferrable(&self) -> bool {
         match self {
-            Self::Queue | Self::Park(..) | Self::Count | Self::Reprioritise => true,
-            Self::Lead
+            Self::Queue | Self::BackOff(..) | Self::UpdateCounts | Self::UpdatePriority => true,
+            Self::HoldHeadOfLine
             | Self::Reserve
             | Self::Dispatch
             | Self::Retry
             | Self::Fail(_)
-            | Self::Bar(_)
+            | Self::Deny(_)
             | Self::Run
             | Self::HoldCompletion
             | Self::Complete
-            | Self::Finish
-            | Self::Recall(_)
-            | Self::Yield(_)
-            | Self::Settle(_) => false,
+            | Self::DispatchAndComplete
+            | Self::Evict(_)
+            | Self::Preempt(_)
+            | Self::FinishRemoval(_) => false,
         }
     }
 
-    /// What happens, in one word.
+    /// Returns the event reason.
     #[must_use]
-    pub fn word(&self) -> &'static str {
+    pub fn event_reason(&self) -> &'static str {
         match self {
             Self::Queue => "Queueing",
-            Self::Lead => "HeadOfLine",
+            Self::HoldHeadOfLine => "HeadOfLine",
             Self::Reserve => "Dispatching",
-            Self::Park(..) => "Backoff",
+            Self::BackOff(..) => "Backoff",
             Self::Dispatch => "Dispatched",
             Self::Retry => "Retrying",
-            Self::Fail(_) | Self::Bar(_) => "ItemCreationFailure",
+            Self::Fail(_) | Self::Deny(_) => "ItemCreationFailure",
             Self::Run => "Running",
             Self::HoldCompletion => "RunningHoldCompletion",
-            Self::Complete | Self::Finish => "Completed",
-            Self::Recall(_) => "PreemptCandidate",
-            Self::Yield(_) => "Preempted",
-            Self::Settle(Leaving::Failed | Leaving::Overrun) => "Failed",
-            Self::Settle(Leaving::GivenUp) => "Deleted",
-            Self::Settle(Leaving::Requeued | Leaving::Rescheduled | Leaving::Preempted) => {
-                "Requeued"
+            Self::Complete | Self::DispatchAndComplete => "Completed",
+            Self::Evict(_) => "PreemptCandidate",
+            Self::Preempt(_) => "Preempted",
+            Self::FinishRemoval(RemovalOutcome::Failed | RemovalOutcome::DeadlineExceeded) => {
+                "Failed"
             }
-            Self::Count => "Counting",
-            Self::Reprioritise => "Reprioritised",
+            Self::FinishRemoval(RemovalOutcome::GivenUp) => "Deleted",
+            Self::FinishRemoval(
+                RemovalOutcome::Requeued | RemovalOutcome::Rescheduled | RemovalOutcome::Preempted,
+            ) => "Requeued",
+            Self::UpdateCounts => "Counting",
+            Self::UpdatePriority => "Reprioritised",
         }
     }
 }
 
-/// T1: it was seen, and waits.
-fn enter(status: &mut AppWrapperStatus, priority: f64, now: Timestamp) {
-    Entry::Init.put(&mut status.conditions, now);
-    Entry::Queueing.put(&mut status.conditions, now);
+/// T1: it was observed, and is pending.
+fn write_queued(status: &mut AppWrapperStatus, priority: f64, now: Timestamp) {
+    QueueCondition::Init.upsert(&mut status.conditions, now);
+    QueueCondition::Queueing.upsert(&mut status.conditions, now);
     status.queue_state = Some(QueueState::Queueing);
     status.state = Some(AppWrapperState::Pending);
     status.first_seen = Some(MicroTime(now));
     status.system_priority = priority;
 }
 
-/// Everything of it is gone.
-fn settle(
-    leaving: Leaving,
+/// Writes the status after all of its objects are gone.
+fn write_removed(
+    leaving: RemovalOutcome,
     wrapper: &AppWrapper,
     status: &mut AppWrapperStatus,
     priority: f64,
     now: Timestamp,
 ) {
     status.can_run = false;
-    Tally::default().write(status);
+    PodCounts::default().write_to(status);
     let why = || {
         let candidate = condition::newest(&wrapper.status, kind::PREEMPT_CANDIDATE);
         candidate.and_then(|it| it.message.clone()).unwrap_or_default()
@@ -434,20 +457,23 @@ fn settle(
         status.queue_state = Some(step);
     };
     match leaving {
-        Leaving::Failed | Leaving::Overrun => end(AppWrapperState::Failed, QueueState::Failed),
-        Leaving::GivenUp => end(AppWrapperState::Deleted, QueueState::Deleted),
-        Leaving::Requeued | Leaving::Rescheduled => {
+        RemovalOutcome::Failed | RemovalOutcome::DeadlineExceeded => {
+            end(AppWrapperState::Failed, QueueState::Failed);
+        }
+        RemovalOutcome::GivenUp => end(AppWrapperState::Deleted, QueueState::Deleted),
+        RemovalOutcome::Requeued | RemovalOutcome::Rescheduled => {
             end(AppWrapperState::Pending, QueueState::Backoff);
-            Entry::Backoff(Pause::Recalled(why())).put(&mut status.conditions, now);
+            QueueCondition::Backoff(BackoffReason::Evicted(why()))
+                .upsert(&mut status.conditions, now);
             status.system_priority = priority;
-            if leaving == Leaving::Requeued {
-                status.requeuing_time_in_seconds = requeue::grown(wrapper);
+            if leaving == RemovalOutcome::Requeued {
+                status.requeuing_time_in_seconds = requeue::next_wait_seconds(wrapper);
                 status.number_of_requeuings = status.number_of_requeuings.saturating_add(1);
             }
         }
-        Leaving::Preempted => {
+        RemovalOutcome::Preempted => {
             end(AppWrapperState::Pending, QueueState::Queueing);
-            Entry::Queueing.put(&mut status.conditions, now);
+            QueueCondition::Queueing.upsert(&mut status.conditions, now);
             status.system_priority = priority;
         }
     }

@@ -1,41 +1,41 @@
-//! Writing the status of an AppWrapper: what has changed of it, and nothing else.
+//! Writes the status of an AppWrapper: the fields that changed, and no others.
 
 use gantry_api::queue::AppWrapperStatus;
-use gantry_reconcile::{Note, Part, Step, View as _, Write};
+use gantry_reconcile::{Event, Step, Subresource, View as _, Write};
 use serde_json::{Map, Value, json};
 
 use crate::app_wrapper::AppWrapper;
 use crate::state::Transition;
 
-/// Writes what a change makes of a status, fenced by what was seen, and tells of it; nothing where nothing
-/// changes.
+/// Returns the step that writes the status after a transition, fenced by the observed version, with
+/// its event; `None` where nothing changes.
 #[must_use]
-pub fn write(
+pub fn write_status(
     wrapper: &AppWrapper,
     change: &Transition,
     next: &AppWrapperStatus,
-    note: Option<Note>,
+    note: Option<Event>,
 ) -> Option<Step> {
-    let body = difference(&wrapper.status, next)?;
+    let body = status_patch(&wrapper.status, next)?;
     let step = Step::new(Write::Merge {
         resource: AppWrapper::RESOURCE,
         key: wrapper.metadata.key(),
-        part: Part::Status,
+        subresource: Subresource::Status,
         fence: wrapper.metadata.fence(),
         body: json!({"status": body}),
     });
-    let step = if change.can_wait() { step.can_wait() } else { step };
+    let step = if change.is_deferrable() { step.deferrable() } else { step };
     Some(match note {
-        Some(note) => step.done(note),
+        Some(note) => step.on_success(note),
         None => step,
     })
 }
 
-/// The fields that make `old` into `next`, as a merge patch; nothing where there are none.
-fn difference(old: &AppWrapperStatus, next: &AppWrapperStatus) -> Option<Value> {
+/// Returns the fields that turn `old` into `next`, as a merge patch; `None` where there are none.
+fn status_patch(old: &AppWrapperStatus, next: &AppWrapperStatus) -> Option<Value> {
     let fields = |status: &AppWrapperStatus| match serde_json::to_value(status) {
         Ok(Value::Object(fields)) => fields,
-        // It is a structure of plain fields.
+        // A status is a structure of plain fields.
         Ok(_) | Err(_) => Map::new(),
     };
     let (old, next) = (fields(old), fields(next));
@@ -55,9 +55,9 @@ mod tests {
         let old = AppWrapperStatus { running: 2, can_run: true, ..AppWrapperStatus::default() };
         let next = AppWrapperStatus { running: 3, failed: 1, ..AppWrapperStatus::default() };
         assert_eq!(
-            difference(&old, &next),
+            status_patch(&old, &next),
             Some(json!({"running": 3, "failed": 1, "canrun": null}))
         );
-        assert_eq!(difference(&next, &next), None);
+        assert_eq!(status_patch(&next, &next), None);
     }
 }

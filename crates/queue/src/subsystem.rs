@@ -1,4 +1,4 @@
-//! The queue as a subsystem: its settings, and what it may do.
+//! Registers the queue as a subsystem: its settings, controllers and permissions.
 
 pub mod configuration;
 mod hook;
@@ -9,9 +9,9 @@ use std::sync::Arc;
 use gantry_subsystem::access::{Account, READ, named_rule, webhook_rules};
 use gantry_subsystem::admission::SharedHook;
 use gantry_subsystem::settings::Values;
-use gantry_subsystem::start::Offers;
+use gantry_subsystem::start::HostExtensions;
 use gantry_subsystem::{
-    ControllerSwitch, Feature, Grant, Membership, SettingsSection, Subsystem, rule,
+    ControllerSwitch, Feature, Grant, GrantBinding, SettingsSection, Subsystem, rule,
 };
 use serde_json::Value;
 
@@ -20,9 +20,9 @@ use crate::effects::admission::LeafAdmission;
 
 use crate::author;
 
-pub use start::NAME;
+pub use start::FIELD_MANAGER;
 
-/// The queue.
+/// The queue subsystem.
 pub const SUBSYSTEM: Subsystem = Subsystem {
     name: "queue",
     about: "Queues AppWrappers, admits those that fit as a gang, and preempts and requeues them.",
@@ -62,15 +62,17 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
     gather: &[("v1", "nodes"), ("v1", "pods"), ("v1", "events")],
 };
 
-/// The file with the rights to record and review authors of AppWrappers.
+/// The manifest with the permissions to record and review authors of AppWrappers.
 pub const CHECK_USER_ACCESS_FILE: &str = "45-check-user-access.yaml";
-/// A ClusterRole with this label, set to `true`, joins what the operator may do with wrapped objects.
+/// A ClusterRole with this label set to `true` is aggregated into what the operator may do with
+/// wrapped objects.
 pub const WRAPPED_LABEL: &str = "gantry.dev/aggregate-to-wrapped-kinds";
 
 const WRAPPED_FILE: &str = "30-wrapped-kinds.yaml";
-const WRAPPED: &[&str] = &["create", "delete", "get", "list", "watch"];
+const WRAPPED_VERBS: &[&str] = &["create", "delete", "get", "list", "watch"];
 
-/// Who the queue is to the embedded server, where it admits AppWrappers and creates what they wrap.
+/// The account of the queue at the embedded API server, used to admit AppWrappers and create what
+/// they wrap.
 const ACCOUNT: &str = "system:gantry:queue";
 
 fn accounts(values: &Values) -> Vec<Account> {
@@ -83,7 +85,8 @@ fn accounts(values: &Values) -> Vec<Account> {
         &[author::CONFIGURATION],
         &["get"],
     ));
-    // Any kind may be wrapped. What is wrapped is created by its author, unless that is switched off.
+    // Any kind may be wrapped. Wrapped objects are created as their author, unless that is switched
+    // off.
     let wrapped: &[&str] = match values.is_on("mcad.checkUserAccess") {
         true => &["delete"],
         false => &["create", "delete"],
@@ -92,7 +95,7 @@ fn accounts(values: &Values) -> Vec<Account> {
     vec![Account::new(ACCOUNT, all)]
 }
 
-fn hooks(values: &Values, offers: &Offers) -> Result<Vec<SharedHook>, serde_json::Error> {
+fn hooks(values: &Values, offers: &HostExtensions) -> Result<Vec<SharedHook>, serde_json::Error> {
     let is_on = configuration::is_enabled(values) && values.is_on("mcad.checkUserAccess");
     let leaves = offers.get::<LeafAdmission>().cloned().unwrap_or_default();
     Ok(match is_on {
@@ -113,21 +116,21 @@ fn grants() -> Vec<Grant> {
              gantry.dev/aggregate-to-wrapped-kinds. Add one to let other kinds be wrapped.",
             Vec::new(),
         )
-        .by(Membership::Collects(WRAPPED_LABEL)),
+        .with_binding(GrantBinding::AggregatesLabel(WRAPPED_LABEL)),
         Grant::new(
             WRAPPED_FILE,
             "gantry-wrapped-kinds",
-            "The kinds that may be wrapped unless somebody adds more. Whoever may create pods in every \
-             namespace can use what is in it: protect the operator's namespace accordingly.",
+            "The kinds that may be wrapped by default. Users who may create pods in every \
+             namespace can use this role: protect the operator's namespace accordingly.",
             wrapped_kinds(),
         )
-        .by(Membership::Labelled(WRAPPED_LABEL)),
+        .with_binding(GrantBinding::AggregatedByLabel(WRAPPED_LABEL)),
         Grant::new(
             CHECK_USER_ACCESS_FILE,
             "gantry-access-reviews",
             "Lets the operator ask what others may do, and tell the API server to ask it who makes \
-             AppWrappers, so that nobody gets more by wrapping than by creating. It could then have the server ask it about \
-             everything.",
+             AppWrappers, so that nobody gets more by wrapping than by creating. It could then \
+             have the server ask it about everything.",
             [reviews].into_iter().chain(hooks).collect(),
         )
         .with_webhook(),
@@ -141,28 +144,28 @@ fn grants() -> Vec<Grant> {
             "optional/wrapped-secrets.yaml",
             "gantry-wrapped-secrets",
             "Lets Secrets and ServiceAccounts be wrapped. The operator can then read every Secret.",
-            vec![rule("", &["secrets", "serviceaccounts"], WRAPPED)],
+            vec![rule("", &["secrets", "serviceaccounts"], WRAPPED_VERBS)],
         )
-        .by(Membership::Labelled(WRAPPED_LABEL)),
+        .with_binding(GrantBinding::AggregatedByLabel(WRAPPED_LABEL)),
     ]
 }
 
 fn wrapped_kinds() -> Vec<Value> {
     vec![
-        rule("", &["configmaps", "persistentvolumeclaims", "pods", "services"], WRAPPED),
-        rule("apps", &["deployments", "replicasets", "statefulsets"], WRAPPED),
-        rule("batch", &["jobs"], WRAPPED),
-        rule("jobset.x-k8s.io", &["jobsets"], WRAPPED),
-        rule("kubeflow.org", &["pytorchjobs"], WRAPPED),
-        rule("networking.k8s.io", &["ingresses"], WRAPPED),
-        rule("ray.io", &["rayclusters", "rayjobs"], WRAPPED),
-        rule("route.openshift.io", &["routes"], WRAPPED),
-        rule("scheduling.sigs.k8s.io", &["podgroups"], WRAPPED),
-        rule("scheduling.x-k8s.io", &["podgroups"], WRAPPED),
+        rule("", &["configmaps", "persistentvolumeclaims", "pods", "services"], WRAPPED_VERBS),
+        rule("apps", &["deployments", "replicasets", "statefulsets"], WRAPPED_VERBS),
+        rule("batch", &["jobs"], WRAPPED_VERBS),
+        rule("jobset.x-k8s.io", &["jobsets"], WRAPPED_VERBS),
+        rule("kubeflow.org", &["pytorchjobs"], WRAPPED_VERBS),
+        rule("networking.k8s.io", &["ingresses"], WRAPPED_VERBS),
+        rule("ray.io", &["rayclusters", "rayjobs"], WRAPPED_VERBS),
+        rule("route.openshift.io", &["routes"], WRAPPED_VERBS),
+        rule("scheduling.sigs.k8s.io", &["podgroups"], WRAPPED_VERBS),
+        rule("scheduling.x-k8s.io", &["podgroups"], WRAPPED_VERBS),
     ]
 }
 
-/// What the queue does with its own objects and with pods, in every namespace.
+/// Returns the permissions on the queue's own objects and on pods, in every namespace.
 #[must_use]
 pub fn rules() -> Vec<Value> {
     let own = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -175,7 +178,7 @@ pub fn rules() -> Vec<Value> {
     ]
 }
 
-/// What it does with quota trees.
+/// Returns the permissions on quota trees.
 #[must_use]
 pub fn quota_rules() -> Vec<Value> {
     let verbs = ["get", "list", "patch", "update", "watch"];

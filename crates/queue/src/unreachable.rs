@@ -1,8 +1,8 @@
 //! Pods on nodes that are not ready or gone.
 //!
-//! The phase of such a pod is what its kubelet reported last, and nobody corrects it: it stays `Running`
-//! for five minutes, and then for as long as the pod is terminating, because only the kubelet could end
-//! that. So the node is asked, not the phase.
+//! The phase of such a pod is what its kubelet reported last, and no component corrects it: it
+//! stays `Running` for five minutes, and then for as long as the pod is terminating, because only
+//! the kubelet could end that. So the node is checked, not the phase.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,23 +14,23 @@ use jiff::Timestamp;
 
 use crate::app_wrapper::AppWrapper;
 
-/// How long pods and wrapped objects may take to go where `forceDeletionTimeInSeconds` is not set. It ends
-/// removals that would never end, and is longer than almost every grace period.
+/// How long pods and wrapped objects may take to terminate where `forceDeletionTimeInSeconds` is
+/// not set. It ends removals that would never end, and is longer than almost every grace period.
 pub const FORCE_DELETION_DEFAULT: Duration = Duration::from_secs(600);
-/// The same for pods on nodes that are not ready or gone: no kubelet will end them. The time is for nodes
-/// that come back.
+/// The same for pods on nodes that are not ready or gone: no kubelet will end them. The time is for
+/// nodes that come back.
 pub const FORCE_DELETION_UNREACHABLE: Duration = Duration::from_secs(60);
 
-/// Why nothing is known of the pods on a node.
+/// Why the state of the pods on a node is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Unreachable {
+pub enum UnreachableReason {
     /// The node is not ready.
     NotReady,
-    /// There is no such node any more.
+    /// The node does not exist any more.
     Gone,
 }
 
-impl fmt::Display for Unreachable {
+impl fmt::Display for UnreachableReason {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
             Self::NotReady => "which is not ready",
@@ -46,36 +46,36 @@ pub struct UnreachablePod {
     pub pod: String,
     /// The name of its node.
     pub node: String,
-    /// Why nothing is known of it.
-    pub why: Unreachable,
+    /// Why its state is unknown.
+    pub why: UnreachableReason,
 }
 
-/// Why nothing is known of a pod, if its node is not ready or gone. A pod that has ended, or is on no node
-/// yet, is never unreachable.
+/// Returns why the state of a pod is unknown, if its node is not ready or gone. A pod that has
+/// ended, or is on no node yet, is never unreachable.
 #[must_use]
-pub fn of(world: &World, pod: &Pod) -> Option<Unreachable> {
+pub fn unreachable_reason(world: &World, pod: &Pod) -> Option<UnreachableReason> {
     let node = pod.spec.node_name.as_str();
-    if node.is_empty() || pod.is_over() {
+    if node.is_empty() || pod.is_terminal() {
         return None;
     }
-    match world.shelf::<Node>().get(&Key::cluster(node)) {
-        None => Some(Unreachable::Gone),
-        Some(node) => node.is_not_ready().then_some(Unreachable::NotReady),
+    match world.store::<Node>().get(&Key::cluster(node)) {
+        None => Some(UnreachableReason::Gone),
+        Some(node) => node.is_not_ready().then_some(UnreachableReason::NotReady),
     }
 }
 
-/// The AppWrappers that have pods on a node which became reachable or unreachable. Nodes report every few
-/// seconds, and almost always the same.
-pub(crate) fn concerned_by(world: &World, change: &Change) -> Vec<Key> {
+/// Returns the AppWrappers that have pods on a node which became reachable or unreachable. Nodes
+/// report every few seconds, and almost always the same.
+pub(crate) fn affected_wrappers(world: &World, change: &Change) -> Vec<Key> {
     let unreachable = |it: Option<&Node>| it.is_none_or(Node::is_not_ready);
     if unreachable(change.before::<Node>()) == unreachable(change.after::<Node>()) {
         return Vec::new();
     }
-    let pods = world.shelf::<Pod>().tagged(&Pod::on_node(change.key.name()));
+    let pods = world.store::<Pod>().by_index(&Pod::node_tag(change.key.name()));
     let mut keys: Vec<Key> = pods
         .iter()
         .filter_map(|pod| {
-            let name = pod.metadata.labels.get(Pod::APP_WRAPPER)?;
+            let name = pod.metadata.labels.get(Pod::APP_WRAPPER_LABEL)?;
             Some(Key::new(&pod.metadata.namespace, name))
         })
         .collect();
@@ -84,10 +84,10 @@ pub(crate) fn concerned_by(world: &World, change: &Change) -> Vec<Key> {
     keys
 }
 
-/// How many pods are on which of these nodes, for people; nothing where there are none.
+/// Describes how many pods are on which of these nodes; `None` where there are none.
 #[must_use]
 pub fn describe(pods: &[UnreachablePod]) -> Option<String> {
-    let mut nodes: BTreeMap<(&str, Unreachable), usize> = BTreeMap::new();
+    let mut nodes: BTreeMap<(&str, UnreachableReason), usize> = BTreeMap::new();
     for pod in pods {
         *nodes.entry((pod.node.as_str(), pod.why)).or_default() += 1;
     }
@@ -99,8 +99,8 @@ pub fn describe(pods: &[UnreachablePod]) -> Option<String> {
     (!text.is_empty()).then(|| text.join("; "))
 }
 
-/// How long pods and objects of an AppWrapper may take to go when it is taken back, before they are deleted
-/// with a grace period of zero.
+/// Returns how long pods and objects of an evicted AppWrapper may take to terminate, before they
+/// are deleted with a grace period of zero.
 #[must_use]
 pub fn force_deletion_limit(wrapper: &AppWrapper, unreachable: bool) -> Duration {
     let set = wrapper.scheduling().map_or(0, |it| it.force_deletion_time_in_seconds);
@@ -109,12 +109,12 @@ pub fn force_deletion_limit(wrapper: &AppWrapper, unreachable: bool) -> Duration
     if unreachable { limit.min(FORCE_DELETION_UNREACHABLE) } else { limit }
 }
 
-/// When a pod that is terminating, on a node that is not ready or gone, is deleted with a grace period of
-/// zero though no AppWrapper is there that says so: its AppWrapper was deleted.
+/// Returns when a terminating pod on a node that is not ready or gone is deleted with a grace
+/// period of zero without an AppWrapper: its AppWrapper was deleted.
 pub(crate) fn force_deletion_of_orphan(pod: &Pod) -> Option<Timestamp> {
     let meta = &pod.metadata;
     let grace = u64::try_from(meta.deletion_grace_period_seconds?).ok().filter(|it| *it > 0)?;
-    // What is in the metadata is when the grace period ends.
+    // The timestamp in the metadata is the end of the grace period.
     let asked = meta.deletion_timestamp?.checked_sub(Duration::from_secs(grace)).ok()?;
     asked.checked_add(FORCE_DELETION_UNREACHABLE).ok()
 }
@@ -134,18 +134,18 @@ mod tests {
             serde_json::from_value(object).unwrap()
         };
         let ready = |status: &str| json!([{"type": "Ready", "status": status}]);
-        world.shelf::<Node>().set(node("well", ready("True")));
-        world.shelf::<Node>().set(node("sick", ready("False")));
-        world.shelf::<Node>().set(node("silent", ready("Unknown")));
-        world.shelf::<Node>().set(node("new", json!([])));
+        world.store::<Node>().set(node("well", ready("True")));
+        world.store::<Node>().set(node("sick", ready("False")));
+        world.store::<Node>().set(node("silent", ready("Unknown")));
+        world.store::<Node>().set(node("new", json!([])));
         let table = [
             ("well", "Running", None),
-            ("sick", "Running", Some(Unreachable::NotReady)),
-            ("silent", "Running", Some(Unreachable::NotReady)),
-            ("silent", "Pending", Some(Unreachable::NotReady)),
+            ("sick", "Running", Some(UnreachableReason::NotReady)),
+            ("silent", "Running", Some(UnreachableReason::NotReady)),
+            ("silent", "Pending", Some(UnreachableReason::NotReady)),
             ("silent", "Succeeded", None),
             ("new", "Running", None),
-            ("missing", "Running", Some(Unreachable::Gone)),
+            ("missing", "Running", Some(UnreachableReason::Gone)),
             ("missing", "Failed", None),
             ("", "Pending", None),
         ];
@@ -153,7 +153,7 @@ mod tests {
             let pod = json!({"metadata": {"name": "p", "namespace": "n"},
                 "spec": {"nodeName": node}, "status": {"phase": phase}});
             let pod: Pod = serde_json::from_value(pod).unwrap();
-            assert_eq!(of(&world, &pod), expected, "{phase} on {node:?}");
+            assert_eq!(unreachable_reason(&world, &pod), expected, "{phase} on {node:?}");
         }
     }
 
@@ -179,9 +179,9 @@ mod tests {
         };
         assert_eq!(describe(&[]), None);
         let pods = [
-            pod("p1", "b", Unreachable::NotReady),
-            pod("p2", "c", Unreachable::Gone),
-            pod("p3", "b", Unreachable::NotReady),
+            pod("p1", "b", UnreachableReason::NotReady),
+            pod("p2", "c", UnreachableReason::Gone),
+            pod("p3", "b", UnreachableReason::NotReady),
         ];
         let expected =
             "2 pods on node \"b\", which is not ready; 1 pod on node \"c\", which is gone";

@@ -1,31 +1,31 @@
-//! Objects that AppWrappers wrap, whatever their kind.
+//! Objects that AppWrappers wrap, of any kind.
 
 use gantry_reconcile::{Meta, Resource, View};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// An object of a kind that may be wrapped: whose it is, and its conditions.
+/// An object of a kind that may be wrapped: its owner, and its conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Wrapped {
+pub struct WrappedObject {
     /// Metadata.
     pub metadata: Meta,
-    /// What is true of it.
+    /// Its conditions.
     #[serde(rename = "status", deserialize_with = "conditions")]
-    pub conditions: Vec<Truth>,
+    pub conditions: Vec<ObjectCondition>,
 }
 
-/// Something that is said about an object.
+/// A condition of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Truth {
-    /// What: a condition's `type`.
+pub struct ObjectCondition {
+    /// The condition's `type`.
     pub kind: String,
-    /// Whether: a condition's `status`.
+    /// The condition's `status`.
     pub status: String,
 }
 
-impl View for Wrapped {
-    /// Stands for all of them; each has a shelf at its own address.
+impl View for WrappedObject {
+    /// Stands for all wrapped kinds; each has a store under its own resource.
     const RESOURCE: Resource = Resource::namespaced("gantry.dev", "v1", "wrapped", "Wrapped");
 
     fn meta(&self) -> &Meta {
@@ -33,12 +33,12 @@ impl View for Wrapped {
     }
 }
 
-/// The conditions of a status of any shape. A kind may use the word for something else.
-fn conditions<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Truth>, D::Error> {
+/// Reads the conditions of a status of any shape. A kind may use the field name for something else.
+fn conditions<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ObjectCondition>, D::Error> {
     let status = Value::deserialize(from)?;
     let list = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let text = |it: &Value, name: &str| it[name].as_str().unwrap_or_default().to_owned();
-    let truth = |it: &Value| Truth { kind: text(it, "type"), status: text(it, "status") };
+    let truth = |it: &Value| ObjectCondition { kind: text(it, "type"), status: text(it, "status") };
     Ok(list.iter().map(truth).collect())
 }
 
@@ -50,7 +50,8 @@ mod tests {
 
     #[test]
     fn any_status_can_be_read() {
-        let truth = |kind: &str, status: &str| Truth { kind: kind.into(), status: status.into() };
+        let truth =
+            |kind: &str, status: &str| ObjectCondition { kind: kind.into(), status: status.into() };
         let table = [
             (json!({}), vec![]),
             (json!({"status": null}), vec![]),
@@ -62,7 +63,7 @@ mod tests {
             ),
         ];
         for (object, expected) in table {
-            let view: Wrapped = serde_json::from_value(object.clone()).unwrap();
+            let view: WrappedObject = serde_json::from_value(object.clone()).unwrap();
             assert_eq!(view.conditions, expected, "{object}");
         }
     }

@@ -1,4 +1,4 @@
-//! ClusterRoles that are made of others.
+//! Aggregated ClusterRoles: roles whose rules are collected from other roles by label selectors.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::rule::{Rule, rules};
 
-/// All ClusterRoles, to find out what those made of others should hold.
+/// All ClusterRoles; computes which rules the aggregated ones should have.
 #[derive(Clone, Debug, Default)]
 pub struct Aggregation(BTreeMap<String, Role>);
 
@@ -15,8 +15,8 @@ pub struct Aggregation(BTreeMap<String, Role>);
 struct Role {
     labels: BTreeMap<String, String>,
     rules: Vec<Rule>,
-    /// Which roles it is made of; `None` if it has rules of its own.
-    of: Option<Vec<Selector>>,
+    /// The selectors of an aggregated role; `None` if the role has rules of its own.
+    selectors: Option<Vec<Selector>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -35,13 +35,13 @@ struct Expression {
 }
 
 impl Aggregation {
-    /// Whether a ClusterRole is made of others.
+    /// Whether a ClusterRole is aggregated.
     #[must_use]
     pub fn is_aggregated(role: &Value) -> bool {
         role["aggregationRule"].is_object()
     }
 
-    /// Forgets a ClusterRole.
+    /// Removes a ClusterRole.
     pub fn remove(&mut self, name: &str) {
         self.0.remove(name);
     }
@@ -53,28 +53,30 @@ impl Aggregation {
         let of = Self::is_aggregated(role).then(|| {
             let selectors = role["aggregationRule"]["clusterRoleSelectors"].as_array();
             let selectors = selectors.into_iter().flatten();
-            // A selector that cannot be read selects nothing; none is ever stored.
+            // A selector that cannot be read selects nothing; validation never stores one.
             selectors.filter_map(|it| Selector::deserialize(it).ok()).collect()
         });
-        self.0.insert(name, Role { labels, rules: rules(role), of });
+        self.0.insert(name, Role { labels, rules: rules(role), selectors: of });
     }
 
-    /// The rules of ClusterRoles that are not what they should be, by name.
+    /// Returns the rules of aggregated ClusterRoles whose stored rules are out of date, by role
+    /// name.
     ///
-    /// Roles can be made of roles that are made of others, so this goes on until nothing changes. A
-    /// circle could go on for ever: there are as many rounds as roles, which is enough for any chain.
+    /// Aggregated roles can select other aggregated roles, so this repeats until nothing changes. A
+    /// cycle could repeat for ever; there are at most as many rounds as roles, which is enough for
+    /// any chain.
     #[must_use]
-    pub fn settle(&self) -> BTreeMap<String, Vec<Rule>> {
+    pub fn outdated_rules(&self) -> BTreeMap<String, Vec<Rule>> {
         let made: Vec<(&String, &[Selector])> = self
             .0
             .iter()
-            .filter_map(|(name, role)| role.of.as_deref().map(|of| (name, of)))
+            .filter_map(|(name, role)| role.selectors.as_deref().map(|of| (name, of)))
             .collect();
         let mut changed: BTreeMap<String, Vec<Rule>> = BTreeMap::new();
         for _ in 0..=made.len() {
             let mut settled = true;
             for &(name, of) in &made {
-                let wanted = self.wanted(name, of, &changed);
+                let wanted = self.aggregated_rules(name, of, &changed);
                 if self.rules(name, &changed) != wanted {
                     changed.insert(name.clone(), wanted);
                     settled = false;
@@ -88,15 +90,15 @@ impl Aggregation {
         changed
     }
 
-    /// The rules of a role, given those that have changed already.
+    /// Returns the rules of a role, given those that have changed already.
     fn rules<'a>(&'a self, name: &str, changed: &'a BTreeMap<String, Vec<Rule>>) -> &'a [Rule] {
         let stored = || self.0.get(name).map(|role| &role.rules);
         changed.get(name).or_else(stored).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// What a role should hold: the rules of the selected roles in the order of their names, each
-    /// rule once.
-    fn wanted(
+    /// Computes the rules of an aggregated role: the rules of the selected roles in name order,
+    /// each rule once.
+    fn aggregated_rules(
         &self,
         name: &str,
         of: &[Selector],
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_settle_in_the_order_of_names() {
+    fn chained_aggregations_are_resolved_in_name_order() {
         let mut all = Aggregation::default();
         let to = |label: &str| json!([{ "matchLabels": { label: "true" } }]);
         all.add(&made("admin", &json!({}), &to("to-admin")));
@@ -170,14 +172,14 @@ mod tests {
         all.add(&role("c", &json!({ "to-view": "true" }), "get"));
         all.add(&role("b", &json!({ "to-view": "true", "to-edit": "true" }), "list"));
         all.add(&role("a", &json!({ "to-admin": "true" }), "bind"));
-        let settled = all.settle();
+        let settled = all.outdated_rules();
         assert_eq!(verbs(&settled["view"]), ["list", "get"]);
         assert_eq!(verbs(&settled["edit"]), ["list", "get"]);
         assert_eq!(verbs(&settled["admin"]), ["bind", "list", "get"]);
         for (name, rules) in &settled {
             all.0.get_mut(name).unwrap().rules.clone_from(rules);
         }
-        assert!(all.settle().is_empty(), "what is settled stays so");
+        assert!(all.outdated_rules().is_empty(), "what is settled stays so");
     }
 
     #[test]
@@ -201,20 +203,20 @@ mod tests {
             all.add(&role("one", &json!({ "a": "1" }), "one"));
             all.add(&role("two", &json!({ "a": "2" }), "two"));
             all.add(&made("made", &json!({}), &selectors));
-            let settled = all.settle();
+            let settled = all.outdated_rules();
             let found = settled.get("made").map(|rules| verbs(rules)).unwrap_or_default();
             assert_eq!(found, expected, "{selectors}");
         }
     }
 
     #[test]
-    fn a_circle_ends() {
+    fn cyclic_aggregations_terminate() {
         let mut all = Aggregation::default();
         let to = |label: &str| json!([{ "matchLabels": { label: "true" } }]);
         all.add(&made("a", &json!({ "b": "true" }), &to("a")));
         all.add(&made("b", &json!({ "a": "true" }), &to("b")));
         all.add(&role("c", &json!({ "a": "true" }), "get"));
-        let settled = all.settle();
+        let settled = all.outdated_rules();
         assert_eq!((verbs(&settled["a"]), verbs(&settled["b"])), (vec!["get"], vec!["get"]));
     }
 }

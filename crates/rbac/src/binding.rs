@@ -1,17 +1,17 @@
-//! Bindings: who holds which role.
+//! Bindings: which subjects hold which role.
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::attributes::User;
 
-/// A binding of a role to some subjects.
+/// A binding of a role to subjects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Binding {
     /// The role.
     pub role_ref: RoleRef,
-    /// Who holds it.
+    /// The subjects that hold it.
     #[serde(deserialize_with = "subjects")]
     pub subjects: Vec<Subject>,
 }
@@ -28,7 +28,7 @@ pub struct RoleRef {
     pub name: String,
 }
 
-/// Somebody who holds a role.
+/// A subject that holds a role.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Subject {
@@ -48,53 +48,56 @@ fn subjects<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Sub
 }
 
 impl Binding {
-    /// Reads a stored binding. What is stored was checked when it was written; what can nevertheless
-    /// not be read binds nobody.
+    /// Reads a stored binding. Bindings are validated when they are written; one that nevertheless
+    /// cannot be read binds no subject.
     #[must_use]
     pub fn read(object: &Value) -> Self {
         Self::deserialize(object).unwrap_or_default()
     }
 
-    /// The first subject of the binding, which is in `namespace`, that is this user.
+    /// Returns the first subject of the binding, which is in `namespace`, that matches the user.
     pub(crate) fn subject(&self, user: User<'_>, namespace: &str) -> Option<&Subject> {
         self.subjects.iter().find(|subject| match subject.key(namespace) {
-            Some(Key::User(name)) => name == user.name,
-            Some(Key::Group(name)) => user.groups.contains(&name),
+            Some(SubjectKey::User(name)) => name == user.name,
+            Some(SubjectKey::Group(name)) => user.groups.contains(&name),
             None => false,
         })
     }
 }
 
-/// By what a subject is found.
+/// The key under which a subject is indexed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Key {
+pub(crate) enum SubjectKey {
     User(String),
     Group(String),
 }
 
 impl Subject {
-    /// By what the subject is found in a binding that is in `namespace`; an account without a
-    /// namespace is one of the binding's, and in a binding of the cluster nobody.
-    pub(crate) fn key(&self, namespace: &str) -> Option<Key> {
+    /// Returns the index key of the subject in a binding that is in `namespace`. A service account
+    /// without a namespace is taken from the binding's namespace; in a ClusterRoleBinding it
+    /// matches no account.
+    pub(crate) fn key(&self, namespace: &str) -> Option<SubjectKey> {
         match self.kind.as_str() {
-            "User" => Some(Key::User(self.name.clone())),
-            "Group" => Some(Key::Group(self.name.clone())),
-            "ServiceAccount" => match self.home(namespace) {
+            "User" => Some(SubjectKey::User(self.name.clone())),
+            "Group" => Some(SubjectKey::Group(self.name.clone())),
+            "ServiceAccount" => match self.namespace_or(namespace) {
                 "" => None,
-                home => Some(Key::User(format!("system:serviceaccount:{home}:{}", self.name))),
+                home => {
+                    Some(SubjectKey::User(format!("system:serviceaccount:{home}:{}", self.name)))
+                }
             },
             _ => None,
         }
     }
 
-    fn home<'a>(&'a self, namespace: &'a str) -> &'a str {
+    fn namespace_or<'a>(&'a self, namespace: &'a str) -> &'a str {
         if self.namespace.is_empty() { namespace } else { &self.namespace }
     }
 
-    /// As reasons show it, in a binding that is in `namespace`.
-    pub(crate) fn shown(&self, namespace: &str) -> String {
+    /// Formats the subject for reasons, in a binding that is in `namespace`.
+    pub(crate) fn describe(&self, namespace: &str) -> String {
         let name = match self.kind.as_str() {
-            "ServiceAccount" => format!("{}/{}", self.name, self.home(namespace)),
+            "ServiceAccount" => format!("{}/{}", self.name, self.namespace_or(namespace)),
             _ => self.name.clone(),
         };
         format!("{} {}", self.kind, gantry_schema::quote(&name))

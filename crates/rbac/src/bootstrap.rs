@@ -3,20 +3,20 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What the pinned release of Kubernetes makes, see `data/README.md`.
+/// The policy of the pinned release of Kubernetes, see `data/README.md`.
 const POLICY: &str = include_str!("../data/policy.json");
 
-/// The roles and bindings every cluster starts with, in the order in which they are made.
+/// The roles and bindings every cluster starts with, in the order in which they are created.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Bootstrap {
-    /// Roles of the cluster.
+    /// ClusterRoles.
     pub cluster_roles: Vec<Value>,
-    /// Who holds them in the whole cluster.
+    /// ClusterRoleBindings.
     pub cluster_role_bindings: Vec<Value>,
-    /// Roles of namespaces.
+    /// Roles.
     pub roles: Vec<Value>,
-    /// Who holds roles in namespaces.
+    /// RoleBindings.
     pub role_bindings: Vec<Value>,
 }
 
@@ -46,7 +46,7 @@ mod tests {
             policy.set_cluster_role(name(role), role);
             aggregation.add(role);
         }
-        for (role, rules) in aggregation.settle() {
+        for (role, rules) in aggregation.outdated_rules() {
             policy.set_cluster_role(&role, &serde_json::json!({ "rules": rules }));
         }
         for binding in &all.cluster_role_bindings {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_roles_say_what_the_specification_says() {
+    fn the_roles_match_the_specification() {
         let policy = policy();
         let on = Attributes::resource;
         let path = |path: &str| Attributes::path("get", path);
@@ -100,7 +100,7 @@ mod tests {
             (known, path("/metrics"), false),
             (known, on("create", "authorization.k8s.io", "selfsubjectaccessreviews"), true),
             (known, on("create", "authorization.k8s.io", "subjectaccessreviews"), false),
-            (known, on("get", "", "secrets").inside("default"), false),
+            (known, on("get", "", "secrets").in_namespace("default"), false),
             ("system:monitoring", path("/metrics"), true),
             ("system:nodes", on("get", "", "nodes"), false),
         ];
@@ -110,7 +110,7 @@ mod tests {
         }
         let scheduler = User { name: "system:kube-scheduler", groups: &[] };
         let lease = on("update", "coordination.k8s.io", "leases");
-        let lease = lease.inside("kube-system").named("kube-scheduler");
+        let lease = lease.in_namespace("kube-system").with_name("kube-scheduler");
         assert!(policy.decide(scheduler, &lease).allowed);
         let view = crate::RoleRef {
             kind: "ClusterRole".to_owned(),
@@ -119,7 +119,7 @@ mod tests {
         };
         let view = policy.rules_of(&view, "").unwrap();
         let allows = |resource: &str| {
-            view.iter().any(|rule| rule.allows(&on("get", "", resource).inside("x")))
+            view.iter().any(|rule| rule.allows(&on("get", "", resource).in_namespace("x")))
         };
         assert!(allows("pods") && allows("configmaps") && !allows("secrets"));
     }

@@ -1,58 +1,60 @@
-//! What nobody may grant: more than they hold.
+//! Privilege escalation checks: users may only grant permissions they hold.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::attributes::User;
 use crate::policy::Policy;
-use crate::rule::{Rule, covers_path, has_or_all, quoted};
+use crate::rule::{Rule, has_or_wildcard, matches_path, quoted};
 
-/// Permissions one grant may be taken apart into.
+/// The largest number of single permissions a grant is broken down into.
 ///
 /// A rule grants every combination of what it lists, so that a small object can grant billions. The
-/// largest role Kubernetes itself makes has 3,000, and comparing this many takes milliseconds.
-const MOST: usize = 100_000;
+/// largest role Kubernetes itself creates has 3,000, and comparing this many takes milliseconds.
+const MAX_PERMISSIONS: usize = 100_000;
 
-/// A grant is of more permissions than can be compared.
+/// A grant has more permissions than can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Uncounted;
+pub struct TooManyPermissions;
 
-/// Whether the owner's rules let through all that the other rules do.
+/// Whether the owner's rules allow everything that the other rules allow.
 #[must_use]
 pub fn covers(owner: &[Rule], other: &[Rule]) -> bool {
     matches!(missing(owner, other), Ok(missing) if missing.is_empty())
 }
 
-/// What the other rules let through and the owner's do not, taken apart: one verb, one group, one
-/// resource and at most one name, or one verb and one path.
+/// Returns the permissions of the other rules that the owner's rules do not allow, broken down: one
+/// verb, one group, one resource and at most one name, or one verb and one path.
 ///
 /// # Errors
-/// [`Uncounted`] if there is too much to compare.
-pub fn missing(owner: &[Rule], other: &[Rule]) -> Result<Vec<Rule>, Uncounted> {
-    // A rule that is covered as a whole need not be taken apart. Names are no part of paths, so that
-    // a rule which has both, and is refused later on, is not judged as a whole.
+/// [`TooManyPermissions`] if the rules have too many permissions to compare.
+pub fn missing(owner: &[Rule], other: &[Rule]) -> Result<Vec<Rule>, TooManyPermissions> {
+    // A rule that is covered as a whole need not be broken down. Resource names do not apply to
+    // paths, so a rule which has both, and is refused later on, is not judged as a whole.
     let whole = |rule: &Rule| rule.non_resource_urls.is_empty() || rule.resource_names.is_empty();
     let covered = |rule: &Rule| whole(rule) && owner.iter().any(|own| own.covers(rule));
     let open: Vec<&Rule> = other.iter().filter(|rule| !covered(rule)).collect();
-    let parts = open.iter().map(|rule| rule.parts()).fold(0_usize, usize::saturating_add);
-    if parts > MOST {
-        return Err(Uncounted);
+    let parts =
+        open.iter().map(|rule| rule.permission_count()).fold(0_usize, usize::saturating_add);
+    if parts > MAX_PERMISSIONS {
+        return Err(TooManyPermissions);
     }
-    let parts = open.into_iter().flat_map(Rule::apart);
+    let parts = open.into_iter().flat_map(Rule::breakdown);
     Ok(parts.filter(|part| !owner.iter().any(|own| own.covers(part))).collect())
 }
 
 impl Policy {
-    /// Why a user may not grant these rules in a namespace, or in the cluster if it is empty; `None`
-    /// if they hold all of them. `written` is the resource by which they would be granted.
+    /// Returns why a user may not grant these rules in a namespace, or in the cluster if it is
+    /// empty; `None` if the user holds all of them. `written` is the resource by which they would
+    /// be granted.
     #[must_use]
-    pub fn escalation(
+    pub fn escalation_error(
         &self,
         user: User<'_>,
         namespace: &str,
         written: &str,
         rules: &[Rule],
     ) -> Option<String> {
-        let held = self.held_by_granter(user, namespace, written);
+        let held = self.effective_rules_of_granter(user, namespace, written);
         let lacking = match missing(&held.rules, rules) {
             Ok(lacking) if lacking.is_empty() => return None,
             Ok(lacking) => {
@@ -60,8 +62,8 @@ impl Policy {
                     compact(lacking).iter().map(Rule::to_string).collect();
                 shown.into_iter().collect::<Vec<_>>().join("\n")
             }
-            Err(Uncounted) => {
-                format!("more than {MOST} permissions, which are too many to compare")
+            Err(TooManyPermissions) => {
+                format!("more than {MAX_PERMISSIONS} permissions, which are too many to compare")
             }
         };
         let (name, groups) = (gantry_schema::quote(user.name), quoted(user.groups));
@@ -76,7 +78,7 @@ impl Policy {
     }
 }
 
-/// Collects the verbs of rules that are otherwise the same. Rules about paths stay as they are.
+/// Merges the verbs of rules that are otherwise the same. Rules about paths stay as they are.
 fn compact(rules: Vec<Rule>) -> Vec<Rule> {
     let mut compacted: Vec<Rule> = Vec::new();
     let mut known: HashMap<Rule, usize> = HashMap::new();
@@ -96,8 +98,8 @@ fn compact(rules: Vec<Rule>) -> Vec<Rule> {
 }
 
 impl Rule {
-    /// Into how many parts the rule is taken.
-    fn parts(&self) -> usize {
+    /// Returns the number of single permissions of the rule.
+    fn permission_count(&self) -> usize {
         let names = self.resource_names.len().max(1);
         let counts = [self.api_groups.len(), self.resources.len(), self.verbs.len(), names];
         let resources = counts.into_iter().fold(1, usize::saturating_mul);
@@ -105,8 +107,8 @@ impl Rule {
         resources.saturating_add(paths)
     }
 
-    /// The rule taken apart.
-    fn apart(&self) -> Vec<Rule> {
+    /// Breaks the rule down into single permissions.
+    fn breakdown(&self) -> Vec<Rule> {
         let one = |text: &String| vec![text.clone()];
         let mut parts = Vec::new();
         for group in &self.api_groups {
@@ -137,24 +139,24 @@ impl Rule {
         parts
     }
 
-    /// Whether this rule alone lets through all that another does.
+    /// Whether this rule alone allows everything that another rule allows.
     fn covers(&self, other: &Rule) -> bool {
         let names = self.resource_names.is_empty()
             || (!other.resource_names.is_empty()
                 && other.resource_names.iter().all(|it| self.resource_names.contains(it)));
         names
-            && other.verbs.iter().all(|it| has_or_all(&self.verbs, it))
-            && other.api_groups.iter().all(|it| has_or_all(&self.api_groups, it))
+            && other.verbs.iter().all(|it| has_or_wildcard(&self.verbs, it))
+            && other.api_groups.iter().all(|it| has_or_wildcard(&self.api_groups, it))
             && other.resources.iter().all(|it| self.covers_resource(it))
             && other
                 .non_resource_urls
                 .iter()
-                .all(|path| self.non_resource_urls.iter().any(|own| covers_path(own, path)))
+                .all(|path| self.non_resource_urls.iter().any(|own| matches_path(own, path)))
     }
 
     fn covers_resource(&self, resource: &str) -> bool {
         let part = resource.split_once('/').map(|(_, part)| format!("*/{part}"));
-        has_or_all(&self.resources, resource)
+        has_or_wildcard(&self.resources, resource)
             || part.is_some_and(|any| self.resources.contains(&any))
     }
 }

@@ -1,8 +1,8 @@
-//! Roles and bindings: who may do what, why, and what nobody may grant.
+//! Role-based access control: decides what users may do, why, and which permissions they may grant.
 //!
-//! A [`Policy`] holds roles and bindings and answers questions about them in a few microseconds,
-//! however many there are. It is told what is stored, one object at a time, and knows nothing of
-//! where that is. Answers and their reasons are those of Kubernetes, word for word; where Kubernetes
+//! A [`Policy`] holds roles and bindings and decides requests in a few microseconds, however many
+//! there are. Its owner adds and removes stored objects one at a time; the policy does not know the
+//! storage. Decisions and their reasons are those of Kubernetes, word for word; where Kubernetes
 //! leaves the order of bindings to chance, it is the order of their names.
 //!
 //! ```
@@ -17,7 +17,8 @@
 //!     "subjects": [{ "kind": "User", "name": "bob" }],
 //! }));
 //! let bob = User { name: "bob", groups: &[] };
-//! let decision = policy.decide(bob, &Attributes::resource("get", "", "pods").inside("default"));
+//! let decision = policy.decide(bob, &Attributes::resource("get", "",
+//! "pods").in_namespace("default"));
 //! assert!(decision.allowed);
 //! let why = r#"RBAC: allowed by RoleBinding "bob-reads/default" of Role "reader" to User "bob""#;
 //! assert_eq!(decision.reason, why);
@@ -33,10 +34,10 @@ mod reconcile;
 mod rule;
 
 pub use aggregation::Aggregation;
-pub use attributes::{Attributes, User, What};
+pub use attributes::{Attributes, AttributesTarget, User};
 pub use binding::{Binding, RoleRef, Subject};
 pub use bootstrap::{Bootstrap, bootstrap};
-pub use escalation::{Uncounted, covers, missing};
-pub use policy::{Decision, Held, Policy};
+pub use escalation::{TooManyPermissions, covers, missing};
+pub use policy::{Decision, EffectiveRules, Policy};
 pub use reconcile::{Reconciled, reconcile_binding, reconcile_role};
 pub use rule::{Rule, rules};

@@ -1,4 +1,4 @@
-//! Roles and bindings, found by who asks.
+//! Roles and bindings, indexed by subject.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -6,31 +6,31 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::attributes::{Attributes, User};
-use crate::binding::{Binding, Key, RoleRef};
+use crate::binding::{Binding, RoleRef, SubjectKey};
 use crate::rule::{Rule, rules};
 
-/// Whether something may be done, and why.
+/// Whether a request is allowed, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether it may.
+    /// Whether the request is allowed.
     pub allowed: bool,
-    /// What allows it, or what stood in the way of an answer; often empty.
+    /// What allows it, or which errors occurred; often empty.
     pub reason: String,
 }
 
-/// The rules somebody holds in a namespace.
+/// The rules a user holds in a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct EffectiveRules {
     /// The rules, binding by binding.
     pub rules: Vec<Rule>,
-    /// What could not be found out, in one line; empty if nothing.
+    /// The errors that occurred, in one line; empty if none.
     pub errors: String,
 }
 
 /// All roles and bindings.
 ///
-/// Roles are kept once, however many bindings name them, and bindings are found by the subjects they
-/// name: a question looks only at the bindings of who asks.
+/// Each role is stored once, however many bindings name it, and bindings are indexed by their
+/// subjects: a decision only looks at the bindings of the user.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     cluster_roles: HashMap<String, Arc<[Rule]>>,
@@ -43,15 +43,15 @@ pub struct Policy {
 #[derive(Clone, Debug, Default)]
 struct Bindings {
     by_name: BTreeMap<Arc<str>, Arc<Binding>>,
-    by_subject: HashMap<Key, BTreeSet<Arc<str>>>,
+    by_subject: HashMap<SubjectKey, BTreeSet<Arc<str>>>,
 }
 
-/// Who looks for a role, which decides how one that is missing is named.
+/// Why a role is looked up, which decides how a missing role is named.
 #[derive(Clone, Copy, Debug)]
-enum Seeker<'a> {
-    /// Who decides about requests: by its kind, `role.rbac…`.
+enum LookupPurpose<'a> {
+    /// To decide a request: a missing role is named by its kind, `role.rbac…`.
     Decision,
-    /// Who writes roles and bindings: by the resource that is written, whatever is missing.
+    /// To write a role or binding: it is named by the written resource, whatever is missing.
     Write(&'a str),
 }
 
@@ -61,7 +61,7 @@ impl Policy {
         self.cluster_roles.insert(name.to_owned(), rules(role).into());
     }
 
-    /// Forgets a ClusterRole.
+    /// Removes a ClusterRole.
     pub fn remove_cluster_role(&mut self, name: &str) {
         self.cluster_roles.remove(name);
     }
@@ -72,7 +72,7 @@ impl Policy {
         roles.insert(name.to_owned(), rules(role).into());
     }
 
-    /// Forgets a Role.
+    /// Removes a Role.
     pub fn remove_role(&mut self, namespace: &str, name: &str) {
         if let Some(roles) = self.roles.get_mut(namespace) {
             roles.remove(name);
@@ -87,7 +87,7 @@ impl Policy {
         self.cluster_bindings.set("", name, Binding::read(binding));
     }
 
-    /// Forgets a ClusterRoleBinding.
+    /// Removes a ClusterRoleBinding.
     pub fn remove_cluster_binding(&mut self, name: &str) {
         self.cluster_bindings.remove("", name);
     }
@@ -98,7 +98,7 @@ impl Policy {
         bindings.set(namespace, name, Binding::read(binding));
     }
 
-    /// Forgets a RoleBinding.
+    /// Removes a RoleBinding.
     pub fn remove_binding(&mut self, namespace: &str, name: &str) {
         if let Some(bindings) = self.bindings.get_mut(namespace) {
             bindings.remove(namespace, name);
@@ -108,7 +108,7 @@ impl Policy {
         }
     }
 
-    /// Whether a user may do this.
+    /// Decides whether a user may do this.
     #[must_use]
     pub fn decide(&self, user: User<'_>, asked: &Attributes) -> Decision {
         if user.is_administrator() {
@@ -116,7 +116,7 @@ impl Policy {
         }
         let mut errors = Vec::new();
         for found in self.bindings_of(user, asked.namespace()) {
-            match self.find(&found.binding.role_ref, found.namespace, Seeker::Decision) {
+            match self.find(&found.binding.role_ref, found.namespace, LookupPurpose::Decision) {
                 Ok(rules) if rules.iter().any(|rule| rule.allows(asked)) => {
                     return Decision { allowed: true, reason: found.reason(user) };
                 }
@@ -124,20 +124,21 @@ impl Policy {
                 Err(error) => errors.push(error),
             }
         }
-        let reason = match aggregate(errors) {
+        let reason = match join_errors(errors) {
             errors if errors.is_empty() => errors,
             errors => format!("RBAC: {errors}"),
         };
         Decision { allowed: false, reason }
     }
 
-    /// Every reason for which a user may do this, in the order of the bindings. [`Self::decide`]
-    /// gives the first of them.
+    /// Returns every reason for which a user may do this, in the order of the bindings.
+    /// [`Self::decide`] returns the first of them.
     #[must_use]
     pub fn reasons(&self, user: User<'_>, asked: &Attributes) -> Vec<String> {
         let mut reasons = Vec::new();
         for found in self.bindings_of(user, asked.namespace()) {
-            let rules = self.find(&found.binding.role_ref, found.namespace, Seeker::Decision);
+            let rules =
+                self.find(&found.binding.role_ref, found.namespace, LookupPurpose::Decision);
             if rules.is_ok_and(|rules| rules.iter().any(|rule| rule.allows(asked))) {
                 reasons.push(found.reason(user));
             }
@@ -145,18 +146,29 @@ impl Policy {
         reasons
     }
 
-    /// The rules a user holds in a namespace; in the whole cluster if it is empty.
+    /// Returns the rules a user holds in a namespace; in the whole cluster if it is empty.
     #[must_use]
-    pub fn held(&self, user: User<'_>, namespace: &str) -> Held {
-        self.held_in(user, namespace, Seeker::Decision)
+    pub fn effective_rules(&self, user: User<'_>, namespace: &str) -> EffectiveRules {
+        self.effective_rules_in(user, namespace, LookupPurpose::Decision)
     }
 
-    /// The same for a refusal to grant, which names what is missing as the storage does.
-    pub(crate) fn held_by_granter(&self, user: User<'_>, namespace: &str, written: &str) -> Held {
-        self.held_in(user, namespace, Seeker::Write(written))
+    /// As [`Self::effective_rules`], for escalation errors, which name a missing role as the
+    /// storage does.
+    pub(crate) fn effective_rules_of_granter(
+        &self,
+        user: User<'_>,
+        namespace: &str,
+        written: &str,
+    ) -> EffectiveRules {
+        self.effective_rules_in(user, namespace, LookupPurpose::Write(written))
     }
 
-    fn held_in(&self, user: User<'_>, namespace: &str, seeker: Seeker<'_>) -> Held {
+    fn effective_rules_in(
+        &self,
+        user: User<'_>,
+        namespace: &str,
+        seeker: LookupPurpose<'_>,
+    ) -> EffectiveRules {
         let (mut held, mut errors) = (Vec::new(), Vec::new());
         for found in self.bindings_of(user, namespace) {
             match self.find(&found.binding.role_ref, found.namespace, seeker) {
@@ -164,21 +176,21 @@ impl Policy {
                 Err(error) => errors.push(error),
             }
         }
-        Held { rules: held, errors: aggregate(errors) }
+        EffectiveRules { rules: held, errors: join_errors(errors) }
     }
 
-    /// The rules of a role that a binding in `namespace` names; the namespace is empty for a binding
-    /// of the cluster. `None` if there is no such role.
+    /// Returns the rules of a role that a binding in `namespace` names; the namespace is empty for
+    /// a ClusterRoleBinding. `None` if there is no such role.
     #[must_use]
     pub fn rules_of(&self, role: &RoleRef, namespace: &str) -> Option<Arc<[Rule]>> {
-        self.find(role, namespace, Seeker::Decision).ok().cloned()
+        self.find(role, namespace, LookupPurpose::Decision).ok().cloned()
     }
 
     fn find(
         &self,
         role: &RoleRef,
         namespace: &str,
-        seeker: Seeker<'_>,
+        seeker: LookupPurpose<'_>,
     ) -> Result<&Arc<[Rule]>, String> {
         let RoleRef { kind, name, .. } = role;
         let (found, sort) = match kind.as_str() {
@@ -194,33 +206,33 @@ impl Policy {
         };
         found.ok_or_else(|| {
             let sort = match seeker {
-                Seeker::Decision => sort,
-                Seeker::Write(resource) => resource,
+                LookupPurpose::Decision => sort,
+                LookupPurpose::Write(resource) => resource,
             };
             format!("{sort}.rbac.authorization.k8s.io \"{name}\" not found")
         })
     }
 
-    /// The bindings that name a user: those of the cluster first, each sort by name.
-    fn bindings_of<'a>(&'a self, user: User<'_>, namespace: &'a str) -> Vec<Found<'a>> {
-        let mut found = self.cluster_bindings.of(user, "");
+    /// Iterates over the bindings that name a user: ClusterRoleBindings first, each kind by name.
+    fn bindings_of<'a>(&'a self, user: User<'_>, namespace: &'a str) -> Vec<MatchedBinding<'a>> {
+        let mut found = self.cluster_bindings.matching(user, "");
         if !namespace.is_empty()
             && let Some(bindings) = self.bindings.get(namespace)
         {
-            found.extend(bindings.of(user, namespace));
+            found.extend(bindings.matching(user, namespace));
         }
         found
     }
 }
 
-/// A binding that names who asks.
-struct Found<'a> {
+/// A binding that names the user.
+struct MatchedBinding<'a> {
     name: &'a str,
     namespace: &'a str,
     binding: &'a Binding,
 }
 
-impl Found<'_> {
+impl MatchedBinding<'_> {
     fn reason(&self, user: User<'_>) -> String {
         let quote = gantry_schema::quote;
         let Self { name, namespace, binding } = self;
@@ -230,7 +242,7 @@ impl Found<'_> {
             namespace => format!("RoleBinding {}", quote(&format!("{name}/{namespace}"))),
         };
         let subject = binding.subject(user, namespace);
-        let subject = subject.map(|it| it.shown(namespace)).unwrap_or_default();
+        let subject = subject.map(|it| it.describe(namespace)).unwrap_or_default();
         format!("RBAC: allowed by {own} of {kind} {} to {subject}", quote(role))
     }
 }
@@ -259,22 +271,22 @@ impl Bindings {
         }
     }
 
-    fn of<'a>(&'a self, user: User<'_>, namespace: &'a str) -> Vec<Found<'a>> {
-        let groups = user.groups.iter().map(|group| Key::Group(group.clone()));
-        let keys = std::iter::once(Key::User(user.name.to_owned())).chain(groups);
+    fn matching<'a>(&'a self, user: User<'_>, namespace: &'a str) -> Vec<MatchedBinding<'a>> {
+        let groups = user.groups.iter().map(|group| SubjectKey::Group(group.clone()));
+        let keys = std::iter::once(SubjectKey::User(user.name.to_owned())).chain(groups);
         let named = keys.filter_map(|key| self.by_subject.get(&key));
         let mut names: Vec<&Arc<str>> = named.flatten().collect();
         names.sort_unstable();
         names.dedup();
         let found = names.into_iter().filter_map(|name| {
-            self.by_name.get(name).map(|binding| Found { name, namespace, binding })
+            self.by_name.get(name).map(|binding| MatchedBinding { name, namespace, binding })
         });
         found.collect()
     }
 }
 
-/// Several errors in one line, each once.
-fn aggregate(errors: Vec<String>) -> String {
+/// Joins several errors in one line, each once.
+fn join_errors(errors: Vec<String>) -> String {
     let mut said: Vec<String> = Vec::new();
     for error in errors {
         if !said.contains(&error) {

@@ -1,4 +1,4 @@
-//! What a stored role or binding should become, given what it is expected to be.
+//! Compares stored roles and bindings with the expected ones.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -7,30 +7,31 @@ use crate::binding::{Binding, Subject};
 use crate::escalation::missing;
 use crate::rule::rules;
 
-/// Opts a role or binding out when it is `"false"`.
+/// The annotation that disables the update of a role or binding when it is `"false"`.
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
 /// What to do about a stored object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reconciled {
-    /// It is as expected, or more.
-    Fine,
-    /// It is not, but whoever keeps it asked that it be left alone.
+    /// It holds what is expected, or more.
+    UpToDate,
+    /// It differs, but its annotation disables updates.
     Protected,
-    /// It should become this.
+    /// It should be updated to this.
     Update(Value),
-    /// It must be made anew: a binding cannot be turned to another role.
+    /// It must be recreated: the role of a binding is immutable.
     Recreate,
 }
 
-/// Compares a stored role with what it is expected to be: rules, labels and annotations that are
-/// missing are added, and nothing is taken away, except that a role made of others which is expected
-/// to have rules of its own is made of others no longer.
+/// Compares a stored role with the expected one: missing rules, labels and annotations are added,
+/// and nothing is removed, except that an aggregated role which is expected to have rules of its
+/// own stops being aggregated.
 #[must_use]
 pub fn reconcile_role(stored: &Value, expected: &Value) -> Reconciled {
     let mut wanted = stored.clone();
     merge_metadata(&mut wanted, expected);
-    // What Kubernetes expects is small enough to be compared; what cannot be is left alone.
+    // What Kubernetes expects is small enough to be compared; a role that is too large is left
+    // alone.
     let lacking = missing(&rules(stored), &rules(expected)).unwrap_or_default();
     if !lacking.is_empty() {
         let mut all = stored["rules"].as_array().cloned().unwrap_or_default();
@@ -55,8 +56,8 @@ pub fn reconcile_role(stored: &Value, expected: &Value) -> Reconciled {
     outcome(stored, wanted)
 }
 
-/// Compares a stored binding with what it is expected to be: subjects, labels and annotations that
-/// are missing are added.
+/// Compares a stored binding with the expected one: missing subjects, labels and annotations are
+/// added.
 #[must_use]
 pub fn reconcile_binding(stored: &Value, expected: &Value) -> Reconciled {
     let (known, should) = (Binding::read(stored), Binding::read(expected));
@@ -81,7 +82,7 @@ pub fn reconcile_binding(stored: &Value, expected: &Value) -> Reconciled {
 
 fn outcome(stored: &Value, wanted: Value) -> Reconciled {
     if wanted == *stored {
-        Reconciled::Fine
+        Reconciled::UpToDate
     } else if is_protected(stored) {
         Reconciled::Protected
     } else {
@@ -93,7 +94,7 @@ fn is_protected(stored: &Value) -> bool {
     stored["metadata"]["annotations"][AUTOUPDATE] == "false"
 }
 
-/// Adds the labels and annotations that are expected; those that are there stay as they are.
+/// Adds the expected labels and annotations; existing ones stay as they are.
 fn merge_metadata(wanted: &mut Value, expected: &Value) {
     for part in ["labels", "annotations"] {
         for (key, value) in expected["metadata"][part].as_object().into_iter().flatten() {
@@ -134,7 +135,7 @@ mod tests {
         for (why, stored, expected, wanted) in table {
             let expected = role(&json!({ "a": "theirs" }), &expected);
             let outcome = match wanted {
-                None => Reconciled::Fine,
+                None => Reconciled::UpToDate,
                 Some(rules) => Reconciled::Update(role(&own, &rules)),
             };
             assert_eq!(reconcile_role(&stored, &expected), outcome, "{why}");
@@ -176,7 +177,7 @@ mod tests {
         let binding = |subjects: Value| json!({ "metadata": {}, "roleRef": { "name": "a" }, "subjects": subjects });
         let (bob, eve) = (json!({ "kind": "User", "name": "b" }), json!({ "name": "e" }));
         let stored = binding(json!([bob]));
-        assert_eq!(reconcile_binding(&stored, &binding(json!([bob]))), Reconciled::Fine);
+        assert_eq!(reconcile_binding(&stored, &binding(json!([bob]))), Reconciled::UpToDate);
         assert_eq!(
             reconcile_binding(&stored, &binding(json!([eve, bob, eve]))),
             Reconciled::Update(binding(json!([bob, eve])))

@@ -1,16 +1,16 @@
-//! One rule of a role: what it lets through, and how it is written.
+//! A single rule of a role: what it allows, and how it is written.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::attributes::{Attributes, What};
+use crate::attributes::{Attributes, AttributesTarget};
 
-/// Stands for everything in verbs, groups, resources and paths.
-const ALL: &str = "*";
+/// The wildcard for verbs, groups, resources and paths.
+const WILDCARD: &str = "*";
 
-/// What a role lets through. A rule is about resources or about paths; one that names both is about
+/// What a role allows. A rule is about resources or about paths; one that names both applies to
 /// either.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -40,8 +40,8 @@ fn texts<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String
 
 /// The rules of a role.
 ///
-/// What is stored was checked when it was written. A rule that can nevertheless not be read lets
-/// nothing through.
+/// Rules are validated when they are written. A rule that nevertheless cannot be read allows
+/// nothing.
 #[must_use]
 pub fn rules(role: &Value) -> Vec<Rule> {
     let rules = role["rules"].as_array().into_iter().flatten();
@@ -49,58 +49,60 @@ pub fn rules(role: &Value) -> Vec<Rule> {
 }
 
 impl Rule {
-    /// Whether the rule lets this through.
+    /// Whether the rule allows this.
     #[must_use]
     pub fn allows(&self, asked: &Attributes) -> bool {
-        if !has_or_all(&self.verbs, &asked.verb) {
+        if !has_or_wildcard(&self.verbs, &asked.verb) {
             return false;
         }
-        match &asked.what {
-            What::Resource { group, resource, subresource, name, namespace: _ } => {
-                has_or_all(&self.api_groups, group)
-                    && self.resources.iter().any(|it| is_resource(it, resource, subresource))
+        match &asked.target {
+            AttributesTarget::Resource { group, resource, subresource, name, namespace: _ } => {
+                has_or_wildcard(&self.api_groups, group)
+                    && self.resources.iter().any(|it| matches_resource(it, resource, subresource))
                     && (self.resource_names.is_empty() || self.resource_names.contains(name))
             }
-            What::Path(path) => self.non_resource_urls.iter().any(|it| covers_path(it, path)),
+            AttributesTarget::NonResourcePath(path) => {
+                self.non_resource_urls.iter().any(|it| matches_path(it, path))
+            }
         }
     }
 
-    /// The rule as objects have it.
+    /// Returns the rule as JSON.
     ///
     /// # Panics
-    /// Never: lists of texts can always be written.
+    /// Never: lists of strings can always be serialized.
     #[must_use]
     pub fn to_value(&self) -> Value {
         serde_json::to_value(self).expect("lists of texts can be written")
     }
 }
 
-/// Whether a list has a text, or stands for everything.
-pub(crate) fn has_or_all(list: &[String], text: &str) -> bool {
-    list.iter().any(|it| it == ALL || it == text)
+/// Whether a list contains a string or the wildcard.
+pub(crate) fn has_or_wildcard(list: &[String], text: &str) -> bool {
+    list.iter().any(|it| it == WILDCARD || it == text)
 }
 
-/// Whether a rule's word for a resource means this one.
-fn is_resource(word: &str, resource: &str, subresource: &str) -> bool {
-    if word == ALL {
+/// Whether an entry of `resources` matches this resource.
+fn matches_resource(word: &str, resource: &str, subresource: &str) -> bool {
+    if word == WILDCARD {
         return true;
     }
     if subresource.is_empty() {
         return word == resource;
     }
     match word.split_once('/') {
-        // A resource in a request can hold no slash, but one in a review can.
-        Some((ALL, part)) if part == subresource => true,
+        // A resource in a request cannot contain a slash, but one in an access review can.
+        Some((WILDCARD, part)) if part == subresource => true,
         _ => word.strip_suffix(subresource).and_then(|it| it.strip_suffix('/')) == Some(resource),
     }
 }
 
-/// Whether a rule's word for a path means this one.
-pub(crate) fn covers_path(word: &str, path: &str) -> bool {
+/// Whether an entry of `nonResourceURLs` matches this path.
+pub(crate) fn matches_path(word: &str, path: &str) -> bool {
     word == path || (word.ends_with('*') && path.starts_with(word.trim_end_matches('*')))
 }
 
-/// As refusals show it: `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`.
+/// Formats the rule for error messages: `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [
@@ -119,7 +121,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// A list of texts as messages show it: `["a" "b"]`.
+/// Formats a list of strings for messages: `["a" "b"]`.
 pub(crate) fn quoted(list: &[String]) -> String {
     let list: Vec<String> = list.iter().map(|text| gantry_schema::quote(text)).collect();
     format!("[{}]", list.join(" "))
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_lets_through_what_it_names() {
+    fn a_rule_allows_what_it_names() {
         let on = Attributes::resource;
         let pods = json!({ "verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"] });
         let named = json!({
@@ -152,24 +154,24 @@ mod tests {
         let none = json!({ "verbs": null, "apiGroups": ["*"], "resources": ["*"] });
         let table = [
             (&pods, on("get", "", "pods"), true),
-            (&pods, on("get", "", "pods").inside("x").named("y"), true),
+            (&pods, on("get", "", "pods").in_namespace("x").with_name("y"), true),
             (&pods, on("create", "", "pods"), false),
             (&pods, on("get", "apps", "pods"), false),
-            (&pods, on("get", "", "pods").part("log"), false),
+            (&pods, on("get", "", "pods").with_subresource("log"), false),
             (&pods, Attributes::path("get", "pods"), false),
-            (&named, on("get", "x", "y").named("b"), true),
-            (&named, on("get", "x", "y").part("z").named("a"), true),
-            (&named, on("get", "x", "y").named("c"), false),
+            (&named, on("get", "x", "y").with_name("b"), true),
+            (&named, on("get", "x", "y").with_subresource("z").with_name("a"), true),
+            (&named, on("get", "x", "y").with_name("c"), false),
             (&named, on("list", "x", "y"), false),
             (&named, Attributes::path("get", "/"), false),
-            (&parts, on("update", "apps", "sets").part("scale"), true),
-            (&parts, on("update", "apps", "pods").part("log"), true),
-            (&parts, on("update", "apps", "pods").part("logs"), false),
+            (&parts, on("update", "apps", "sets").with_subresource("scale"), true),
+            (&parts, on("update", "apps", "pods").with_subresource("log"), true),
+            (&parts, on("update", "apps", "pods").with_subresource("logs"), false),
             (&parts, on("update", "apps", "sets"), false),
             (&parts, on("update", "apps", "pods/log"), true),
             (&parts, on("update", "apps", "x/scale"), false),
-            (&parts, on("update", "apps", "x").part("y/scale"), false),
-            (&parts, on("update", "apps", "").part("scale"), true),
+            (&parts, on("update", "apps", "x").with_subresource("y/scale"), false),
+            (&parts, on("update", "apps", "").with_subresource("scale"), true),
             (&paths, Attributes::path("get", "/version"), true),
             (&paths, Attributes::path("get", "/version/"), false),
             (&paths, Attributes::path("get", "/api/"), true),

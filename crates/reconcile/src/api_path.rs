@@ -1,9 +1,10 @@
 //! Paths of the API, built in one place from validated parts.
 //!
-//! Names, namespaces, groups and kinds come from objects that users write. Formatted into a path as they
-//! are, `?watch=1` in the place of a name turns a read of one object into a watch that never ends, and
-//! `../secrets/x` reads another kind. An [`ApiPath`] can only be made of segments that were checked and of
-//! typed parameters that are percent-encoded, so neither can be written by accident.
+//! Names, namespaces, groups and kinds come from objects that users write. Formatted into a path as
+//! they are, `?watch=1` in the place of a name turns a read of one object into a watch that never
+//! ends, and `../secrets/x` reads another kind. An [`ApiPath`] can only be made of segments that
+//! were checked and of typed parameters that are percent-encoded, so neither can be written by
+//! accident.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -67,17 +68,17 @@ pub enum Parameter<'a> {
 }
 
 /// The longest part of an [`InvalidPath`] that is shown.
-const SHOWN: usize = 64;
-/// The longest name of an object. Kubernetes limits most names to 253 characters, and names of roles by
-/// nothing but the size of a request.
-const LONGEST_NAME: usize = 1024;
+const MAX_SHOWN_CHARS: usize = 64;
+/// The longest name of an object. Kubernetes limits most names to 253 characters, and names of
+/// roles by nothing but the size of a request.
+const MAX_NAME_BYTES: usize = 1024;
 /// The longest DNS subdomain, and the longest label of one.
-const LONGEST_SUBDOMAIN: usize = 253;
-const LONGEST_LABEL: usize = 63;
+const MAX_SUBDOMAIN_BYTES: usize = 253;
+const MAX_LABEL_BYTES: usize = 63;
 
 impl ApiPath {
-    /// A path that is part of the program, and so holds no data: `/version`, or the collection of a kind
-    /// that is known.
+    /// A path that is part of the program, and so holds no data: `/version`, or the collection of a
+    /// kind that is known.
     #[must_use]
     pub const fn from_static(path: &'static str) -> Self {
         Self { path: path.len(), text: Cow::Borrowed(path) }
@@ -89,7 +90,7 @@ impl ApiPath {
     /// The group is no DNS subdomain.
     pub fn group(group: &str) -> Result<Self, InvalidPath> {
         check_subdomain("API group", group)?;
-        Ok(Self::whole(format!("/apis/{group}")))
+        Ok(Self::without_parameters(format!("/apis/{group}")))
     }
 
     /// The discovery document of a group and version, as objects spell it: `v1`, `apps/v1`.
@@ -109,10 +110,10 @@ impl ApiPath {
     pub(crate) fn of_version(group: &str, version: &str) -> Result<Self, InvalidPath> {
         check_label("API version", version)?;
         if group.is_empty() {
-            return Ok(Self::whole(format!("/api/{version}")));
+            return Ok(Self::without_parameters(format!("/api/{version}")));
         }
         check_subdomain("API group", group)?;
-        Ok(Self::whole(format!("/apis/{group}/{version}")))
+        Ok(Self::without_parameters(format!("/apis/{group}/{version}")))
     }
 
     /// All objects of a kind, or those in one namespace if that is not empty.
@@ -150,7 +151,7 @@ impl ApiPath {
         }
         text.push('/');
         text.push_str(plural);
-        Ok(Self::whole(text))
+        Ok(Self::without_parameters(text))
     }
 
     /// One object of this collection. A query of the collection is left out.
@@ -161,7 +162,7 @@ impl ApiPath {
         let why = match name {
             "" => Some("it is empty"),
             "." | ".." => Some("it is a step in a path"),
-            _ if name.len() > LONGEST_NAME => Some("it is longer than 1024 bytes"),
+            _ if name.len() > MAX_NAME_BYTES => Some("it is longer than 1024 bytes"),
             _ if name.contains(['/', '%']) => Some("it contains '/' or '%'"),
             _ if name.contains(char::is_control) => Some("it contains a control character"),
             _ => None,
@@ -172,20 +173,22 @@ impl ApiPath {
         let mut text = self.without_query().to_owned();
         text.push('/');
         encode_into(name, b":@", &mut text);
-        Ok(Self::whole(text))
+        Ok(Self::without_parameters(text))
     }
 
     /// The collection that this object is in.
     #[must_use]
     pub fn collection_of_item(&self) -> Self {
         let path = self.without_query();
-        Self::whole(path.rsplit_once('/').map_or(path, |(collection, _)| collection).to_owned())
+        Self::without_parameters(
+            path.rsplit_once('/').map_or(path, |(collection, _)| collection).to_owned(),
+        )
     }
 
     /// A subresource of this object, such as `status`. Its name is part of the program.
     #[must_use]
     pub fn subresource(&self, name: &'static str) -> Self {
-        Self::whole(format!("{}/{name}", self.without_query()))
+        Self::without_parameters(format!("{}/{name}", self.without_query()))
     }
 
     /// The same path with one more parameter.
@@ -235,7 +238,7 @@ impl ApiPath {
         &self.text[..self.path]
     }
 
-    fn whole(text: String) -> Self {
+    fn without_parameters(text: String) -> Self {
         Self { path: text.len(), text: Cow::Owned(text) }
     }
 }
@@ -265,30 +268,30 @@ fn encode_into(text: &str, kept: &[u8], to: &mut String) {
 }
 
 fn invalid(part: &'static str, value: &str, why: &'static str) -> InvalidPath {
-    let value = match value.char_indices().nth(SHOWN) {
+    let value = match value.char_indices().nth(MAX_SHOWN_CHARS) {
         Some((end, _)) => format!("{}...", &value[..end]),
         None => value.to_owned(),
     };
     InvalidPath { part, value, why }
 }
 
-const LABEL: &str = "use 1 to 63 lower-case letters, digits and '-', with a letter or digit at both \
-                     ends";
-const SUBDOMAIN: &str = "use a DNS subdomain: lower-case letters, digits, '-' and '.', at most 253 \
-                         characters";
+const LABEL_RULE: &str = "use 1 to 63 lower-case letters, digits and '-', with a letter or digit \
+                          at both ends";
+const SUBDOMAIN_RULE: &str = "use a DNS subdomain: lower-case letters, digits, '-' and '.', at \
+                              most 253 characters";
 
 fn check_label(part: &'static str, text: &str) -> Result<(), InvalidPath> {
-    if is_label(text) && text.len() <= LONGEST_LABEL {
+    if is_label(text) && text.len() <= MAX_LABEL_BYTES {
         return Ok(());
     }
-    Err(invalid(part, text, LABEL))
+    Err(invalid(part, text, LABEL_RULE))
 }
 
 fn check_subdomain(part: &'static str, text: &str) -> Result<(), InvalidPath> {
-    if text.len() <= LONGEST_SUBDOMAIN && text.split('.').all(is_label) {
+    if text.len() <= MAX_SUBDOMAIN_BYTES && text.split('.').all(is_label) {
         return Ok(());
     }
-    Err(invalid(part, text, SUBDOMAIN))
+    Err(invalid(part, text, SUBDOMAIN_RULE))
 }
 
 fn is_label(text: &str) -> bool {
@@ -331,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_part_of_a_path_is_refused_with_the_reason() {
+    fn invalid_path_segments_are_refused() {
         let long = "a".repeat(64);
         let versions = [
             "", "/v1", "apps/", "../v1", "a/b/c", "a/v1?x=y", "V1", "v1?", "v1#", "a..b/v1", &long,
@@ -353,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_a_path_elsewhere_is_encoded() {
+    fn special_characters_are_encoded() {
         for (name, encoded) in [
             ("?watch=1", "%3Fwatch%3D1"),
             ("a#b", "a%23b"),
@@ -366,7 +369,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is given, the path has the segments it was made of and no query.
+        /// For any input, the path has the segments it was made of and no query.
         #[test]
         fn nothing_escapes_its_segment(version in ".{0,12}", namespace in ".{0,8}", plural in ".{0,8}", name in ".{0,12}") {
             if let Ok(path) = ApiPath::object(&version, &namespace, &plural, &name) {
@@ -381,7 +384,7 @@ mod tests {
             }
         }
 
-        /// Whatever a value of a parameter says, it stays one value.
+        /// For any value of a parameter, the query has exactly that one value.
         #[test]
         fn a_parameter_stays_one(value in ".{0,20}") {
             let path = ApiPath::from_static("/api/v1/pods").with(Parameter::Continue(&value));

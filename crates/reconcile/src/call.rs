@@ -1,9 +1,9 @@
-//! Calls: changes of something outside the API that a plan wants made.
+//! Calls: changes outside the API that a plan wants made.
 //!
-//! The calls of a plan are those that should be under way now for its key. The shell compares them with those
-//! of the plan before: a call that is wanted and under way is left alone, one that is no
-//! longer wanted is given up. What became of a call is a fact about its id ([`CallState`]), and a change of it
-//! enqueues the key; so no worker waits for a slow peer.
+//! The calls of a plan are those that should be in flight now for its key. The runtime compares
+//! them with those of the previous plan: a call that is wanted and in flight is left alone, one
+//! that is no longer wanted is cancelled. The state of a call is a fact about its id
+//! ([`CallState`]), and a change of it enqueues the key; so no worker blocks on a slow peer.
 
 mod table;
 
@@ -18,21 +18,21 @@ use crate::fact::Fact;
 use crate::object::Uid;
 use crate::write::Refusal;
 
-pub use table::{Attempt, CallBounds, CallChange, CallTable, GivenUp};
+pub use table::{CallAttempt, CallBounds, CallChange, CallTable, CancelledCall};
 
-/// Which call. It follows from the plan: two plans that want the same thing done give the same id, and a plan
-/// that wants it done once more gives another.
+/// Identifies a call. The id is derived from the plan: two plans that want the same action give the
+/// same id, and a plan that wants it once more gives another.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallId(Arc<str>);
 
 impl CallId {
-    /// An id of this text.
+    /// An id with this text.
     #[must_use]
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
     }
 
-    /// Its text.
+    /// The text of the id.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -51,17 +51,17 @@ impl fmt::Debug for CallId {
     }
 }
 
-/// What a call is made to.
+/// The target of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Target {
-    /// How it is spoken to; calls of one protocol are carried out by one caller.
+    /// The protocol; calls of one protocol are executed by one caller.
     pub protocol: &'static str,
-    /// Where it is, in the terms of the protocol: a pod and a port, a pool.
+    /// The address, in the terms of the protocol: a pod and a port, a pool.
     pub address: String,
-    /// The identity of the object behind the address; empty where there is none. A caller that finds another
-    /// object there does not call it.
+    /// The UID of the object behind the address; empty where there is none. A caller that finds
+    /// another object there does not call it.
     pub uid: Uid,
-    /// Targets of one group share a bound of calls: usually the node they are on.
+    /// The group of targets that share a concurrency limit: usually the node they are on.
     pub group: String,
 }
 
@@ -71,50 +71,52 @@ impl fmt::Display for Target {
     }
 }
 
-/// A change of something outside that should be under way.
+/// A change outside the API that should be in flight.
 ///
-/// It may be carried out more than once: requests and replies get lost, and another process may have sent it
-/// before. For a target that can fence, `request` carries the fence, and the target refuses older ones.
+/// It may be executed more than once: requests and replies get lost, and another process may have
+/// sent it before. For a target that supports fencing, `request` carries the fence, and the target
+/// refuses older ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// Which call.
+    /// The id of the call.
     pub id: CallId,
-    /// What it is made to.
+    /// The target.
     pub target: Target,
-    /// What it is for, in one word: `sleep`, `wake`, `resize`. Metrics and logs have it.
+    /// The purpose in one word, for metrics and logs: `sleep`, `wake`, `resize`.
     pub purpose: &'static str,
-    /// What is asked for, in the terms of the protocol.
+    /// The request, in the terms of the protocol.
     pub request: Value,
     /// How long one attempt may take.
     pub timeout: Duration,
 }
 
-/// What a target said to a call.
+/// The reply of a target.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
-    /// It did what was asked for, and says this.
+    /// The target did what was requested, and returned this.
     Done(Value),
-    /// It does not do it.
+    /// The target refused.
     Refused(Refusal),
 }
 
-/// What became of a call, as far as it is known in this process.
+/// The state of a call, as far as this process knows it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CallState {
-    /// Whether an attempt is under way.
+    /// Whether an attempt is in flight.
     pub under_way: bool,
-    /// What the target said last.
+    /// The last reply of the target.
     pub reply: Option<Reply>,
     /// How many attempts in a row ended without a reply, or with a refusal.
     pub failures: u32,
-    /// Why the last attempt ended without a reply. Whether it was carried out is not known then.
+    /// Why the last attempt ended without a reply. It is unknown then whether the call was
+    /// executed.
     pub error: Option<String>,
     /// When the next attempt is made while the call is wanted.
     pub retry_at: Option<Timestamp>,
 }
 
 impl CallState {
-    /// What the target said when it did what was asked for.
+    /// The value that the target returned, if the last reply was a success.
     #[must_use]
     pub fn done(&self) -> Option<&Value> {
         match self.reply.as_ref()? {
@@ -123,7 +125,7 @@ impl CallState {
         }
     }
 
-    /// Why the target refused, if that is the last thing it said.
+    /// The target's refusal, if that was the last reply.
     #[must_use]
     pub fn refused(&self) -> Option<&Refusal> {
         match self.reply.as_ref()? {

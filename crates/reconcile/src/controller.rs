@@ -1,4 +1,4 @@
-//! What it takes to be a controller.
+//! The trait that every controller implements.
 
 use std::time::Duration;
 
@@ -10,47 +10,51 @@ use crate::observer::Observer;
 use crate::plan::Plan;
 use crate::world::{Change, Kind, World};
 
-/// Decides about the objects of one kind, one at a time.
+/// Reconciles the objects of one kind, one key at a time.
 pub trait Controller: Send + Sync {
-    /// The name, as logs, metrics and `gantry status` have it.
+    /// The controller's name in logs, metrics and `gantry status`.
     fn name(&self) -> &'static str;
 
-    /// The kinds it looks at, the one it decides about first.
+    /// The kinds the controller reads; the first is the kind that it reconciles.
     fn kinds(&self) -> Vec<Kind>;
 
-    /// The sorts of facts it decides by, beside what becomes of its own calls.
+    /// The kinds of facts the controller reads, beside the state of its own calls.
     fn facts(&self) -> Vec<FactKind> {
         Vec::new()
     }
 
-    /// What keeps a cache up to date that its plans read; shown each change before [`enqueue`] is asked.
+    /// The observer that keeps the caches up to date that this controller's plans read. It receives
+    /// each change before [`enqueue`] is called with it.
     ///
     /// [`enqueue`]: Controller::enqueue
     fn observer(&self) -> Option<&dyn Observer> {
         None
     }
 
-    /// The keys to plan after a change: keys of the kind it decides about. Pure.
+    /// Returns the keys to reconcile after a change: keys of the kind that this controller
+    /// reconciles. Pure.
     ///
-    /// It is asked about every change of each of its [`kinds`](Controller::kinds), in the order seen, and
-    /// about every object there is when it starts. Naming a key too many costs a plan; naming one too
-    /// few leaves something undone until the next change.
+    /// It is called with every change of each of its [`kinds`](Controller::kinds), in the order
+    /// observed, and with every existing object at startup. Returning a key too many costs one
+    /// plan; returning one too few leaves work undone until the next change.
     fn enqueue(&self, world: &World, change: &Change) -> Vec<Key>;
 
-    /// The keys to plan after a change of one of its [`facts`](Controller::facts). Pure.
+    /// Returns the keys to reconcile after a change of one of its [`facts`](Controller::facts).
+    /// Pure.
     fn enqueue_for_fact(&self, world: &World, change: &FactChange) -> Vec<Key> {
         let _ = (world, change);
         Vec::new()
     }
 
-    /// What to do about the object with this key, which may be gone.
+    /// Plans what to do about the object with this key, which may have been deleted.
     fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan;
 
-    /// How long a key rests at least after each of its plans; usually not at all.
+    /// The minimum time between two plans of the same key; zero for most controllers.
     ///
-    /// It is for what is written for people to read: whoever wakes a key that rests is heard when its
-    /// rest is over, so what changes all the time is told now and then, and how it ended always.
-    fn pace(&self) -> Duration {
+    /// It is for controllers that write text for users to read. A key that is enqueued earlier is
+    /// planned when the interval ends: frequent changes are reported now and then, and the last
+    /// state is always reported.
+    fn min_plan_interval(&self) -> Duration {
         Duration::ZERO
     }
 }

@@ -1,8 +1,9 @@
-//! What is known about the world outside the API.
+//! Facts: what is known about systems outside the API.
 //!
-//! A plan sees only the [`World`](crate::World). The answer of a registry, the state of an engine or the
-//! pools of a cloud enter it as facts: typed values with the time they were observed. A fact is recorded by
-//! the shell and never by a plan, it lives in memory only, and its absence means that nothing is known.
+//! A plan reads only the [`World`](crate::World). The response of a registry, the state of an
+//! engine or the pools of a cloud enter it as facts: typed values with the time they were observed.
+//! A fact is recorded by the runtime and never by a plan, it is kept in memory only, and its
+//! absence means that nothing is known.
 
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
@@ -15,9 +16,10 @@ use jiff::Timestamp;
 
 /// A value that was observed outside the API.
 pub trait Fact: fmt::Debug + PartialEq + Send + Sync + 'static {
-    /// What the fact is about. Where an [`Inquiry`](crate::Inquiry) asks for it, this is the question.
+    /// What the fact is about. Where an [`Inquiry`](crate::Inquiry) asks for it, this is the
+    /// question.
     type Subject: Clone + Ord + fmt::Debug + Send + Sync + 'static;
-    /// The name of this sort of facts in logs, metrics and `gantry status`.
+    /// The name of this kind of fact in logs, metrics and `gantry status`.
     const NAME: &'static str;
 }
 
@@ -26,8 +28,8 @@ pub trait Fact: fmt::Debug + PartialEq + Send + Sync + 'static {
 pub struct Observed<F> {
     /// The fact.
     pub value: F,
-    /// When it was observed. Where a peer was asked, this is when the question was sent: what the peer said
-    /// was true at some time after it.
+    /// When it was observed. Where a peer was asked, this is when the question was sent: the
+    /// response was true at some time after it.
     pub at: Timestamp,
 }
 
@@ -44,13 +46,13 @@ impl<F> Observed<F> {
 pub struct InquiryFailure {
     /// What went wrong, for the user who waits for the fact.
     pub message: String,
-    /// When it went wrong last.
+    /// When the last attempt failed.
     pub at: Timestamp,
-    /// How often in a row it went wrong.
+    /// How many attempts in a row have failed.
     pub count: u32,
 }
 
-/// What is known about one subject: the last observation, and what went wrong since.
+/// What is known about one subject: the last observation, and the failures since.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FactState<F> {
     /// The last observation; absent until the first one.
@@ -67,7 +69,7 @@ impl<F: Fact> FactState<F> {
     }
 }
 
-/// All facts of one sort, by subject.
+/// All facts of one kind, by subject.
 pub struct FactTable<F: Fact> {
     states: RwLock<BTreeMap<F::Subject, Arc<FactState<F>>>>,
 }
@@ -79,7 +81,7 @@ impl<F: Fact> Default for FactTable<F> {
 }
 
 impl<F: Fact> FactTable<F> {
-    /// What is known about a subject.
+    /// The state of a subject, if anything is known about it.
     #[must_use]
     pub fn get(&self, subject: &F::Subject) -> Option<Arc<FactState<F>>> {
         self.read().get(subject).cloned()
@@ -91,7 +93,7 @@ impl<F: Fact> FactTable<F> {
         self.read().get(subject)?.observed.clone()
     }
 
-    /// Everything that is known about the subjects of a range, in their order.
+    /// The states of all subjects in a range, in their order.
     #[must_use]
     pub fn range(
         &self,
@@ -102,13 +104,13 @@ impl<F: Fact> FactTable<F> {
         found.map(|(subject, state)| (subject.clone(), Arc::clone(state))).collect()
     }
 
-    /// Everything that is known, in the order of subjects.
+    /// The states of all subjects, in their order.
     #[must_use]
     pub fn all(&self) -> Vec<(F::Subject, Arc<FactState<F>>)> {
         self.range(..)
     }
 
-    /// How many subjects something is known about.
+    /// The number of subjects about which something is known.
     #[must_use]
     pub fn len(&self) -> usize {
         self.read().len()
@@ -120,14 +122,14 @@ impl<F: Fact> FactTable<F> {
         self.read().is_empty()
     }
 
-    /// Records an observation. The change must be shown to the controllers.
+    /// Records an observation. The returned change must be delivered to the controllers.
     pub fn record(&self, subject: F::Subject, value: F, at: Timestamp) -> FactChange {
         let observed = Some(Arc::new(Observed { value, at }));
         self.put(subject, FactState { observed, failure: None })
     }
 
-    /// Records that an attempt to observe a subject failed. What was observed before stays, with its time.
-    /// The change must be shown to the controllers.
+    /// Records that an attempt to observe a subject failed. The last observation stays, with its
+    /// time. The returned change must be delivered to the controllers.
     pub fn fail(&self, subject: F::Subject, message: String, at: Timestamp) -> FactChange {
         let before = self.get(&subject);
         let count = before.as_ref().and_then(|it| it.failure.as_ref()).map_or(0, |it| it.count);
@@ -136,8 +138,8 @@ impl<F: Fact> FactTable<F> {
         self.put(subject, FactState { observed, failure: Some(Arc::new(failure)) })
     }
 
-    /// Forgets a subject. Returns the change, which must be shown to the controllers, if there was anything
-    /// to forget.
+    /// Forgets a subject. Returns the change, which must be delivered to the controllers, if
+    /// anything was known.
     pub fn forget(&self, subject: &F::Subject) -> Option<FactChange> {
         let before = self.write().remove(subject)?;
         Some(FactChange::new::<F>(subject.clone(), Some(before), None))
@@ -149,7 +151,7 @@ impl<F: Fact> FactTable<F> {
         FactChange::new::<F>(subject, before, Some(state))
     }
 
-    // A panic while the lock is held can only come from comparing subjects; the map is whole then.
+    // A panic while the lock is held can only come from comparing subjects; the map is intact then.
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<F::Subject, Arc<FactState<F>>>> {
         self.states.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -165,7 +167,7 @@ impl<F: Fact> fmt::Debug for FactTable<F> {
     }
 }
 
-/// A sort of facts, for those who name many of them.
+/// A kind of fact at run time, for code that handles many of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FactKind {
     name: &'static str,
@@ -173,7 +175,7 @@ pub struct FactKind {
 }
 
 impl FactKind {
-    /// The sort of facts that `F` is.
+    /// The kind of fact that `F` is.
     #[must_use]
     pub fn of<F: Fact>() -> Self {
         Self { name: F::NAME, id: TypeId::of::<F>() }
@@ -188,7 +190,7 @@ impl FactKind {
 
 type Erased = Arc<dyn Any + Send + Sync>;
 
-/// What changed about one subject.
+/// A change of what is known about one subject.
 #[derive(Clone)]
 pub struct FactChange {
     kind: FactKind,
@@ -197,21 +199,21 @@ pub struct FactChange {
     after: Option<Erased>,
 }
 
-/// A [`FactChange`] of facts of sort `F`.
+/// A [`FactChange`] of facts of kind `F`.
 #[derive(Debug)]
-pub struct Changed<'a, F: Fact> {
-    /// What it is about.
+pub struct TypedFactChange<'a, F: Fact> {
+    /// The subject.
     pub subject: &'a F::Subject,
-    /// What was known.
+    /// What was known before.
     pub before: Option<&'a FactState<F>>,
-    /// What is known; absent when it was forgotten.
+    /// What is known now; absent when the subject was forgotten.
     pub after: Option<&'a FactState<F>>,
 }
 
-impl<F: Fact> Changed<'_, F> {
+impl<F: Fact> TypedFactChange<'_, F> {
     /// Whether more than the time of the observation changed.
     #[must_use]
-    pub fn is_news(&self) -> bool {
+    pub fn is_significant(&self) -> bool {
         let value = |state: Option<&FactState<F>>| state.and_then(|it| it.observed.clone());
         let same = match (value(self.before), value(self.after)) {
             (Some(before), Some(after)) => before.value == after.value,
@@ -238,19 +240,19 @@ impl FactChange {
         }
     }
 
-    /// The sort of facts that this is a change of.
+    /// The kind of fact that changed.
     #[must_use]
     pub fn kind(&self) -> FactKind {
         self.kind
     }
 
-    /// The change, if it is one of facts of sort `F`.
+    /// The typed change, if it is about facts of kind `F`.
     #[must_use]
-    pub fn of<F: Fact>(&self) -> Option<Changed<'_, F>> {
+    pub fn of<F: Fact>(&self) -> Option<TypedFactChange<'_, F>> {
         if self.kind != FactKind::of::<F>() {
             return None;
         }
-        Some(Changed {
+        Some(TypedFactChange {
             subject: self.subject.downcast_ref()?,
             before: self.before.as_ref().and_then(|it| it.downcast_ref()),
             after: self.after.as_ref().and_then(|it| it.downcast_ref()),
@@ -312,18 +314,18 @@ mod tests {
     }
 
     #[test]
-    fn a_change_tells_what_is_new() {
+    fn only_significant_changes_are_news() {
         let table = FactTable::<Depth>::default();
-        let news = |change: &FactChange| change.of::<Depth>().unwrap().is_news();
+        let news = |change: &FactChange| change.of::<Depth>().unwrap().is_significant();
         let first = table.record("sea", Depth(3), at(1));
         assert!(news(&first), "the first observation");
-        assert!(first.of::<Height>().is_none(), "facts of another sort about the same subject");
+        assert!(first.of::<Height>().is_none(), "facts of another kind about the same subject");
         assert!(!news(&table.record("sea", Depth(3), at(2))), "only the time differs");
         assert!(news(&table.record("sea", Depth(4), at(3))), "the value differs");
         assert!(news(&table.fail("sea", "storm".to_owned(), at(4))), "it failed");
         assert!(news(&table.record("sea", Depth(4), at(5))), "it succeeds again");
         let gone = table.forget(&"sea").unwrap();
         let gone = gone.of::<Depth>().unwrap();
-        assert!(gone.is_news() && gone.after.is_none() && *gone.subject == "sea");
+        assert!(gone.is_significant() && gone.after.is_none() && *gone.subject == "sea");
     }
 }

@@ -1,62 +1,62 @@
-//! Label selectors: which objects are meant.
+//! Label selectors.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// What an object's labels must be like. An empty selector picks everything; where a missing one
-/// picks nothing, that is an `Option` without a value.
+/// A label selector. An empty selector matches everything; where a missing one matches nothing,
+/// that is an `Option` without a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Selector {
     /// Labels and the values they must have.
     pub match_labels: BTreeMap<String, String>,
-    /// What else must be true.
+    /// Further requirements, all of which must hold.
     pub match_expressions: Vec<Requirement>,
 }
 
-/// What one label must be like.
+/// A requirement on one label.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Requirement {
-    /// The label.
+    /// The label's key.
     pub key: String,
-    /// What is asked of it.
+    /// The operator.
     pub operator: Operator,
-    /// The values that are meant.
+    /// The values that the operator compares with.
     pub values: Vec<String>,
 }
 
-/// What may be asked of a label. Nodes can also be asked for numbers.
+/// The operator of a requirement. Node selectors also compare numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum Operator {
-    /// It is there, with one of the values.
+    /// The label exists, with one of the values.
     In,
-    /// It is not there, or has another value.
+    /// The label does not exist, or has another value.
     NotIn,
-    /// It is there.
+    /// The label exists.
     Exists,
-    /// It is not there.
+    /// The label does not exist.
     DoesNotExist,
-    /// It is a number above the one value.
+    /// The label is a number above the one value.
     Gt,
-    /// It is a number below the one value.
+    /// The label is a number below the one value.
     Lt,
-    /// A word of a newer server. Nothing fulfils it, so nobody is picked by mistake.
+    /// An operator of a newer server. Nothing matches it, so no object is selected by mistake.
     #[default]
     #[serde(other)]
     Unknown,
 }
 
 impl Selector {
-    /// Whether an object with these labels is meant.
+    /// Whether the selector matches these labels.
     #[must_use]
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
-            && self.match_expressions.iter().all(|it| it.holds(labels))
+            && self.match_expressions.iter().all(|it| it.matches(labels))
     }
 
-    /// Whether it asks for nothing in particular.
+    /// Whether the selector has no requirements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.match_labels.is_empty() && self.match_expressions.is_empty()
@@ -64,9 +64,9 @@ impl Selector {
 }
 
 impl Requirement {
-    /// Whether these labels are so.
+    /// Whether these labels satisfy the requirement.
     #[must_use]
-    pub fn holds(&self, labels: &BTreeMap<String, String>) -> bool {
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         let has = labels.get(&self.key);
         let listed = || has.is_some_and(|value| self.values.contains(value));
         match self.operator {

@@ -1,15 +1,16 @@
-//! Names that controllers make up: the same ones whenever the same plan is made.
+//! Deterministic names for the objects that controllers create.
 //!
-//! A name that follows from what a plan was made from makes a repeated create harmless: when the
-//! first reply was lost, the second finds the name taken instead of making one object too many.
+//! A name that is derived from the input of a plan makes a repeated create harmless: when the first
+//! response was lost, the second create finds the name taken instead of creating one object too
+//! many.
 
-/// Letters and digits that read well and form no words.
+/// Letters and digits that are easy to tell apart and form no words.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// Five characters that follow from `parts`.
+/// Five characters derived from `parts`.
 #[must_use]
 pub fn suffix(parts: &[&str]) -> String {
-    let mut number = spread(parts);
+    let mut number = mixed_hash(parts);
     let mut text = String::with_capacity(5);
     for _ in 0..5 {
         let letter = ALPHABET[usize::try_from(number % 27).unwrap_or_default()];
@@ -19,10 +20,10 @@ pub fn suffix(parts: &[&str]) -> String {
     text
 }
 
-/// Up to ten characters that follow from `parts`: what stands for the content of a template.
+/// Up to ten characters derived from `parts`: the hash of a template.
 #[must_use]
 pub fn fingerprint(parts: &[&str]) -> String {
-    let number = spread(parts);
+    let number = mixed_hash(parts);
     let folded = (number >> 32) ^ (number & 0xffff_ffff);
     let digits = folded.to_string();
     digits.bytes().map(|digit| char::from(ALPHABET[usize::from(digit) % 27])).collect()
@@ -32,15 +33,15 @@ pub fn fingerprint(parts: &[&str]) -> String {
 #[must_use]
 pub fn join(base: &str, suffix: &str) -> String {
     /// The longest name a pod or a label value may have.
-    const LONGEST: usize = 63;
-    let room = LONGEST.saturating_sub(suffix.len() + 1);
+    const MAX_NAME_LENGTH: usize = 63;
+    let room = MAX_NAME_LENGTH.saturating_sub(suffix.len() + 1);
     let cut = base.char_indices().map(|(at, _)| at).take_while(|at| *at <= room).last();
     let base = if base.len() > room { &base[..cut.unwrap_or(0)] } else { base };
     format!("{base}-{suffix}")
 }
 
-/// A number that follows from `parts`, in which neighbours differ in all five characters.
-fn spread(parts: &[&str]) -> u64 {
+/// A hash of `parts` in which similar inputs differ in all five characters.
+fn mixed_hash(parts: &[&str]) -> u64 {
     // The low bits of FNV are weak.
     let mut number = hash(parts);
     number ^= number >> 33;
@@ -48,7 +49,7 @@ fn spread(parts: &[&str]) -> u64 {
     number ^ (number >> 33)
 }
 
-/// FNV-1a over the parts and their borders.
+/// FNV-1a over the parts and their boundaries.
 #[must_use]
 pub fn hash(parts: &[&str]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;

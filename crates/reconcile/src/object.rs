@@ -1,4 +1,4 @@
-//! What every object has: a kind, a name, an identity, a revision, owners.
+//! The parts every object has: a kind, a name, a UID, a resource version, owners.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,34 +10,34 @@ use serde::{Deserialize, Deserializer};
 
 use crate::api_path::{ApiPath, InvalidPath};
 
-/// A kind of objects as the API addresses it.
+/// A resource as the API addresses it: group, version, plural name and kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Resource {
     /// The API group; empty for the core group.
     pub group: Cow<'static, str>,
-    /// The version that is read and written.
+    /// The version in which objects are read and written.
     pub version: Cow<'static, str>,
     /// The name in paths, such as `pods`.
     pub plural: Cow<'static, str>,
     /// The name in objects, such as `Pod`.
     pub kind: Cow<'static, str>,
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are namespaced.
     pub scope: Scope,
-    /// Whether the status is written apart from the rest.
-    pub status: bool,
+    /// Whether it has a `status` subresource.
+    pub has_status: bool,
 }
 
-/// Where the objects of a kind live.
+/// The scope of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
-    /// In namespaces.
+    /// Its objects are in namespaces.
     Namespaced,
-    /// Beside them.
+    /// Its objects are cluster-scoped.
     Cluster,
 }
 
 impl Resource {
-    /// A kind whose objects live in namespaces and have a status.
+    /// A namespaced resource with a `status` subresource.
     #[must_use]
     pub const fn namespaced(
         group: &'static str,
@@ -51,25 +51,25 @@ impl Resource {
             plural: Cow::Borrowed(plural),
             kind: Cow::Borrowed(kind),
             scope: Scope::Namespaced,
-            status: true,
+            has_status: true,
         }
     }
 
-    /// The same kind beside namespaces.
+    /// The same resource, cluster-scoped.
     #[must_use]
-    pub const fn cluster_wide(mut self) -> Self {
+    pub const fn cluster_scoped(mut self) -> Self {
         self.scope = Scope::Cluster;
         self
     }
 
-    /// The same kind without a status of its own.
+    /// The same resource without a `status` subresource.
     #[must_use]
     pub const fn without_status(mut self) -> Self {
-        self.status = false;
+        self.has_status = false;
         self
     }
 
-    /// Group and version as objects spell them: `v1`, `apps/v1`.
+    /// The `apiVersion` of its objects: `v1`, `apps/v1`.
     #[must_use]
     pub fn api_version(&self) -> String {
         match self.group.as_ref() {
@@ -78,10 +78,11 @@ impl Resource {
         }
     }
 
-    /// The path of all objects of this kind, or of those in one namespace.
+    /// The path of all objects of this resource, or of those in one namespace.
     ///
     /// # Errors
-    /// The namespace, or the kind itself, cannot be in a path: both may come from what users write.
+    /// The namespace, or the resource itself, is not valid in a path: both may come from what users
+    /// write.
     pub fn collection(&self, namespace: &str) -> Result<ApiPath, InvalidPath> {
         ApiPath::of_version(&self.group, &self.version)?.within(namespace, &self.plural)
     }
@@ -89,14 +90,14 @@ impl Resource {
     /// The path of one object.
     ///
     /// # Errors
-    /// As for [`collection`](Self::collection), or no object can have this name.
+    /// As for [`collection`](Self::collection), or the name is not valid.
     pub fn path(&self, key: &Key) -> Result<ApiPath, InvalidPath> {
         self.collection(key.namespace())?.item(key.name())
     }
 }
 
 impl fmt::Display for Resource {
-    /// `pods`, `deployments.apps`: as `kubectl` takes it.
+    /// Formats the resource as `kubectl` accepts it: `pods`, `deployments.apps`.
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.group.as_ref() {
             "" => to.write_str(&self.plural),
@@ -105,7 +106,7 @@ impl fmt::Display for Resource {
     }
 }
 
-/// Where an object of a known kind is.
+/// The namespace and name of an object.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     namespace: Arc<str>,
@@ -113,19 +114,19 @@ pub struct Key {
 }
 
 impl Key {
-    /// An object in a namespace, or beside them when that is empty.
+    /// The key of an object; an empty namespace means a cluster-scoped object.
     #[must_use]
     pub fn new(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
-    /// An object beside namespaces.
+    /// The key of a cluster-scoped object.
     #[must_use]
     pub fn cluster(name: &str) -> Self {
         Self::new("", name)
     }
 
-    /// The namespace; empty for an object beside them.
+    /// The namespace; empty for a cluster-scoped object.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
@@ -137,9 +138,9 @@ impl Key {
         &self.name
     }
 
-    /// Another object in the same place.
+    /// The key of another object in the same namespace.
     #[must_use]
-    pub fn beside(&self, name: &str) -> Self {
+    pub fn in_same_namespace(&self, name: &str) -> Self {
         Self { namespace: Arc::clone(&self.namespace), name: name.into() }
     }
 }
@@ -159,7 +160,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Which of all objects that ever had a name this one is.
+/// The UID of an object, which tells it from every other object that ever had its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Uid(Arc<str>);
 
@@ -170,13 +171,13 @@ impl<'de> Deserialize<'de> for Uid {
 }
 
 impl Uid {
-    /// The identity as the server spells it.
+    /// A UID as the server sends it.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self(text.into())
     }
 
-    /// The identity as the server spells it.
+    /// The UID as the server sends it.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -189,10 +190,10 @@ impl fmt::Display for Uid {
     }
 }
 
-/// When an object was last written, on the server's own scale.
+/// The `resourceVersion` of an object.
 ///
-/// Kubernetes 1.35 promises what every server has always done: revisions of one resource are numbers
-/// that grow. That lets a cache tell the newer of two copies.
+/// Kubernetes 1.35 promises what every server has always done: resource versions of one resource
+/// are numbers that grow. That lets a cache tell which of two copies is newer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Revision(pub u64);
 
@@ -208,107 +209,107 @@ impl<'de> Deserialize<'de> for Revision {
         match text.parse() {
             Ok(number) => Ok(Self(number)),
             Err(_) => {
-                Err(serde::de::Error::custom(format_args!("{text:?} is no resource version")))
+                Err(serde::de::Error::custom(format_args!("{text:?} is not a resource version")))
             }
         }
     }
 }
 
-/// What controllers read of an object's metadata.
+/// The part of an object's metadata that controllers read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Meta {
     /// The name.
     pub name: String,
-    /// The namespace; empty for an object beside them.
+    /// The namespace; empty for a cluster-scoped object.
     pub namespace: String,
-    /// Which of all objects with this name it is.
+    /// The UID.
     pub uid: Uid,
-    /// When it was last written.
+    /// The resource version of the last write.
     pub resource_version: Revision,
-    /// How often what is wanted was changed.
+    /// How often the spec was changed.
     pub generation: i64,
     /// Labels.
     pub labels: BTreeMap<String, String>,
     /// Annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Whom it belongs to.
-    pub owner_references: Vec<Owner>,
-    /// Who must agree before it goes.
+    /// The owners.
+    pub owner_references: Vec<OwnerReference>,
+    /// The finalizers that must be removed before the object is deleted.
     pub finalizers: Vec<String>,
-    /// When it was made.
+    /// When it was created.
     pub creation_timestamp: Option<Timestamp>,
-    /// Since when, or from when on, it is to go.
+    /// When its deletion was requested, plus the grace period; absent unless it is terminating.
     pub deletion_timestamp: Option<Timestamp>,
-    /// How long it may take to go.
+    /// The grace period of its deletion.
     pub deletion_grace_period_seconds: Option<i64>,
 }
 
 impl Meta {
-    /// Where the object is.
+    /// The namespace and name of the object.
     #[must_use]
     pub fn key(&self) -> Key {
         Key::new(&self.namespace, &self.name)
     }
 
-    /// What a write must find.
+    /// The fence that makes a write fail with a conflict if the object has changed since.
     #[must_use]
     pub fn fence(&self) -> crate::Fence {
         crate::Fence { uid: self.uid.clone(), revision: Some(self.resource_version) }
     }
 
-    /// Whether somebody asked for it to go.
+    /// Whether deletion was requested.
     #[must_use]
-    pub fn is_going(&self) -> bool {
+    pub fn is_terminating(&self) -> bool {
         self.deletion_timestamp.is_some()
     }
 
-    /// The owner that controls it; there is at most one.
+    /// The owner that is its controller; there is at most one.
     #[must_use]
-    pub fn controller(&self) -> Option<&Owner> {
+    pub fn controller(&self) -> Option<&OwnerReference> {
         self.owner_references.iter().find(|owner| owner.controller)
     }
 
-    /// Whether the object with this identity controls it.
+    /// Whether the object with this UID is its controller.
     #[must_use]
     pub fn is_controlled_by(&self, uid: &Uid) -> bool {
         self.controller().is_some_and(|owner| owner.uid == *uid)
     }
 }
 
-/// One of those an object belongs to.
+/// An entry of an object's `ownerReferences`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Owner {
+pub struct OwnerReference {
     /// Group and version of the owner.
     pub api_version: String,
     /// The owner's kind.
     pub kind: String,
     /// The owner's name.
     pub name: String,
-    /// Which of all objects with that name.
+    /// The owner's UID.
     pub uid: Uid,
-    /// Whether the owner is the one that controls it.
+    /// Whether the owner is the controller of this object.
     pub controller: bool,
-    /// Whether the owner stays until this object is gone, when asked to go in the foreground.
+    /// Whether a foreground deletion of the owner waits until this object is gone.
     pub block_owner_deletion: bool,
 }
 
-/// An object that something is said about.
+/// A reference to an object, for events and held reasons.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Reference {
+pub struct ObjectReference {
     /// Its kind.
     pub resource: Resource,
-    /// Where it is.
+    /// Its namespace and name.
     pub key: Key,
-    /// Which of all objects with that name.
+    /// Its UID.
     pub uid: Uid,
-    /// Which part of it, such as `spec.containers{main}`; empty for the whole.
+    /// The field within it, such as `spec.containers{main}`; empty for the whole object.
     pub field: String,
 }
 
-impl Reference {
-    /// The whole of an object.
+impl ObjectReference {
+    /// A reference to a whole object.
     #[must_use]
     pub fn to(resource: &Resource, meta: &Meta) -> Self {
         Self {
@@ -320,10 +321,10 @@ impl Reference {
     }
 }
 
-/// The reference by which `meta`, an object of `resource`, controls what it makes, as objects spell
-/// it.
+/// The controller reference, in JSON, that `meta`, an object of `resource`, puts on the objects it
+/// creates.
 #[must_use]
-pub fn controlled_by(resource: &Resource, meta: &Meta) -> serde_json::Value {
+pub fn controller_reference(resource: &Resource, meta: &Meta) -> serde_json::Value {
     serde_json::json!({
         "apiVersion": resource.api_version(),
         "kind": resource.kind,

@@ -1,29 +1,30 @@
-//! What follows every change and writes nothing.
+//! Observers: they follow every change and write nothing.
 
 use crate::fact::{FactChange, FactKind};
 use crate::world::{Change, Kind, World};
 
-/// Keeps something up to date with the objects: counts, caches, pages, processes.
+/// Keeps derived state up to date with the objects: counters, caches, status pages, processes.
 ///
-/// It is shown every change of its [`kinds`](Observer::kinds), in the order seen, and every object there is
-/// when it starts; a change may be shown more than once. Observers are shown a change before any controller
-/// is asked which keys it concerns, so a cache that a plan reads is as new as the objects beside it.
+/// An observer receives every change of its [`kinds`](Observer::kinds), in the order observed, and
+/// every existing object at startup; it may receive a change more than once. Observers receive a
+/// change before any controller is asked which keys it concerns, so a cache that a plan reads is as
+/// recent as the objects next to it.
 pub trait Observer: Send + Sync {
     /// The name in logs and metrics.
     fn name(&self) -> &'static str;
 
-    /// The kinds it follows.
+    /// The kinds the observer follows.
     fn kinds(&self) -> Vec<Kind>;
 
-    /// Takes a change into account. It must not block: changes are shown one after the other.
+    /// Processes one change. It must not block: changes are delivered one after the other.
     fn observe(&self, world: &World, change: &Change);
 
-    /// The facts it follows.
+    /// The kinds of facts the observer follows.
     fn facts(&self) -> Vec<FactKind> {
         Vec::new()
     }
 
-    /// Takes a change of a fact into account. It must not block either.
+    /// Processes one change of a fact. It must not block either.
     fn observe_fact(&self, world: &World, change: &FactChange) {
         let _ = (world, change);
     }

@@ -1,4 +1,4 @@
-//! What a controller wants done.
+//! Plans: what a controller wants done.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -7,23 +7,25 @@ use jiff::Timestamp;
 
 use crate::call::Call;
 use crate::held::Held;
-use crate::object::Reference;
+use crate::object::ObjectReference;
 use crate::write::{Outcome, User, Write};
 
-/// The answer of a controller to what it saw.
+/// The result of reconciling one key: writes, calls, events and held reasons.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// Writes to make. They are independent of each other: any may land, in any order, or none. What
-    /// needs another to have landed is put [after](Step::then) it.
+    /// The writes to make. They are independent of each other: any may be applied, in any order, or
+    /// none. A write that requires another one to have succeeded is attached to it by
+    /// [`then`](Step::then).
     pub steps: Vec<Step>,
-    /// The calls that should be under way now. A call of the plan before that is not among them is given up.
+    /// The calls that should be in flight now. A call of the previous plan that is not among them
+    /// is cancelled.
     pub calls: Vec<Call>,
-    /// What is worth telling whatever becomes of the writes.
-    pub notes: Vec<Note>,
-    /// What is wanted and held back.
+    /// Events to record whatever the outcome of the writes.
+    pub events: Vec<Event>,
+    /// Wanted actions that are held back.
     pub held: Vec<Held>,
     /// When to plan again even if nothing changes.
-    pub look_again: Option<Duration>,
+    pub requeue_after: Option<Duration>,
 }
 
 impl Plan {
@@ -32,179 +34,201 @@ impl Plan {
         self.steps.push(Step::new(write));
     }
 
-    /// Wants a call to be under way.
+    /// Adds a call that should be in flight.
     pub fn call(&mut self, call: Call) {
         self.calls.push(call);
     }
 
-    /// Plans again at `when`, or before.
-    pub fn look_at(&mut self, when: Timestamp, now: Timestamp) {
+    /// Requeues the key at `when` at the latest.
+    pub fn requeue_at(&mut self, when: Timestamp, now: Timestamp) {
         let wait = Duration::try_from(when.duration_since(now)).unwrap_or_default();
-        self.look_within(wait);
+        self.requeue_after(wait);
     }
 
-    /// Plans again after `wait`, or before.
-    pub fn look_within(&mut self, wait: Duration) {
-        self.look_again = Some(self.look_again.map_or(wait, |before| before.min(wait)));
+    /// Requeues the key after `wait` at the latest.
+    pub fn requeue_after(&mut self, wait: Duration) {
+        self.requeue_after = Some(self.requeue_after.map_or(wait, |before| before.min(wait)));
     }
 
-    /// Holds something back.
+    /// Holds an action back and requeues the key for the time it is held until.
     pub fn hold(&mut self, held: Held, now: Timestamp) {
         if let Some(until) = held.until {
-            self.look_at(until, now);
+            self.requeue_at(until, now);
         }
         self.held.push(held);
     }
 
-    /// Whether nothing is to be written, called or told.
+    /// Whether the plan has no writes, calls or events.
     #[must_use]
-    pub fn is_quiet(&self) -> bool {
-        self.steps.is_empty() && self.calls.is_empty() && self.notes.is_empty()
+    pub fn is_noop(&self) -> bool {
+        self.steps.is_empty() && self.calls.is_empty() && self.events.is_empty()
     }
 }
 
-/// A write, and what is told about it.
+/// A write, with its preconditions and the events to record about it.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// The write.
     pub write: Write,
-    /// Told when it took, and only then: what is noted with a write that is planned anew after a
-    /// conflict is told once.
-    pub done: Vec<Note>,
-    /// Told when it was refused; the server's words are put after the message.
-    pub refused: Option<Note>,
-    /// What must be there and not be going. The server is asked right before the write, because what
-    /// is known of one kind may be older than what is known of another.
-    pub provided: Option<Reference>,
-    /// What must not be there any more. The server is asked right before the write: what a cache does
-    /// not show may be gone, or may be news that did not arrive yet. An object that is gone never
-    /// comes back under its identity, so the answer stays true.
-    pub gone: Vec<Reference>,
-    /// Whether it only says something. Where requests are few it gives way to those that do something, and
-    /// is planned anew a while later: by then there may be something else to say.
-    pub can_wait: bool,
-    /// The user in whose name the write is made: the server checks their rights and not the controller's. It is
-    /// refused by a writer that cannot act for users, and never made with other rights instead.
-    pub on_behalf_of: Option<Box<User>>,
-    /// Carried out when the write took, and only then, without planning anew in between. Who plans
-    /// next must be able to go on from any of them: a process may end after each.
+    /// Recorded when the write succeeds, and only then: the events of a write that is planned again
+    /// after a conflict are recorded once.
+    pub success_events: Vec<Event>,
+    /// Recorded when the write is refused; the server's message is appended to the event's.
+    pub refusal_event: Option<Event>,
+    /// An object that must exist and not be terminating. The server is asked right before the
+    /// write, because the cache of one kind may be older than that of another.
+    pub require_present: Option<ObjectReference>,
+    /// Objects that must no longer exist. The server is asked right before the write: an object
+    /// that the cache does not show may be deleted, or may be new and not yet observed. A deleted
+    /// object never returns under its UID, so the response stays true.
+    pub require_absent: Vec<ObjectReference>,
+    /// Whether the write only reports something. When requests are scarce it is deferred in favour
+    /// of those that act, and planned again later: by then there may be something else to report.
+    pub deferrable: bool,
+    /// The user to impersonate: the server checks their permissions and not the controller's. A
+    /// writer that cannot impersonate users refuses the write, and never makes it with other
+    /// permissions instead.
+    pub impersonate: Option<Box<User>>,
+    /// Executed when the write succeeds, and only then, without another plan in between. The next
+    /// plan must be able to continue after any of them: the process may end after each.
     pub then: Vec<Step>,
 }
 
 impl Step {
-    /// A write about which nothing is told.
+    /// A write without events or preconditions.
     #[must_use]
     pub fn new(write: Write) -> Self {
         let (done, gone, then) = (Vec::new(), Vec::new(), Vec::new());
         let (refused, provided, on_behalf_of) = (None, None, None);
-        Self { write, done, refused, provided, gone, can_wait: false, on_behalf_of, then }
+        Self {
+            write,
+            success_events: done,
+            refusal_event: refused,
+            require_present: provided,
+            require_absent: gone,
+            deferrable: false,
+            impersonate: on_behalf_of,
+            then,
+        }
     }
 
-    /// Tells this too when the write took.
+    /// Records this event when the write succeeds.
     #[must_use]
-    pub fn done(mut self, note: Note) -> Self {
-        self.done.push(note);
+    pub fn on_success(mut self, note: Event) -> Self {
+        self.success_events.push(note);
         self
     }
 
-    /// Writes only while this is there and not going.
+    /// Writes only while this object exists and is not terminating.
     #[must_use]
-    pub fn provided(mut self, object: Reference) -> Self {
-        self.provided = Some(object);
+    pub fn require_present(mut self, object: ObjectReference) -> Self {
+        self.require_present = Some(object);
         self
     }
 
-    /// Writes only when this is not there any more.
+    /// Writes only when this object no longer exists.
     #[must_use]
-    pub fn gone(mut self, object: Reference) -> Self {
-        self.gone.push(object);
+    pub fn require_absent(mut self, object: ObjectReference) -> Self {
+        self.require_absent.push(object);
         self
     }
 
-    /// Gives way to others where requests are few.
+    /// Lets the write be deferred when requests are scarce.
     #[must_use]
-    pub fn can_wait(self) -> Self {
-        Self { can_wait: true, ..self }
+    pub fn deferrable(self) -> Self {
+        Self { deferrable: true, ..self }
     }
 
-    /// Writes in the name of a user.
+    /// Writes as this user, by impersonation.
     #[must_use]
-    pub fn on_behalf_of(self, user: User) -> Self {
-        Self { on_behalf_of: Some(Box::new(user)), ..self }
+    pub fn impersonate(self, user: User) -> Self {
+        Self { impersonate: Some(Box::new(user)), ..self }
     }
 
-    /// Carries this out when the write took.
+    /// Executes this step when the write succeeds.
     #[must_use]
     pub fn then(mut self, step: Self) -> Self {
         self.then.push(step);
         self
     }
 
-    /// Tells this when the write was refused, followed by the server's words.
+    /// Records this event when the write is refused, with the server's message appended.
     #[must_use]
-    pub fn refused(mut self, note: Note) -> Self {
-        self.refused = Some(note);
+    pub fn on_refusal(mut self, note: Event) -> Self {
+        self.refusal_event = Some(note);
         self
     }
 }
 
 impl Step {
-    /// What is told about the write, by what became of it.
+    /// The events to record for this outcome of the write.
     #[must_use]
-    pub fn told(self, outcome: &Outcome) -> Vec<Note> {
+    pub fn events_for(self, outcome: &Outcome) -> Vec<Event> {
         match outcome {
-            Outcome::Done(_) => self.done,
+            Outcome::Done(_) => self.success_events,
             Outcome::Refused(refusal) => {
                 let note = self
-                    .refused
-                    .map(|note| Note { message: format!("{}: {refusal}", note.message), ..note });
+                    .refusal_event
+                    .map(|note| Event { message: format!("{}: {refusal}", note.message), ..note });
                 note.into_iter().collect()
             }
-            Outcome::Absent | Outcome::Stale(_) | Outcome::Unanswered(_) => Vec::new(),
+            Outcome::NotFound | Outcome::Conflict(_) | Outcome::Unknown(_) => Vec::new(),
         }
     }
 }
 
-/// Something to tell about an object: an event.
+/// A Kubernetes event about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
-    /// About what.
-    pub about: Reference,
+pub struct Event {
+    /// The object it is about.
+    pub about: ObjectReference,
     /// Whether it is a warning.
-    pub tone: Tone,
-    /// What, in one word in camel case.
+    pub event_type: EventType,
+    /// The reason in CamelCase.
     pub reason: Cow<'static, str>,
-    /// What, in a sentence.
+    /// The message, a sentence.
     pub message: String,
-    /// In the course of what, if whoever tells it writes events of the newer form, which have it.
+    /// The `action` of events in `events.k8s.io/v1`; absent for a reporter that writes core events.
     pub action: Option<&'static str>,
 }
 
-/// How serious a note is.
+/// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Tone {
-    /// As it should be.
+pub enum EventType {
+    /// Normal operation.
     Normal,
-    /// Somebody should look.
+    /// A problem that a user should look at.
     Warning,
 }
 
-impl Note {
-    /// A note that all is as it should be.
+impl Event {
+    /// An event of type Normal.
     #[must_use]
-    pub fn normal(about: Reference, reason: &'static str, message: String) -> Self {
-        Self { about, tone: Tone::Normal, reason: Cow::Borrowed(reason), message, action: None }
+    pub fn normal(about: ObjectReference, reason: &'static str, message: String) -> Self {
+        Self {
+            about,
+            event_type: EventType::Normal,
+            reason: Cow::Borrowed(reason),
+            message,
+            action: None,
+        }
     }
 
-    /// A note that somebody should look.
+    /// An event of type Warning.
     #[must_use]
-    pub fn warning(about: Reference, reason: &'static str, message: String) -> Self {
-        Self { about, tone: Tone::Warning, reason: Cow::Borrowed(reason), message, action: None }
+    pub fn warning(about: ObjectReference, reason: &'static str, message: String) -> Self {
+        Self {
+            about,
+            event_type: EventType::Warning,
+            reason: Cow::Borrowed(reason),
+            message,
+            action: None,
+        }
     }
 
-    /// The same as an event of the newer form, told in the course of this.
+    /// The same event with an `action`, as `events.k8s.io/v1` has it.
     #[must_use]
-    pub fn doing(self, action: &'static str) -> Self {
+    pub fn with_action(self, action: &'static str) -> Self {
         Self { action: Some(action), ..self }
     }
 }

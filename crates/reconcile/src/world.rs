@@ -1,4 +1,4 @@
-//! The objects as they were last seen.
+//! The cached objects and facts that controllers read.
 
 use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, HashMap};
@@ -12,20 +12,20 @@ use crate::fact::{Fact, FactTable};
 use crate::object::{Key, Meta, Resource, Uid};
 use crate::write::{Outcome, Write};
 
-mod kept;
+mod derived;
 mod refusals;
-mod shelf;
+mod store;
 
-use kept::Kept;
-use refusals::Refusals;
-pub use refusals::Refused;
-pub use shelf::{AnyShelf, Shelf};
+use derived::DerivedState;
+pub use refusals::RefusedWrite;
+use refusals::RefusedWrites;
+pub use store::{AnyStore, Store};
 
-/// What controllers read of the objects of one kind.
+/// The typed view of the objects of one kind: the fields that controllers read.
 ///
-/// A view has the fields that somebody decides by and no others: a cache of views is small, and the
-/// type says what a plan may depend on. It is read from any object the server stores, so nothing in
-/// it may be required that the server does not require.
+/// A view has only the fields that a decision depends on: the cache stays small, and the type says
+/// what a plan may depend on. It is decoded from any object that the server stores, so it may
+/// require only what the server requires.
 pub trait View: DeserializeOwned + fmt::Debug + Send + Sync + 'static {
     /// The kind this is a view of.
     const RESOURCE: Resource;
@@ -33,105 +33,106 @@ pub trait View: DeserializeOwned + fmt::Debug + Send + Sync + 'static {
     /// The object's metadata.
     fn meta(&self) -> &Meta;
 
-    /// What the object is filed under beside its key, so that it is found without a search.
-    fn tags(&self) -> Vec<Tag> {
-        self.meta().controller().map(|owner| Tag::owner(&owner.uid)).into_iter().collect()
+    /// The index values of the object, under which it is found without a scan.
+    fn index_values(&self) -> Vec<IndexValue> {
+        self.meta().controller().map(|owner| IndexValue::owner(&owner.uid)).into_iter().collect()
     }
 
-    /// The object after a write whose answer does not show it; `None` where nothing is known.
+    /// The object after a write whose response does not contain it; `None` where that is not known.
     fn after(&self, write: &Write) -> Option<Self> {
         let _ = write;
         None
     }
 }
 
-/// One word an object is filed under.
+/// An entry under which an object is indexed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Tag {
-    /// Which list of words: `owner`, `node`.
+pub struct IndexValue {
+    /// The index: `owner`, `node`.
     pub index: &'static str,
-    /// The word.
+    /// The value in that index.
     pub value: String,
 }
 
-impl Tag {
-    /// What the object with this identity controls.
+impl IndexValue {
+    /// Objects whose controller has this UID.
     #[must_use]
     pub fn owner(uid: &Uid) -> Self {
         Self { index: "owner", value: uid.as_str().to_owned() }
     }
 }
 
-/// Which shelf: a kind, and the view its objects are seen through.
+/// Identifies a store: a resource, and the view through which its objects are read.
 ///
-/// Most kinds are seen through one view. Where two who look at a kind decide by different things, or by
-/// different objects of it, each has a shelf of its own.
+/// Most resources have one view. Where two readers need different fields of a resource, or
+/// different objects of it, each has a store of its own.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub struct StoreId {
     resource: Resource,
     view: TypeId,
 }
 
-impl Place {
-    /// The shelf of the kind that `V` is a view of.
+impl StoreId {
+    /// The store of the resource that `V` is a view of.
     #[must_use]
     pub fn of<V: View>() -> Self {
-        Self::at::<V>(V::RESOURCE)
+        Self::with_resource::<V>(V::RESOURCE)
     }
 
-    /// The shelf of a kind that is seen through `V`.
+    /// The store of `resource` with view `V`.
     #[must_use]
-    pub fn at<V: View>(resource: Resource) -> Self {
+    pub fn with_resource<V: View>(resource: Resource) -> Self {
         Self { resource, view: TypeId::of::<V>() }
     }
 
-    /// The kind.
+    /// The resource.
     #[must_use]
     pub fn resource(&self) -> &Resource {
         &self.resource
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for StoreId {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "Place({})", self.resource)
     }
 }
 
-/// A kind by the type of its view, for those who keep shelves of many kinds.
+/// A resource and the type of its view, for code that handles stores of many kinds.
 #[derive(Clone)]
 pub struct Kind {
-    place: Place,
-    /// Whether the view is one of this kind alone.
+    store_id: StoreId,
+    /// Whether the view belongs to this resource alone.
     is_own: bool,
-    make: fn(Resource) -> Arc<dyn AnyShelf>,
+    make_store: fn(Resource) -> Arc<dyn AnyStore>,
 }
 
 impl Kind {
-    /// The kind that `V` is a view of.
+    /// The resource that `V` is a view of.
     #[must_use]
     pub fn of<V: View>() -> Self {
-        Self { is_own: true, ..Self::at::<V>(V::RESOURCE) }
+        Self { is_own: true, ..Self::with_resource::<V>(V::RESOURCE) }
     }
 
-    /// A kind of which only at run time is known what it is, seen through `V`: many kinds may be seen
-    /// through one view. Its shelf is found by [`World::shelf_at`].
+    /// A resource that is known only at run time, with view `V`: many resources may share one view.
+    /// Its store is found by [`World::store_for`].
     #[must_use]
-    pub fn at<V: View>(resource: Resource) -> Self {
-        let make = |resource| -> Arc<dyn AnyShelf> { Arc::new(Shelf::<V>::at(resource)) };
-        Self { place: Place::at::<V>(resource), is_own: false, make }
+    pub fn with_resource<V: View>(resource: Resource) -> Self {
+        let make =
+            |resource| -> Arc<dyn AnyStore> { Arc::new(Store::<V>::with_resource(resource)) };
+        Self { store_id: StoreId::with_resource::<V>(resource), is_own: false, make_store: make }
     }
 
-    /// The kind as the API addresses it.
+    /// The resource as the API addresses it.
     #[must_use]
     pub fn resource(&self) -> &Resource {
-        &self.place.resource
+        &self.store_id.resource
     }
 
-    /// Which shelf it is on.
+    /// The store that holds its objects.
     #[must_use]
-    pub fn place(&self) -> &Place {
-        &self.place
+    pub fn store_id(&self) -> &StoreId {
+        &self.store_id
     }
 }
 
@@ -141,40 +142,41 @@ impl fmt::Debug for Kind {
     }
 }
 
-/// The shelves of each kind, one for each view.
-type Shelves = BTreeMap<Resource, Vec<Arc<dyn AnyShelf>>>;
+/// The stores of each resource, one for each view.
+type Stores = BTreeMap<Resource, Vec<Arc<dyn AnyStore>>>;
 
-/// Everything that was seen: a shelf for each view of each kind. Clones see the same.
+/// Everything that was observed: a store for each view of each resource. Clones share the same
+/// data.
 #[derive(Clone, Debug, Default)]
 pub struct World {
-    by_view: HashMap<TypeId, Arc<dyn AnyShelf>>,
-    by_resource: Arc<RwLock<Shelves>>,
-    refusals: Arc<Refusals>,
-    kept: Arc<Kept>,
+    by_view: HashMap<TypeId, Arc<dyn AnyStore>>,
+    by_resource: Arc<RwLock<Stores>>,
+    refusals: Arc<RefusedWrites>,
+    derived: Arc<DerivedState>,
 }
 
 impl World {
-    /// A world with an empty shelf for each of these kinds. A kind may be named more than once.
+    /// A world with an empty store for each of these kinds. A kind may be listed more than once.
     #[must_use]
     pub fn new(kinds: impl IntoIterator<Item = Kind>) -> Self {
         let mut world = Self::default();
         for kind in kinds {
-            let (shelf, _) = world.add(&kind);
+            let (shelf, _) = world.add_store(&kind);
             if kind.is_own {
-                world.by_view.insert(kind.place.view, shelf);
+                world.by_view.insert(kind.store_id.view, shelf);
             }
         }
         world
     }
 
-    /// Adds a shelf for a kind that turned out to be of interest later, unless there is one. Returns it,
-    /// and whether it is new. It is found by [`shelf_at`](World::shelf_at).
-    pub fn add(&self, kind: &Kind) -> (Arc<dyn AnyShelf>, bool) {
-        let Kind { place, make, .. } = kind;
-        // No code of others runs under the lock, so a poisoned one is still good.
+    /// Adds a store for a kind that is needed only later, unless there is one. Returns it, and
+    /// whether it is new. It is found by [`store_for`](World::store_for).
+    pub fn add_store(&self, kind: &Kind) -> (Arc<dyn AnyStore>, bool) {
+        let Kind { store_id: place, make_store: make, .. } = kind;
+        // No foreign code runs under the lock, so the data of a poisoned lock is still intact.
         let mut all = self.by_resource.write().unwrap_or_else(PoisonError::into_inner);
         let shelves = all.entry(place.resource.clone()).or_default();
-        if let Some(known) = shelves.iter().find(|it| it.place() == *place) {
+        if let Some(known) = shelves.iter().find(|it| it.store_id() == *place) {
             return (Arc::clone(known), false);
         }
         let new = make(place.resource.clone());
@@ -185,142 +187,142 @@ impl World {
     /// The objects of one kind.
     ///
     /// # Panics
-    /// When the world has no shelf for the kind. An empty answer instead would read as "there are
+    /// If the world has no store for the kind. An empty store instead would read as "there are
     /// none", and a controller would act on that.
     #[must_use]
-    pub fn shelf<V: View>(&self) -> &Shelf<V> {
+    pub fn store<V: View>(&self) -> &Store<V> {
         let shelf = self.by_view.get(&TypeId::of::<V>()).map(|shelf| shelf.as_any());
         shelf
             .and_then(|shelf| shelf.downcast_ref())
             .expect("a controller reads only kinds that it declared")
     }
 
-    /// The objects of a kind that is seen through `V`, if there is a shelf for it.
+    /// The objects of a resource with view `V`, if there is a store for it.
     #[must_use]
-    pub fn shelf_at<V: View>(&self, resource: &Resource) -> Option<Arc<Shelf<V>>> {
+    pub fn store_for<V: View>(&self, resource: &Resource) -> Option<Arc<Store<V>>> {
         let all = self.read();
         let mut shelves = all.get(resource)?.iter();
         shelves.find_map(|it| Arc::clone(it).into_any().downcast().ok())
     }
 
-    /// All shelves that are seen through `V`, in the order of their kinds.
+    /// All stores with view `V`, ordered by resource.
     #[must_use]
-    pub fn shelves_of<V: View>(&self) -> Vec<Arc<Shelf<V>>> {
+    pub fn stores_with_view<V: View>(&self) -> Vec<Arc<Store<V>>> {
         let all = self.read();
         let shelves = all.values().flatten();
         shelves.filter_map(|it| Arc::clone(it).into_any().downcast().ok()).collect()
     }
 
-    /// The shelf of a kind by its address, where it is seen through one view.
+    /// The store of a resource that has exactly one view; `None` otherwise.
     #[must_use]
-    pub fn find(&self, resource: &Resource) -> Option<Arc<dyn AnyShelf>> {
+    pub fn single_store_for(&self, resource: &Resource) -> Option<Arc<dyn AnyStore>> {
         match self.read().get(resource)?.as_slice() {
             [only] => Some(Arc::clone(only)),
             _ => None,
         }
     }
 
-    /// One shelf.
+    /// The store with this id.
     #[must_use]
-    pub fn at(&self, place: &Place) -> Option<Arc<dyn AnyShelf>> {
+    pub fn store_by_id(&self, place: &StoreId) -> Option<Arc<dyn AnyStore>> {
         let all = self.read();
-        all.get(&place.resource)?.iter().find(|it| it.place() == *place).cloned()
+        all.get(&place.resource)?.iter().find(|it| it.store_id() == *place).cloned()
     }
 
-    /// All shelves of a kind.
+    /// All stores of a resource.
     #[must_use]
-    pub fn views(&self, resource: &Resource) -> Vec<Arc<dyn AnyShelf>> {
+    pub fn stores_for_resource(&self, resource: &Resource) -> Vec<Arc<dyn AnyStore>> {
         self.read().get(resource).cloned().unwrap_or_default()
     }
 
-    /// All shelves.
-    pub fn shelves(&self) -> impl Iterator<Item = Arc<dyn AnyShelf>> + use<> {
+    /// All stores.
+    pub fn stores(&self) -> impl Iterator<Item = Arc<dyn AnyStore>> + use<> {
         let all: Vec<_> = self.read().values().flatten().cloned().collect();
         all.into_iter()
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Shelves> {
+    fn read(&self) -> RwLockReadGuard<'_, Stores> {
         self.by_resource.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What somebody keeps beside the objects because it follows from them and takes long to find:
-    /// sums, orders. There is one of each type in a world, and it begins empty.
+    /// State that is derived from the objects and expensive to compute, such as sums and sorted
+    /// lists. There is one value of each type in a world, and it starts as the default.
     ///
-    /// It is brought up to date by an [`Observer`](crate::Observer), which may be shown the same change more
-    /// than once. A plan that reads it must come out as it
-    /// would have from the shelves alone.
+    /// An [`Observer`](crate::Observer) keeps it up to date, and may receive the same change more
+    /// than once. A plan that reads it must be the same as one made from the stores alone.
     #[must_use]
-    pub fn kept<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
-        self.kept.get()
+    pub fn derived<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+        self.derived.get()
     }
 
-    /// What is known about the outside of the API, of one sort. What was never recorded is not known.
+    /// The facts of one kind. A fact that was never recorded is unknown.
     #[must_use]
     pub fn facts<F: Fact>(&self) -> Arc<FactTable<F>> {
-        self.kept.get()
+        self.derived.get()
     }
 
-    /// Takes note of what became of a write, so that the next plan knows it before the watch says so.
-    /// What is returned must be told to the controllers, as what a watch shows is.
+    /// Updates the stores with the outcome of a write, so that the next plan sees it before the
+    /// watch delivers it. The returned changes must be delivered to the controllers like those of a
+    /// watch.
     #[must_use]
-    pub fn learn(&self, write: &Write, answer: &Outcome) -> Vec<Change> {
-        let shelves = self.views(write.resource());
-        shelves.iter().filter_map(|shelf| shelf.learn(write, answer)).collect()
+    pub fn assume(&self, write: &Write, answer: &Outcome) -> Vec<Change> {
+        let shelves = self.stores_for_resource(write.resource());
+        shelves.iter().filter_map(|shelf| shelf.assume(write, answer)).collect()
     }
 
-    /// What the server said no to when the last plan of this key was carried out, in the order of the
-    /// answers.
+    /// The writes that the server refused when the last plan of this key was executed, in the order
+    /// of the responses.
     ///
-    /// A plan may say so in a status, and no more: it is forgotten when a process ends, and then only
-    /// trying again brings it back.
+    /// A plan may report them in a status, and must not depend on them otherwise: they are lost
+    /// when the process ends, and only another attempt restores them.
     #[must_use]
-    pub fn refused(&self, controller: &str, key: &Key) -> Vec<Refused> {
+    pub fn refused_writes(&self, controller: &str, key: &Key) -> Vec<RefusedWrite> {
         self.refusals.get(controller, key)
     }
 
-    /// Remembers what the server said no to when a plan was carried out, instead of what was
-    /// remembered about that key before. Called once for each plan, before the next.
-    pub fn remember(&self, controller: &'static str, key: &Key, refused: Vec<Refused>) {
+    /// Records the writes that the server refused when a plan was executed, and replaces those
+    /// recorded for the key before. It is called once for each plan, before the next one.
+    pub fn record_refusals(&self, controller: &'static str, key: &Key, refused: Vec<RefusedWrite>) {
         self.refusals.put(controller, key, refused);
     }
 }
 
-/// What happened to one object.
+/// A change of one object.
 #[derive(Clone)]
 pub struct Change {
-    /// Its kind.
+    /// Its resource.
     pub resource: Resource,
-    /// Where it is.
+    /// Its namespace and name.
     pub key: Key,
     before: Option<Arc<dyn Any + Send + Sync>>,
     after: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Change {
-    /// The object as it was, if it is a `V` and was there.
+    /// The object before the change, if it existed and is a `V`.
     #[must_use]
     pub fn before<V: View>(&self) -> Option<&V> {
         self.before.as_ref()?.downcast_ref()
     }
 
-    /// The object as it is, if it is a `V` and is there.
+    /// The object after the change, if it exists and is a `V`.
     #[must_use]
     pub fn after<V: View>(&self) -> Option<&V> {
         self.after.as_ref()?.downcast_ref()
     }
 
-    /// The object as it was and as it is.
+    /// The object before and after the change.
     pub fn both<V: View>(&self) -> impl Iterator<Item = &V> {
         self.before::<V>().into_iter().chain(self.after::<V>())
     }
 
-    /// Whether this is about an object of kind `V`.
+    /// Whether this is a change of an object of kind `V`.
     #[must_use]
     pub fn is<V: View>(&self) -> bool {
         self.before::<V>().is_some() || self.after::<V>().is_some()
     }
 
-    /// Whether the object is gone.
+    /// Whether the object was deleted.
     #[must_use]
     pub fn is_removal(&self) -> bool {
         self.after.is_none()
@@ -338,16 +340,16 @@ impl fmt::Debug for Change {
     }
 }
 
-/// An object that does not fit the view of its kind.
+/// An object that cannot be decoded into the view of its kind.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {resource} {key}")]
 pub struct Unreadable {
-    /// Its kind.
+    /// Its resource.
     pub resource: Box<Resource>,
-    /// Where it is.
+    /// Its namespace and name.
     pub key: Key,
-    /// What that changed, if it could be read before. It is told as any other change, so that whoever
-    /// had seen the object looks again.
+    /// The removal of the object from the store, if it was readable before. It is delivered like
+    /// any other change, so that controllers that read the object plan again.
     pub change: Option<Box<Change>>,
     source: serde_json::Error,
 }
@@ -364,7 +366,7 @@ impl Unreadable {
         }
     }
 
-    /// What is wrong, in one sentence.
+    /// The decoding error, in one sentence.
     fn why(&self) -> String {
         format!("{self}: {}", self.source)
     }

@@ -1,4 +1,4 @@
-//! What may be done to objects, and what becomes of it.
+//! Writes to objects, and their outcomes.
 
 use std::collections::BTreeMap;
 
@@ -9,113 +9,113 @@ use crate::object::{Key, Resource, Revision, Uid};
 /// One change to one object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
-    /// Makes an object. It carries its name: a name that follows from the plan makes a second try
-    /// harmless.
+    /// Creates an object. The body contains its name: a name that is derived from the plan makes a
+    /// retry harmless.
     Create {
-        /// The kind.
+        /// The resource.
         resource: Resource,
         /// The object, with its name and namespace.
         body: Value,
     },
-    /// Changes fields, by the rules of JSON merge patch: lists are replaced, `null` removes.
+    /// Changes fields by a JSON merge patch: lists are replaced, `null` removes.
     Merge {
-        /// The kind.
+        /// The resource.
         resource: Resource,
-        /// Which object.
+        /// The object.
         key: Key,
-        /// Which part of it.
-        part: Part,
-        /// What must be found.
+        /// The subresource.
+        subresource: Subresource,
+        /// The UID and revision that the object must have.
         fence: Fence,
         /// The fields.
         body: Value,
     },
-    /// States the fields this controller owns, by server-side apply.
+    /// Applies the fields that this controller owns, by server-side apply.
     Apply {
-        /// The kind.
+        /// The resource.
         resource: Resource,
-        /// Which object; it is made if it is not there and the fence is absent.
+        /// The object; it is created if it does not exist and there is no fence.
         key: Key,
-        /// Which part of it.
-        part: Part,
-        /// What must be found; absent when the object need not exist.
+        /// The subresource.
+        subresource: Subresource,
+        /// The UID and revision that the object must have; absent when the object need not exist.
         fence: Option<Fence>,
-        /// The fields, all of them.
+        /// All fields that this controller owns.
         body: Value,
     },
-    /// Asks for an object to go.
+    /// Deletes an object.
     Delete {
-        /// The kind.
+        /// The resource.
         resource: Resource,
-        /// Which object.
+        /// The object.
         key: Key,
-        /// What must be found.
+        /// The UID and revision that the object must have.
         fence: Fence,
-        /// How long it may take, in seconds; its own time when absent.
+        /// The grace period in seconds; the object's own when absent.
         grace: Option<u32>,
-        /// What becomes of what belongs to it.
+        /// What happens to its dependents.
         propagation: Option<Propagation>,
     },
-    /// Gives a pod to a node.
+    /// Binds a pod to a node.
     Bind {
-        /// Which pod.
+        /// The pod.
         key: Key,
-        /// Which of all pods with that name.
+        /// The UID that the pod must have.
         uid: Uid,
         /// The node.
         node: String,
-        /// What the pod is told in the same moment.
+        /// Annotations that the binding adds to the pod.
         annotations: BTreeMap<String, String>,
     },
 }
 
-/// A user as API servers know them: in whose name a write may be made instead of the controller's own.
+/// A user as API servers know them, to be impersonated by a write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     /// The name.
     pub name: String,
-    /// Tells users of the same name apart; empty where the server has no such thing.
+    /// The UID of the user; empty where the server has none.
     pub uid: String,
     /// The groups.
     pub groups: Vec<String>,
-    /// What else the server knows of them, by key.
+    /// Extra attributes of the user, by key.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// Which part of an object is written.
+/// The part of an object that is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Part {
-    /// All but the status.
+pub enum Subresource {
+    /// Everything but the status.
     Main,
     /// The status.
     Status,
-    /// How many replicas there are to be, whatever kind it is. The answer shows a `Scale`, not the
-    /// object: nothing is learned from it.
+    /// The `scale` subresource of any kind that has one. The response contains a `Scale`, not the
+    /// object: nothing is assumed from it.
     Scale,
 }
 
-/// What a write must find, or be refused.
+/// The UID and revision that an object must have for a write to succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fence {
-    /// Which of all objects with the name.
+    /// The UID.
     pub uid: Uid,
-    /// In which state; any when absent, for writes that are right whatever else has changed.
+    /// The revision; absent for writes that are right whatever else has changed.
     pub revision: Option<Revision>,
 }
 
-/// What becomes of what belongs to an object that goes.
+/// What happens to the dependents of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Propagation {
-    /// It goes later.
+    /// They are deleted later.
     Background,
-    /// It goes first.
+    /// They are deleted first.
     Foreground,
-    /// It stays.
+    /// They stay.
     Orphan,
 }
 
 impl Propagation {
-    /// As delete options spell it.
+    /// The value of `propagationPolicy` in delete options.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -126,17 +126,17 @@ impl Propagation {
     }
 }
 
-/// Pods, which [`Write::Bind`] is about.
+/// The pods resource, which [`Write::Bind`] writes.
 pub static PODS: Resource = Resource::namespaced("", "v1", "pods", "Pod");
 
 impl Write {
-    /// Gives a pod to a node, and tells it nothing.
+    /// Binds a pod to a node, without annotations.
     #[must_use]
     pub fn bind(key: Key, uid: Uid, node: String) -> Self {
         Self::Bind { key, uid, node, annotations: BTreeMap::new() }
     }
 
-    /// The kind that is written.
+    /// The resource that is written.
     #[must_use]
     pub fn resource(&self) -> &Resource {
         match self {
@@ -148,7 +148,7 @@ impl Write {
         }
     }
 
-    /// The object that is written.
+    /// The namespace and name of the object that is written.
     #[must_use]
     pub fn key(&self) -> Key {
         match self {
@@ -163,7 +163,7 @@ impl Write {
         }
     }
 
-    /// What must be found.
+    /// The UID and revision that the object must have.
     #[must_use]
     pub fn fence(&self) -> Option<&Fence> {
         match self {
@@ -173,7 +173,7 @@ impl Write {
         }
     }
 
-    /// What it does, in one word, for logs and counters.
+    /// The verb, for logs and metrics.
     #[must_use]
     pub fn verb(&self) -> &'static str {
         match self {
@@ -186,29 +186,30 @@ impl Write {
     }
 }
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// It took; this is the object then, if the answer shows it.
+    /// It succeeded; this is the object after it, if the response contains it.
     Done(Option<Value>),
-    /// There is no such object.
-    Absent,
-    /// Somebody else was first: the fence did not hold, or the name is taken. Look again.
-    Stale(String),
-    /// The server said no.
+    /// The object does not exist.
+    NotFound,
+    /// Another writer was first: the fence did not match, or the name is taken. The key is planned
+    /// again.
+    Conflict(String),
+    /// The server refused it.
     Refused(Refusal),
-    /// Nobody knows whether it took.
-    Unanswered(String),
+    /// No response arrived, so it is unknown whether the write was applied.
+    Unknown(String),
 }
 
-/// A no of the server.
+/// A refusal of the server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
     /// The HTTP status.
     pub code: u16,
-    /// The reason in one word, such as `Forbidden`.
+    /// The reason, such as `Forbidden`.
     pub reason: String,
-    /// The server's words.
+    /// The server's message.
     pub message: String,
 }

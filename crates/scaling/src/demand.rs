@@ -3,26 +3,27 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::view::{AppWrapper, NODES, ORDERED_INSTANCE};
+use crate::view::{AppWrapper, NODES_ANNOTATION, ORDERED_INSTANCE_LABEL};
 
 /// Nodes by instance type; never empty, and no number in it is zero.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Demand(BTreeMap<String, u32>);
 
 impl Demand {
-    /// What a job needs: as its label says, or without a label as was found out and written down.
+    /// Returns what a job needs: by its label, or without a label by the annotation of shape
+    /// inference.
     #[must_use]
     pub fn of(job: &AppWrapper) -> Option<Self> {
-        match job.metadata.labels.get(ORDERED_INSTANCE) {
+        match job.metadata.labels.get(ORDERED_INSTANCE_LABEL) {
             Some(label) => Self::named(job, label),
-            None => Self::read(job.metadata.annotations.get(NODES)?),
+            None => Self::read(job.metadata.annotations.get(NODES_ANNOTATION)?),
         }
     }
 
-    /// What the label says; nothing where it names nothing.
+    /// Returns what the label says; `None` where it names nothing.
     ///
-    /// The types of the label, in order, belong to the entries of `custompodresources`, counted through
-    /// all items. What there is more of either is left out.
+    /// The types of the label, in order, belong to the entries of `custompodresources`, counted
+    /// through all items. Surplus types or entries are ignored.
     fn named(job: &AppWrapper, label: &str) -> Option<Self> {
         let types = label.split('_').filter(|it| !it.is_empty());
         let pods = job.items().iter().flat_map(|item| &item.replicas);
@@ -37,7 +38,7 @@ impl Demand {
         Self::new(nodes)
     }
 
-    /// What a text says that one was [written](fmt::Display) as; nothing if it is none.
+    /// Reads a demand from the text it was [written](fmt::Display) as; `None` if it is none.
     fn read(text: &str) -> Option<Self> {
         let read = |part: &str| {
             let (instance, count) = part.trim().split_once('=')?;
@@ -47,27 +48,27 @@ impl Demand {
         Self::new(text.split(',').map(read).collect::<Option<_>>()?)
     }
 
-    /// These nodes; nothing if there are none.
+    /// Creates a demand of these nodes; `None` if there are none.
     #[must_use]
     pub fn new(mut nodes: BTreeMap<String, u32>) -> Option<Self> {
         nodes.retain(|_, count| *count > 0);
         (!nodes.is_empty()).then_some(Self(nodes))
     }
 
-    /// How many in all.
+    /// Returns the total number of nodes.
     #[must_use]
     pub fn total(&self) -> u32 {
         self.0.values().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Types and numbers, in order of their names.
+    /// Returns types and numbers, in order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u32)> {
         self.0.iter().map(|(instance, count)| (instance.as_str(), *count))
     }
 }
 
 impl fmt::Display for Demand {
-    /// `g4dn.xlarge=2, m5.xlarge=1`.
+    /// Formats it as `g4dn.xlarge=2, m5.xlarge=1`.
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, (instance, count)) in self.0.iter().enumerate() {
             let comma = if place == 0 { "" } else { ", " };
@@ -77,22 +78,22 @@ impl fmt::Display for Demand {
     }
 }
 
-/// Whether a job is over, so that nothing is bought for it and everything is given back.
+/// Returns whether a job is over, so that nothing is bought for it and everything is released.
 #[must_use]
-pub fn is_over(job: &AppWrapper) -> bool {
-    job.metadata.is_going() || job.has_ended()
+pub fn is_finished(job: &AppWrapper) -> bool {
+    job.metadata.is_terminating() || job.has_ended()
 }
 
-/// Whether a job has not been started yet.
+/// Returns whether a job has not been started yet.
 #[must_use]
 pub fn is_pending(job: &AppWrapper) -> bool {
     job.is_pending()
 }
 
-/// Whether a job waits for want of resources, by what the queue said about it last.
+/// Returns whether a job is pending for lack of resources, by the last condition of the queue.
 #[must_use]
-pub fn waits_for_room(job: &AppWrapper) -> bool {
-    job.waits_for_room()
+pub fn waits_for_capacity(job: &AppWrapper) -> bool {
+    job.awaits_resources()
 }
 
 #[cfg(test)]
@@ -102,7 +103,7 @@ mod tests {
     use super::*;
 
     fn job(label: Option<&str>, items: &Value) -> AppWrapper {
-        let labels = label.map_or(json!({}), |label| json!({ ORDERED_INSTANCE: label }));
+        let labels = label.map_or(json!({}), |label| json!({ ORDERED_INSTANCE_LABEL: label }));
         let object = json!({
             "metadata": {"name": "a", "namespace": "n", "labels": labels},
             "spec": {"resources": {"GenericItems": items}},
@@ -164,7 +165,7 @@ mod tests {
         let pods = json!([{"custompodresources": [pods(1)]}]);
         let noted = |label: Option<&str>, text: &str| {
             let mut job = job(label, &pods);
-            job.metadata.annotations.insert(NODES.to_owned(), text.to_owned());
+            job.metadata.annotations.insert(NODES_ANNOTATION.to_owned(), text.to_owned());
             Demand::of(&job).map(|it| it.to_string()).unwrap_or_default()
         };
         let table = [
@@ -182,7 +183,7 @@ mod tests {
         }
     }
 
-    fn told(state: &str, conditions: &[(&str, &str, &str)]) -> AppWrapper {
+    fn job_with_conditions(state: &str, conditions: &[(&str, &str, &str)]) -> AppWrapper {
         let conditions = conditions.iter().map(|(kind, at, message)| {
             json!({"type": kind, "status": "True", "message": message, "lastUpdateMicroTime": at})
         });
@@ -222,16 +223,20 @@ mod tests {
             ("nothing was said", "Pending", vec![], false),
         ];
         for (why, state, conditions, expected) in table {
-            assert_eq!(waits_for_room(&told(state, &conditions)), expected, "{why}");
+            assert_eq!(
+                waits_for_capacity(&job_with_conditions(state, &conditions)),
+                expected,
+                "{why}"
+            );
         }
     }
 
     #[test]
-    fn a_job_is_over_when_it_goes_or_has_ended() {
+    fn a_job_is_finished_when_deleted_or_ended() {
         let table = [("Completed", true), ("Failed", true), ("Deleted", true), ("Pending", false)];
         let more = [("Running", false), ("RunningHoldCompletion", false), ("", false)];
         for (state, expected) in table.into_iter().chain(more) {
-            assert_eq!(is_over(&told(state, &[])), expected, "{state}");
+            assert_eq!(is_finished(&job_with_conditions(state, &[])), expected, "{state}");
         }
     }
 }

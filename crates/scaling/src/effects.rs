@@ -1,8 +1,8 @@
-//! What is done to pools, which no API server has.
+//! The side effects of scaling: pools, which are no API objects.
 //!
-//! [`Pools`] lists them for [`PoolInquiry`](crate::pool::PoolInquiry), and carries out the calls that plans
-//! want about them, in the service that manages the cluster. Nothing is decided here, and nothing is tried
-//! again: the shell does that for as long as it is wanted.
+//! [`Pools`] lists them for [`PoolInquiry`](crate::pool::PoolInquiry), and carries out the calls
+//! that plans request about them, at the service that manages the cluster. Nothing is decided or
+//! retried here: the manager retries a call for as long as a plan requests it.
 
 mod call;
 mod connect;
@@ -11,10 +11,10 @@ mod ocm;
 mod pools;
 mod secret;
 
-pub use call::{CallError, Endpoints, SERVICE, TOKENS, may_call};
+pub use call::{CallError, Endpoints, OCM_API_URL, OCM_TOKEN_URL, is_allowed_url};
 pub use connect::ConnectError;
-pub use metrics::StockMetrics;
-pub use ocm::{Cluster, Ocm};
+pub use metrics::GrantedNodeMetrics;
+pub use ocm::{Cluster, OcmClient};
 pub use pools::Pools;
 pub use secret::Secret;
 

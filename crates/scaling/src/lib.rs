@@ -1,39 +1,41 @@
-//! Which nodes a waiting job needs, how they are bought, and when they are given back.
+//! Buys nodes that pending jobs need, and releases them when the jobs are over.
 //!
-//! An AppWrapper that names instance types in the label `orderedinstance` and waits for want of
-//! resources gets nodes of its own: [`demand`] says how many of which type, [`limits`] whether they
-//! may be bought now, and the back end where. What was decided is written down in the [`ledger`]
-//! before anything is bought, in one object that everybody changes by compare and swap: so no number
-//! of processes, however late their news, grants more than is allowed. Then the back end makes true
-//! what the ledger says, and when the job is over it gives back what bears the job's [`marks`].
+//! An AppWrapper that names instance types in the label `orderedinstance` and is pending for lack
+//! of resources gets nodes of its own: [`demand`] computes how many of which type, [`limits`]
+//! whether they may be bought now, and the back end where. The decision is recorded in the
+//! [`grant_record`] before anything is bought, in one object that every process changes by compare
+//! and swap: so no number of processes, however old their caches, grants more than is allowed. Then
+//! the back end provisions what the grant record says, and when the job is over it releases what
+//! has the job's [`owner_labels`].
 //!
-//! There are four back ends: MachineSets that are made larger or copied ([`machine_set`]), pools of a
-//! managed cluster ([`pool`]), and groups of simulated nodes ([`group`]). All but the pools are written
-//! as any object is; pools are listed by an inquiry and changed by calls, which [`effects`] carries out.
+//! There are four back ends: MachineSets that are scaled up or copied ([`machine_set`]), pools of a
+//! managed cluster ([`pool`]), and groups of simulated nodes ([`node_group`]). All but the pools
+//! are written like any API object; pools are listed by an inquiry and changed by calls, which
+//! [`effects`] carries out.
 //!
-//! For AppWrappers that name no types [`shapes`] finds out which nodes would make them fit, where that is
-//! wanted, by asking the queue.
+//! For AppWrappers that name no types, [`shape_inference`] determines which nodes would make them
+//! fit, where that is enabled, by asking the queue.
 //!
-//! What is absent on purpose: prices are not looked at. Where the user picks the type, nothing looks at
-//! sizes either, and one pod per node is assumed.
+//! Prices are not considered, on purpose. Where the user picks the type, sizes are not considered
+//! either, and one pod per node is assumed.
 
 pub mod settings;
 pub mod view;
 
 pub mod demand;
-pub mod marks;
+pub mod owner_labels;
 
-pub mod ledger;
+pub mod grant_record;
 pub mod limits;
 pub mod reason;
 
-pub mod group;
 pub mod machine_set;
+pub mod node_group;
 pub mod pool;
 
 pub mod controller;
-pub mod shapes;
-pub mod stock;
+pub mod granted_nodes;
+pub mod shape_inference;
 
 pub mod effects;
 pub mod subsystem;
@@ -42,6 +44,6 @@ pub mod subsystem;
 mod tests;
 
 pub use controller::Scaling;
+pub use granted_nodes::GrantedNodes;
 pub use settings::{Backend, Limits, PoolKind, Settings};
-pub use shapes::Shapes;
-pub use stock::Stock;
+pub use shape_inference::ShapeInference;

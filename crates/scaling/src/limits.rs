@@ -1,39 +1,40 @@
-//! Who may have nodes now.
+//! Decides which jobs may have nodes now.
 
 use std::sync::Arc;
 
 use gantry_reconcile::{Key, World};
 use jiff::Timestamp;
 
-use crate::demand::{Demand, is_over, waits_for_room};
-use crate::ledger::{Grant, Ledger};
-use crate::marks::{FINALIZER, GAVE_UP};
+use crate::demand::{Demand, is_finished, waits_for_capacity};
+use crate::grant_record::{Grant, GrantRecord};
+use crate::owner_labels::{FINALIZER, GAVE_UP_ANNOTATION};
 use crate::settings::Settings;
-use crate::view::{AppWrapper, ORDERED_INSTANCE};
+use crate::view::{AppWrapper, ORDERED_INSTANCE_LABEL};
 
-/// Whether the nodes that a job needs did not come in time, and it has not asked for others since.
+/// Returns whether the nodes that a job needs were not ready in time, and its demand is unchanged
+/// since.
 #[must_use]
 pub fn has_given_up(job: &AppWrapper, demand: &Demand) -> bool {
-    job.metadata.annotations.get(GAVE_UP).is_some_and(|text| *text == demand.to_string())
+    job.metadata.annotations.get(GAVE_UP_ANNOTATION).is_some_and(|text| *text == demand.to_string())
 }
 
-/// The jobs that could be granted nodes at this moment, those that go first in front.
+/// Returns the jobs that could be granted nodes now, in order.
 ///
-/// They go by priority, then by age. One that does not fit into what is left waits, and so does everyone
-/// behind it, or small jobs would keep a large one waiting for ever. Only one that cannot be served at
-/// all, now or later, is passed over.
+/// They are ordered by priority, then by age. A job that does not fit into the remaining limit
+/// waits, and so do all behind it, or small jobs would keep a large one waiting for ever. Only a
+/// job that cannot be served at all, now or later, is skipped.
 #[must_use]
-pub fn next(world: &World, ledger: &Ledger, settings: &Settings) -> Vec<Key> {
-    let most = settings.limits.nodes;
+pub fn grantable_jobs(world: &World, ledger: &GrantRecord, settings: &Settings) -> Vec<Key> {
+    let most = settings.limits.max_nodes;
     let mut room = most.saturating_sub(ledger.total());
     let mut next = Vec::new();
-    for (job, demand) in waiting(world, ledger) {
+    for (job, demand) in pending_jobs(world, ledger) {
         let key = job.metadata.key();
         let total = demand.total();
         let id = "";
         if total > most
-            || ledger.rival(&key).is_some()
-            || settings.backend.place(world, ledger, &key, id, &demand, &[]).is_err()
+            || ledger.conflicting_job(&key).is_some()
+            || settings.backend.allocate(world, ledger, &key, id, &demand, &[]).is_err()
         {
             continue;
         }
@@ -46,12 +47,14 @@ pub fn next(world: &World, ledger: &Ledger, settings: &Settings) -> Vec<Key> {
     next
 }
 
-/// The jobs that wait for nodes and have none, in order.
-fn waiting(world: &World, ledger: &Ledger) -> Vec<(Arc<AppWrapper>, Demand)> {
-    let jobs = world.shelf::<AppWrapper>().tagged(&AppWrapper::labelled());
+/// Returns the jobs that wait for nodes and have none, in order.
+fn pending_jobs(world: &World, ledger: &GrantRecord) -> Vec<(Arc<AppWrapper>, Demand)> {
+    let jobs = world.store::<AppWrapper>().by_index(&AppWrapper::requests_nodes_tag());
     let waits = |job: &AppWrapper| {
         let held = job.metadata.finalizers.iter().any(|it| it == FINALIZER);
-        held && waits_for_room(job) && !is_over(job) && ledger.get(&job.metadata.key()).is_none()
+        held && waits_for_capacity(job)
+            && !is_finished(job)
+            && ledger.get(&job.metadata.key()).is_none()
     };
     let jobs = jobs.into_iter().filter(|job| waits(job));
     let mut jobs: Vec<(Arc<AppWrapper>, Demand)> = jobs
@@ -71,23 +74,23 @@ fn waiting(world: &World, ledger: &Ledger) -> Vec<(Arc<AppWrapper>, Demand)> {
     jobs
 }
 
-/// The job that takes over the nodes of one that is over: it asks for the same types, goes first, and
-/// can have everything it needs.
+/// Returns the job that takes over the nodes of one that is over: it needs the same types, is first
+/// in order, and can have everything it needs.
 #[must_use]
 pub fn successor(
     world: &World,
-    ledger: &Ledger,
+    ledger: &GrantRecord,
     settings: &Settings,
     (job, grant): (&AppWrapper, &Grant),
 ) -> Option<Arc<AppWrapper>> {
-    let types = job.metadata.labels.get(ORDERED_INSTANCE)?;
+    let types = job.metadata.labels.get(ORDERED_INSTANCE_LABEL)?;
     let rest = ledger.total().saturating_sub(grant.total());
     let fits = |heir: &AppWrapper, demand: &Demand| {
         let key = heir.metadata.key();
-        heir.metadata.labels.get(ORDERED_INSTANCE) == Some(types)
-            && rest.saturating_add(demand.total()) <= settings.limits.nodes
-            && ledger.rival(&key).is_none()
+        heir.metadata.labels.get(ORDERED_INSTANCE_LABEL) == Some(types)
+            && rest.saturating_add(demand.total()) <= settings.limits.max_nodes
+            && ledger.conflicting_job(&key).is_none()
     };
-    let mut heirs = waiting(world, ledger).into_iter();
+    let mut heirs = pending_jobs(world, ledger).into_iter();
     heirs.find(|(heir, demand)| fits(heir, demand)).map(|(heir, _)| heir)
 }

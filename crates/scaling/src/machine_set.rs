@@ -1,12 +1,13 @@
-//! MachineSets of OpenShift: which gives machines of a type, and what is done to their machines.
+//! MachineSets of OpenShift: which one provides machines of a type, and how their machines are
+//! labelled.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gantry_reconcile::{Fence, Key, Meta, Part, Plan, Resource, View, World, Write};
+use gantry_reconcile::{Fence, Key, Meta, Plan, Resource, Subresource, View, World, Write};
 use serde_json::{Map, Value, json};
 
-use crate::marks::{COPY, Marks};
+use crate::owner_labels::{COPY_LABEL, OwnerLabels};
 use crate::reason::Reason;
 use crate::view::{Machine, MachineSet, Node};
 
@@ -16,29 +17,29 @@ pub(crate) mod reuse;
 /// A MachineSet whose provider specification cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot read spec.template.spec.providerSpec.value of MachineSet {set}: {why}")]
-pub struct Malformed {
+pub struct MalformedMachineSet {
     /// The set.
     pub set: Key,
     /// What is wrong.
     pub why: &'static str,
 }
 
-/// Where the providers that are known have the type: AWS, Azure, Google.
-const TYPES: [&str; 3] = ["instanceType", "vmSize", "machineType"];
+/// The field of the instance type at the known providers: AWS, Azure, Google.
+const INSTANCE_TYPE_FIELDS: [&str; 3] = ["instanceType", "vmSize", "machineType"];
 
-/// The type of the machines of a set; empty if it names none.
+/// Returns the instance type of the machines of a set; empty if it names none.
 ///
 /// # Errors
-/// The provider specification is not what one is.
-pub fn instance_type(set: &MachineSet) -> Result<&str, Malformed> {
+/// Fails if the provider specification is malformed.
+pub fn instance_type(set: &MachineSet) -> Result<&str, MalformedMachineSet> {
     let value = &set.spec["template"]["spec"]["providerSpec"]["value"];
-    let wrong = |why| Malformed { set: set.metadata.key(), why };
+    let wrong = |why| MalformedMachineSet { set: set.metadata.key(), why };
     let fields = match value {
         Value::Null => return Ok(""),
         Value::Object(fields) => fields,
         _ => return Err(wrong("it is no object")),
     };
-    let named = TYPES.iter().find_map(|name| fields.get(*name));
+    let named = INSTANCE_TYPE_FIELDS.iter().find_map(|name| fields.get(*name));
     match named {
         None => Ok(""),
         Some(Value::String(text)) => Ok(text),
@@ -46,56 +47,57 @@ pub fn instance_type(set: &MachineSet) -> Result<&str, Malformed> {
     }
 }
 
-/// The sets that give machines of a type, in order of their keys. Copies are somebody's already.
+/// Returns the sets that provide machines of a type, in order of their keys. Copies belong to a job
+/// already.
 pub(crate) fn of_type(world: &World, instance: &str) -> Vec<Arc<MachineSet>> {
-    let mut sets = world.shelf::<MachineSet>().all();
+    let mut sets = world.store::<MachineSet>().list();
     sets.retain(|set| {
-        let copied = set.metadata.labels.contains_key(COPY);
-        !copied && !set.metadata.is_going() && instance_type(set) == Ok(instance)
+        let copied = set.metadata.labels.contains_key(COPY_LABEL);
+        !copied && !set.metadata.is_terminating() && instance_type(set) == Ok(instance)
     });
     sets
 }
 
-/// Why there is no set of a type: one that cannot be read may be what is looked for.
-pub(crate) fn none_of(world: &World, instance: &str) -> Reason {
-    let sets = world.shelf::<MachineSet>().all();
+/// Returns why there is no set of a type: one that cannot be read may be the one.
+pub(crate) fn no_source_reason(world: &World, instance: &str) -> Reason {
+    let sets = world.store::<MachineSet>().list();
     match sets.iter().find_map(|set| instance_type(set).err()) {
         Some(malformed) => Reason::Malformed(malformed),
         None => Reason::NoSource { instance: instance.to_owned(), source: "MachineSet" },
     }
 }
 
-/// The machines of a set that are there, or will be; oldest first.
+/// Returns the machines of a set that exist or are being provisioned; oldest first.
 pub(crate) fn machines(world: &World, set: &Key) -> Vec<Arc<Machine>> {
-    let mut machines = world.shelf::<Machine>().tagged(&Machine::of_set(set));
-    machines.retain(|it| it.stays());
+    let mut machines = world.store::<Machine>().by_index(&Machine::set_tag(set));
+    machines.retain(|it| it.is_kept());
     machines.sort_by_key(|it| (it.metadata.creation_timestamp, it.metadata.key()));
     machines
 }
 
-/// Whether a machine is somebody's. Marks are labels whose value is their key, and there are no others
-/// like that on machines.
-pub(crate) fn is_marked(machine: &Machine) -> bool {
+/// Returns whether a machine belongs to a job. Owner labels are labels whose value is their key,
+/// and machines have no others like that.
+pub(crate) fn has_owner(machine: &Machine) -> bool {
     machine.metadata.labels.iter().any(|(key, value)| key == value)
 }
 
-/// Whether a machine is the job's.
-pub(crate) fn is_mine(machine: &Machine, marks: &Marks) -> bool {
-    machine.metadata.labels.contains_key(&marks.mine)
+/// Returns whether a machine belongs to the job.
+pub(crate) fn is_owned_by(machine: &Machine, marks: &OwnerLabels) -> bool {
+    machine.metadata.labels.contains_key(&marks.owner_label)
 }
 
-/// Makes the nodes of machines bear the job's labels. Returns how many do.
+/// Adds the job's labels to the nodes of machines. Returns how many have them.
 pub(crate) fn label_nodes<'a>(
     world: &World,
     machines: impl IntoIterator<Item = &'a Arc<Machine>>,
-    marks: &Marks,
-    former: Option<&Marks>,
+    marks: &OwnerLabels,
+    former: Option<&OwnerLabels>,
     plan: &mut Plan,
 ) -> u32 {
     let mut ready = 0;
     for machine in machines {
         let Some(node) = machine.status.node_ref.as_ref() else { continue };
-        let Some(node) = world.shelf::<Node>().get(&Key::cluster(&node.name)) else { continue };
+        let Some(node) = world.store::<Node>().get(&Key::cluster(&node.name)) else { continue };
         let has = |(key, value): (&str, &str)| {
             node.metadata.labels.get(key).is_some_and(|it| it == value)
         };
@@ -105,47 +107,47 @@ pub(crate) fn label_nodes<'a>(
         }
         let former = former.iter().flat_map(|it| it.labels()).map(|(key, _)| (key, Value::Null));
         let mine = marks.labels().into_iter().map(|(key, value)| (key, json!(value)));
-        plan.write(relabel::<Node>(&node.metadata, former.chain(mine), Careful::No));
+        plan.write(relabel::<Node>(&node.metadata, former.chain(mine), Fencing::Unfenced));
     }
     ready
 }
 
-/// Whether a change is right only if nothing else has changed.
+/// Whether a change is valid only if nothing else has changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Careful {
-    Yes,
-    No,
+pub(crate) enum Fencing {
+    Fenced,
+    Unfenced,
 }
 
-/// Changes labels; `null` takes one away.
+/// Changes labels; `null` removes one.
 pub(crate) fn relabel<'a, V: View>(
     meta: &Meta,
     labels: impl IntoIterator<Item = (&'a str, Value)>,
-    careful: Careful,
+    careful: Fencing,
 ) -> Write {
     let labels: Map<String, Value> =
         labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     let fence = match careful {
-        Careful::Yes => meta.fence(),
-        Careful::No => Fence { uid: meta.uid.clone(), revision: None },
+        Fencing::Fenced => meta.fence(),
+        Fencing::Unfenced => Fence { uid: meta.uid.clone(), revision: None },
     };
-    merge(V::RESOURCE, meta.key(), fence, json!({"metadata": {"labels": labels}}))
+    merge_patch(V::RESOURCE, meta.key(), fence, json!({"metadata": {"labels": labels}}))
 }
 
-pub(crate) fn merge(resource: Resource, key: Key, fence: Fence, body: Value) -> Write {
-    Write::Merge { resource, key, part: Part::Main, fence, body }
+pub(crate) fn merge_patch(resource: Resource, key: Key, fence: Fence, body: Value) -> Write {
+    Write::Merge { resource, key, subresource: Subresource::Main, fence, body }
 }
 
-/// A set as the place of a lot.
-pub(crate) fn place(set: &Key) -> String {
+/// Returns the name of a set as the source of an allocation.
+pub(crate) fn source_name(set: &Key) -> String {
     format!("{}/{}", set.namespace(), set.name())
 }
 
-/// How many machines of a set were bought for each job, by the label that says so.
+/// Returns how many machines of a set were bought for each job, by the label that records it.
 pub(crate) fn purchases(set: &MachineSet) -> BTreeMap<&str, i64> {
     let labels = set.metadata.labels.iter();
     let bought = labels.filter(|(key, _)| {
-        let other = [COPY, crate::marks::GRANT].contains(&key.as_str());
+        let other = [COPY_LABEL, crate::owner_labels::GRANT_LABEL].contains(&key.as_str());
         key.starts_with("instascale.codeflare.dev-") && !other
     });
     bought.filter_map(|(key, value)| Some((key.as_str(), value.parse().ok()?))).collect()
@@ -166,7 +168,7 @@ mod tests {
             ),
             ("of Azure", json!({"vmSize": "Standard_D4s_v3"}), Ok("Standard_D4s_v3")),
             ("of Google", json!({"machineType": "n2-standard-4"}), Ok("n2-standard-4")),
-            ("of somebody else", json!({"flavor": "large"}), Ok("")),
+            ("of another provider", json!({"flavor": "large"}), Ok("")),
             ("no object", json!("m5.xlarge"), Err("it is no object")),
             ("no text", json!({"instanceType": 5}), Err("the type is no text")),
         ];
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn purchases_are_told_from_other_labels() {
+    fn purchases_are_distinguished_from_other_labels() {
         let labels = json!({
             "instascale.codeflare.dev-a-n": "2",
             "instascale.codeflare.dev-b-n": "x",

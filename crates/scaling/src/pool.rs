@@ -1,62 +1,64 @@
 //! Pools of a managed cluster: one for each type a job needs, deleted as a whole.
 //!
-//! No API server knows of them. [`PoolInquiry`] has them listed, and the list is a fact, [`PoolListing`]. Plans
-//! want pools created, resized and deleted by calls, which [`effects`](crate::effects) carries out.
+//! Pools are no API objects. [`PoolInquiry`] lists them, and the list is a fact, [`PoolListing`].
+//! Plans create, resize and delete pools by calls, which [`effects`](crate::effects) carries out.
 //!
-//! The service has no fence for requests that are old. What makes it safe to send a request twice, late, or
-//! from two processes that believe to lead:
+//! The service has no fencing for old requests. This makes it safe to send a request twice, late,
+//! or from two processes that both believe they lead:
 //!
-//! - The name of a pool follows from the grant in the ledger. The service refuses a second pool of a name, and
-//!   one that is there and is alike counts as created. So each type of a grant is bought once.
+//! - The name of a pool is derived from the grant record. The service refuses a second pool of a
+//!   name, and an existing one that is like it counts as created. So each type of a grant is bought
+//!   once.
 //! - A pool is resized to a number of nodes, and not by one.
-//! - The reply to a call is believed until the pools are listed by a request that was sent after it: an older
-//!   list may lack it. Nothing of that survives the process; the next one lists the pools first.
-//! - A call that is under way is not given up: what became of it is known before the next one is sent.
-//! - What was granted is given back by a call in any case, whether or not it is listed: a request whose reply
-//!   was lost may have been carried out after the list was made.
+//! - The reply to a call counts until the pools are listed by a request that was sent after it: an
+//!   older list may lack it. Replies do not survive the process; the next one lists the pools
+//!   first.
+//! - A call in flight is not given up: its outcome is known before the next one is sent.
+//! - What was granted is always released by a call, whether or not it is listed: a request whose
+//!   reply was lost may have been carried out after the list was made.
 //!
-//! One thing remains: a request to create a pool may arrive after the pool was deleted, when its sender died
-//! or lost the connection. Such a pool bears the marks of a job that has no grant, and is deleted when it is
-//! listed.
+//! One case remains: a request to create a pool may arrive after the pool was deleted, when its
+//! sender died or lost the connection. Such a pool has the labels of a job without a grant, and is
+//! deleted when it is listed.
 
 mod calls;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use gantry_reconcile::inquiry::{Concurrency, InquiryPolicy, Wanted};
+use gantry_reconcile::inquiry::{Concurrency, InquiryPolicy, WantedQuestions};
 use gantry_reconcile::{Change, Fact, Inquiry, Key, Kind, Plan, World};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::{Grant, Ledger, Lot};
-use crate::marks::{self, Marks};
+use crate::grant_record::{Grant, GrantRecord, NodeAllocation};
+use crate::owner_labels::{self, OwnerLabels};
 use crate::reason::Reason;
 use crate::settings::PoolKind;
-use crate::view::{AppWrapper, Node, is_ready, marked_nodes};
+use crate::view::{AppWrapper, Node, is_ready, labelled_nodes};
 
 pub(crate) use calls::keep_calls;
 pub use calls::{CREATE, DELETE, PROTOCOL, RESIZE};
 
 use calls::PoolState;
 
-/// How often the service is asked which pools there are. What the operator itself does is known from the
-/// replies; this is for what others do, and each time is one request.
+/// How often the pools are listed. The operator's own changes are known from the replies; this is
+/// for changes by others, and each listing is one request.
 pub const LIST_INTERVAL: Duration = Duration::from_secs(30);
-/// How long a list may take. Each of its pages has a time-out of its own.
+/// How long a listing may take. Each of its pages has a timeout of its own.
 const LIST_TIMEOUT: Duration = Duration::from_secs(120);
-/// The first pause after a list that failed. The longest is [`LIST_INTERVAL`].
+/// The first delay after a failed listing. The longest is [`LIST_INTERVAL`].
 const FIRST_LIST_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// A pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Pool {
-    /// What the service knows it by.
+    /// Its identifier at the service.
     pub name: String,
     /// The type of its nodes.
     pub instance_type: String,
-    /// How many nodes it has; absent where the service decides that itself.
+    /// The number of its nodes; absent where the service autoscales it.
     pub replicas: Option<u32>,
     /// The labels of its nodes.
     pub labels: BTreeMap<String, String>,
@@ -65,7 +67,7 @@ pub struct Pool {
 /// All pools of the cluster, as the service listed them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolListing {
-    /// What the service knows the cluster by.
+    /// The identifier of the cluster at the service.
     pub cluster: String,
     /// The pools, by name.
     pub pools: BTreeMap<String, Pool>,
@@ -73,14 +75,14 @@ pub struct PoolListing {
 
 /// The question which pools the cluster has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct WhichPools;
+pub struct PoolQuery;
 
 impl Fact for PoolListing {
-    type Subject = WhichPools;
+    type Subject = PoolQuery;
     const NAME: &'static str = "pools";
 }
 
-/// Asks which pools the cluster has, for as long as there is anything in the cluster.
+/// Lists the pools of the cluster, for as long as there is any object in the cluster.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PoolInquiry;
 
@@ -95,23 +97,23 @@ impl Inquiry for PoolInquiry {
         vec![Kind::of::<AppWrapper>(), Kind::of::<Node>()]
     }
 
-    /// The same key for everything that is new: the question is always open. Pools of jobs that are gone are
-    /// to be found, too, so it does not depend on any job.
+    /// Returns the same key for every change: the question is always open. Pools of deleted jobs
+    /// are to be found, too, so it does not depend on any job.
     fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         let is_new = change.before::<AppWrapper>().is_none() && change.before::<Node>().is_none();
         if is_new && !change.is_removal() { vec![Key::cluster(self.name())] } else { Vec::new() }
     }
 
-    fn wanted(&self, _: &World, _: &Key, _: Timestamp) -> Wanted<WhichPools> {
-        Wanted::from_iter([WhichPools])
+    fn wanted_questions(&self, _: &World, _: &Key, _: Timestamp) -> WantedQuestions<PoolQuery> {
+        WantedQuestions::from_iter([PoolQuery])
     }
 
-    fn policy(&self, _: &WhichPools) -> InquiryPolicy {
+    fn policy(&self, _: &PoolQuery) -> InquiryPolicy {
         InquiryPolicy {
             refresh_interval: LIST_INTERVAL,
             timeout: LIST_TIMEOUT,
             first_retry_delay: FIRST_LIST_RETRY_DELAY,
-            longest_retry_delay: LIST_INTERVAL,
+            max_retry_delay: LIST_INTERVAL,
             leader_only: true,
         }
     }
@@ -121,20 +123,20 @@ impl Inquiry for PoolInquiry {
     }
 }
 
-/// Whether the pools are known. What is not known must not read as "there are none": what was bought would be
-/// forgotten.
-pub(crate) fn are_known(world: &World) -> bool {
-    world.facts::<PoolListing>().observed(&WhichPools).is_some()
+/// Returns whether the pools are known. Unknown must not read as "there are none": what was bought
+/// would be forgotten.
+pub(crate) fn are_listed(world: &World) -> bool {
+    world.facts::<PoolListing>().observed(&PoolQuery).is_some()
 }
 
-/// The types of the pools that were listed.
-pub(crate) fn types(world: &World) -> BTreeSet<String> {
-    let listing = world.facts::<PoolListing>().observed(&WhichPools);
+/// Returns the types of the listed pools.
+pub(crate) fn listed_types(world: &World) -> BTreeSet<String> {
+    let listing = world.facts::<PoolListing>().observed(&PoolQuery);
     let pools = listing.iter().flat_map(|it| it.value.pools.values());
     pools.map(|it| it.instance_type.clone()).filter(|it| !it.is_empty()).collect()
 }
 
-/// The jobs whose pools differ between two lists.
+/// Returns the jobs whose pools differ between two lists.
 pub(crate) fn owners_of_changed(
     before: Option<&PoolListing>,
     after: Option<&PoolListing>,
@@ -151,43 +153,44 @@ pub(crate) fn owners_of_changed(
         .collect()
 }
 
-/// How often another name is tried when one is taken. Four digits are shared by few.
-const ATTEMPTS: usize = 16;
+/// How often another name is tried when one is taken. Few pools share four digits.
+const MAX_NAME_ATTEMPTS: usize = 16;
 
-/// A pool for a type, or a larger one.
-pub(crate) fn add(
+/// Allocates a pool for a type, or enlarges one.
+pub(crate) fn allocate(
     world: &World,
-    ledger: &Ledger,
+    ledger: &GrantRecord,
     job: &Key,
     id: &str,
     kind: PoolKind,
     (instance, missing): (&str, u32),
-    kept: &[Lot],
-) -> Result<Vec<Lot>, Reason> {
+    kept: &[NodeAllocation],
+) -> Result<Vec<NodeAllocation>, Reason> {
     let instance = instance.to_owned();
     if let Some(lot) = kept.iter().find(|lot| lot.instance == instance) {
-        return Ok(vec![Lot { instance, count: missing, place: lot.place.clone() }]);
+        return Ok(vec![NodeAllocation { instance, count: missing, place: lot.place.clone() }]);
     }
-    let listing = world.facts::<PoolListing>().observed(&WhichPools);
+    let listing = world.facts::<PoolListing>().observed(&PoolQuery);
     let taken = |name: &str| {
         listing.as_ref().is_some_and(|it| it.value.pools.contains_key(name))
-            || ledger.at(name) > 0
+            || ledger.granted_from(name) > 0
             || kept.iter().any(|lot| lot.place == name)
     };
-    let names =
-        (0..ATTEMPTS).map(|attempt| marks::pool(job, id, &instance, attempt, kind.longest_name()));
+    let names = (0..MAX_NAME_ATTEMPTS).map(|attempt| {
+        owner_labels::pool_name(job, id, &instance, attempt, kind.max_name_length())
+    });
     let mut names = names.collect::<Vec<_>>().into_iter();
     let last = names.clone().next_back().unwrap_or_default();
     match names.find(|name| !taken(name)) {
-        Some(place) => Ok(vec![Lot { instance, count: missing, place }]),
+        Some(place) => Ok(vec![NodeAllocation { instance, count: missing, place }]),
         None => Err(Reason::NameTaken { kind: "pool", name: last }),
     }
 }
 
-/// Makes true what was granted. Returns how many nodes are ready.
+/// Provisions what was granted. Returns how many nodes are ready.
 ///
 /// # Errors
-/// What keeps it from being made true.
+/// Fails with what prevents that.
 pub(crate) fn provide(
     world: &World,
     job: &Key,
@@ -197,62 +200,62 @@ pub(crate) fn provide(
     let Some(state) = PoolState::of(world, job) else { return Err(Reason::PoolsUnknown) };
     let granted = |name: &String| grant.lots.iter().any(|lot| lot.place == *name);
     for name in state.names().iter().filter(|it| !granted(it)) {
-        state.remove(name, plan);
+        state.delete_ungranted(name, plan);
     }
     for lot in &grant.lots {
         state.provide(lot, plan)?;
     }
-    let nodes = marked_nodes(world, &Marks::of(job).mine);
+    let nodes = labelled_nodes(world, &OwnerLabels::of(job).owner_label);
     let ready = nodes.iter().filter(|node| is_ready(node)).count();
     Ok(u32::try_from(ready).unwrap_or(u32::MAX))
 }
 
 /// Deletes the pools of a job. Returns whether none are left.
-pub(crate) fn give_back(world: &World, job: &Key, grant: Option<&Grant>, plan: &mut Plan) -> bool {
+pub(crate) fn release(world: &World, job: &Key, grant: Option<&Grant>, plan: &mut Plan) -> bool {
     let Some(state) = PoolState::of(world, job) else { return false };
     let mut all_gone = true;
     for lot in grant.iter().flat_map(|it| &it.lots) {
-        all_gone &= state.give_back(&lot.place, plan);
+        all_gone &= state.release(&lot.place, plan);
     }
-    let granted = |name: &String| grant.is_some_and(|it| it.at(name) > 0);
+    let granted = |name: &String| grant.is_some_and(|it| it.count_from(name) > 0);
     for name in state.names().iter().filter(|it| !granted(it)) {
-        all_gone &= state.remove(name, plan);
+        all_gone &= state.delete_ungranted(name, plan);
     }
     all_gone
 }
 
-/// What there is for a job.
-pub(crate) fn found(world: &World, job: &Key) -> Vec<Lot> {
+/// Returns what exists for a job.
+pub(crate) fn existing(world: &World, job: &Key) -> Vec<NodeAllocation> {
     let Some(state) = PoolState::of(world, job) else { return Vec::new() };
     let lot = |name: &String| {
-        let pool = state.mine(name)?;
+        let pool = state.owned_pool(name)?;
         let count = pool.replicas.filter(|count| *count > 0)?;
-        Some(Lot { instance: pool.instance_type, count, place: pool.name })
+        Some(NodeAllocation { instance: pool.instance_type, count, place: pool.name })
     };
     state.names().iter().filter_map(lot).collect()
 }
 
-fn is_mine(pool: &Pool, marks: &Marks) -> bool {
-    pool.labels.get(&marks.mine) == Some(&marks.mine)
+fn is_owned(pool: &Pool, marks: &OwnerLabels) -> bool {
+    pool.labels.get(&marks.owner_label) == Some(&marks.owner_label)
 }
 
-/// The job that a pool was made for, if its labels tell.
+/// Returns the job that a pool was created for, by its labels.
 pub(crate) fn owner(pool: &Pool) -> Option<Key> {
-    let namespace = pool.labels.get(NAMESPACE)?;
+    let namespace = pool.labels.get(NAMESPACE_LABEL)?;
     let names = pool.labels.iter().filter(|(key, value)| key == value).map(|(key, _)| key);
     let mut jobs = names.map(|name| Key::new(namespace, name));
-    jobs.find(|job| pool.labels.contains_key(&Marks::of(job).mine))
+    jobs.find(|job| pool.labels.contains_key(&OwnerLabels::of(job).owner_label))
 }
 
-/// The label of a pool that says where the job is that it was made for.
-const NAMESPACE: &str = "instascale.codeflare.dev-namespace";
+/// The label of a pool with the namespace of its job.
+const NAMESPACE_LABEL: &str = "instascale.codeflare.dev-namespace";
 
-/// The pool that a lot stands for.
-fn pool_of(job: &Key, lot: &Lot) -> Pool {
-    let marks = Marks::of(job);
+/// Returns the pool for an allocation.
+fn desired_pool(job: &Key, lot: &NodeAllocation) -> Pool {
+    let marks = OwnerLabels::of(job);
     let labels = marks.labels().into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
     let mut labels: BTreeMap<String, String> = labels.collect();
-    labels.insert(NAMESPACE.to_owned(), job.namespace().to_owned());
+    labels.insert(NAMESPACE_LABEL.to_owned(), job.namespace().to_owned());
     Pool {
         name: lot.place.clone(),
         instance_type: lot.instance.clone(),

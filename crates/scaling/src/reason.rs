@@ -2,32 +2,32 @@
 
 use std::borrow::Cow;
 
-use gantry_reconcile::{Held, Key, Reference};
+use gantry_reconcile::{Held, Key, ObjectReference};
 use jiff::Timestamp;
 
 use crate::demand::Demand;
-use crate::ledger::LedgerError;
-use crate::machine_set::Malformed;
+use crate::grant_record::GrantRecordError;
+use crate::machine_set::MalformedMachineSet;
 
 /// Why nothing more is done about a job for now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// More nodes are needed than may be added, or than are left of that.
+    /// More nodes are needed than may be added, or than are left of the limit.
     Limit {
         /// What is needed.
         demand: Demand,
         /// The most nodes that may be added in all.
         most: u32,
     },
-    /// Nothing gives nodes of a type.
+    /// Nothing provides nodes of a type.
     NoSource {
         /// The type.
         instance: String,
-        /// What would: a MachineSet, a node group.
+        /// What would provide them: a MachineSet, a node group.
         source: &'static str,
     },
-    /// A MachineSet that may be the one that is needed cannot be read.
-    Malformed(Malformed),
+    /// A MachineSet that may provide the type cannot be read.
+    Malformed(MalformedMachineSet),
     /// A group cannot become so large.
     GroupFull {
         /// The group.
@@ -35,63 +35,63 @@ pub enum Reason {
         /// The most nodes it may have.
         most: u32,
     },
-    /// Another job has the same marks.
-    Rival(Key),
-    /// Something that was not made for the job has the name that is needed.
+    /// Another job has the same owner labels.
+    ConflictingJob(Key),
+    /// The required name is taken by an object that was not created for the job.
     NameTaken {
-        /// What it is.
+        /// The kind of the object.
         kind: &'static str,
         /// Its name.
         name: String,
     },
-    /// Nodes are on their way.
+    /// Nodes are being provisioned.
     Provisioning {
-        /// How many are there.
+        /// How many are ready.
         ready: u32,
         /// How many there will be.
         wanted: u32,
-        /// When they are given up.
+        /// When provisioning times out.
         until: Timestamp,
     },
-    /// Nodes did not come in time and were given up.
+    /// Nodes were not ready in time and were released.
     GaveUp {
         /// What was needed.
         demand: Demand,
     },
     /// The job is over, and its nodes stay for a while.
     Cooldown {
-        /// How long.
+        /// When the cooldown ends.
         until: Timestamp,
     },
-    /// The job is over, and not everything is given back.
-    Returning,
-    /// The pools of the cluster were not heard of yet.
+    /// The job is over, and its nodes are being released.
+    Releasing,
+    /// The pools of the cluster are not listed yet.
     PoolsUnknown,
-    /// Nobody knows what was granted.
-    Ledger(LedgerError),
+    /// The grant record cannot be read.
+    GrantRecord(GrantRecordError),
 }
 
 impl Reason {
-    /// Why, in one word.
+    /// Returns the reason, for programs.
     #[must_use]
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::Limit { .. } => "ScaleOutLimit",
             Self::NoSource { .. } => "NoInstanceType",
             Self::Malformed(_) => "MachineSetUnreadable",
             Self::GroupFull { .. } => "NodeGroupFull",
-            Self::Rival(_) => "MarksTaken",
+            Self::ConflictingJob(_) => "MarksTaken",
             Self::NameTaken { .. } => "NameTaken",
             Self::Provisioning { .. } => "Provisioning",
             Self::GaveUp { .. } => "ProvisioningTimedOut",
             Self::Cooldown { .. } => "CoolingDown",
-            Self::Returning => "GivingBack",
+            Self::Releasing => "GivingBack",
             Self::PoolsUnknown => "PoolsUnknown",
-            Self::Ledger(_) => "LedgerUnreadable",
+            Self::GrantRecord(_) => "LedgerUnreadable",
         }
     }
 
-    /// Why, in a sentence that says what to do about it.
+    /// Returns the reason as a sentence that says what to do about it.
     #[must_use]
     pub fn message(&self) -> String {
         match self {
@@ -107,71 +107,72 @@ impl Reason {
                 "there is no {source} of type {instance:?}; add one, or correct the label \
                  orderedinstance"
             ),
-            Self::Malformed(malformed) => format!("{malformed}; mend it"),
+            Self::Malformed(malformed) => format!("{malformed}; correct it"),
             Self::GroupFull { group, most } => format!(
                 "node group {group:?} may have {most} nodes and no more; waits until others have \
                  given theirs back"
             ),
-            Self::Rival(other) => format!(
+            Self::ConflictingJob(other) => format!(
                 "AppWrapper {other} has the same labels on its nodes; waits until it is over"
             ),
             Self::NameTaken { kind, name } => {
-                format!("{kind} {name:?} is there and was not made for this job; remove it")
+                format!("{kind} {name:?} exists and was not created for this job; remove it")
             }
             Self::Provisioning { ready, wanted, .. } => {
                 format!("{ready} of {wanted} nodes are ready")
             }
             Self::GaveUp { demand } => format!(
-                "the nodes it needs ({demand}) did not come in time and were given up; remove the \
+                "the nodes it needs ({demand}) were not ready in time and are released; remove the \
                  annotation {} to try again",
-                crate::marks::GAVE_UP
+                crate::owner_labels::GAVE_UP_ANNOTATION
             ),
             Self::Cooldown { .. } => {
-                "it is over, and its nodes are kept for the next one".to_owned()
+                "the job is over, and its nodes are kept for the next one".to_owned()
             }
-            Self::Returning => "it is over, and not all of its nodes are given back".to_owned(),
+            Self::Releasing => "the job is over, and not all of its nodes are released".to_owned(),
             Self::PoolsUnknown => "the pools of the cluster are not known yet".to_owned(),
-            Self::Ledger(error) => {
-                format!("{error}; nothing is bought or given back until it is mended")
+            Self::GrantRecord(error) => {
+                format!("{error}; nothing is bought or released until it is corrected")
             }
         }
     }
 
-    /// Whether it is said on the job itself: what its author can do something about, or waits for.
+    /// Returns whether the reason is written to the job itself: its author can act on it, or waits
+    /// for it.
     #[must_use]
-    pub fn is_told(&self) -> bool {
+    pub fn is_reported_on_job(&self) -> bool {
         match self {
             Self::Limit { .. }
             | Self::NoSource { .. }
             | Self::Malformed(_)
             | Self::GroupFull { .. }
-            | Self::Rival(_)
+            | Self::ConflictingJob(_)
             | Self::NameTaken { .. }
             | Self::GaveUp { .. } => true,
             Self::Provisioning { .. }
             | Self::Cooldown { .. }
-            | Self::Returning
+            | Self::Releasing
             | Self::PoolsUnknown
-            | Self::Ledger(_) => false,
+            | Self::GrantRecord(_) => false,
         }
     }
 
-    /// The reason as what is held about a job.
+    /// Returns the held reason about a job.
     #[must_use]
-    pub fn held(&self, about: Reference) -> Held {
+    pub fn held(&self, about: ObjectReference) -> Held {
         let until = match self {
             Self::Provisioning { until, .. } | Self::Cooldown { until } => Some(*until),
             Self::Limit { .. }
             | Self::NoSource { .. }
             | Self::Malformed(_)
             | Self::GroupFull { .. }
-            | Self::Rival(_)
+            | Self::ConflictingJob(_)
             | Self::NameTaken { .. }
             | Self::GaveUp { .. }
-            | Self::Returning
+            | Self::Releasing
             | Self::PoolsUnknown
-            | Self::Ledger(_) => None,
+            | Self::GrantRecord(_) => None,
         };
-        Held { about, reason: Cow::Borrowed(self.word()), message: self.message(), until }
+        Held { about, reason: Cow::Borrowed(self.as_str()), message: self.message(), until }
     }
 }

@@ -1,27 +1,27 @@
-//! What the controller is told.
+//! Settings of the scaling controller.
 
 use std::time::Duration;
 
 use gantry_reconcile::Key;
 
-/// How nodes are bought, and where that is written down.
+/// How nodes are bought, and where grants are recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// What may change while the controller runs.
     pub limits: Limits,
     /// Where nodes come from.
     pub backend: Backend,
-    /// The ConfigMap that says what was granted.
-    pub ledger: Key,
+    /// The ConfigMap that records what was granted.
+    pub grant_record: Key,
 }
 
 /// How much is bought, and how long things may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most nodes that are added in all.
-    pub nodes: u32,
-    /// How long new nodes may take to come before they are given up.
-    pub provision: Duration,
+    /// The maximum number of nodes that are added in all.
+    pub max_nodes: u32,
+    /// How long new nodes may take to become ready before they are released.
+    pub provision_timeout: Duration,
     /// How long nodes stay after they are no longer needed.
     pub cooldown: Duration,
 }
@@ -29,17 +29,17 @@ pub struct Limits {
 /// Where nodes come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// MachineSets that are there are made larger.
+    /// Existing MachineSets are scaled up.
     Reuse,
-    /// MachineSets that are there are copied.
+    /// Existing MachineSets are copied.
     Duplicate,
     /// Pools of a managed cluster.
     Pools(PoolKind),
-    /// Groups of pretended nodes.
+    /// Groups of simulated nodes.
     Groups,
 }
 
-/// Which pools a managed cluster has.
+/// Which kind of pools a managed cluster has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolKind {
     /// Machine pools, where the control plane is in the cluster.
@@ -49,9 +49,9 @@ pub enum PoolKind {
 }
 
 impl PoolKind {
-    /// How long the name of a pool may be.
+    /// Returns the maximum length of the name of a pool.
     #[must_use]
-    pub fn longest_name(self) -> usize {
+    pub fn max_name_length(self) -> usize {
         match self {
             Self::Machine => 30,
             Self::Node => 15,

@@ -1,17 +1,17 @@
-//! Scaling as a subsystem: its settings, and what it may do.
+//! Registers scaling as a subsystem: its settings, controllers and permissions.
 
 pub mod configuration;
 mod explain;
 mod start;
 
-use gantry_subsystem::access::{Account, READ, Reach, named_rule};
+use gantry_subsystem::access::{Account, GrantScope, READ, named_rule};
 use gantry_subsystem::settings::Values;
 use gantry_subsystem::{ControllerSwitch, Feature, Grant, SettingsSection, Subsystem, rule};
 
-/// Scaling.
+/// The scaling subsystem.
 pub const SUBSYSTEM: Subsystem = Subsystem {
     name: "scaling",
-    about: "Adds nodes for AppWrappers that wait for want of resources, and gives them back.",
+    about: "Adds nodes for AppWrappers that lack resources, and releases them afterwards.",
     settings: SettingsSection {
         keys: configuration::KEYS,
         aliases: &[],
@@ -28,7 +28,7 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
     accounts,
     start: |setup| Box::pin(start::start(setup)),
     hooks: |_, _| Ok(Vec::new()),
-    explain: &[explain::NODE],
+    explain: &[explain::NODE_PAGE],
     gather: &[
         ("v1", "nodes"),
         ("machine.openshift.io/v1beta1", "machinesets"),
@@ -38,12 +38,12 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
 
 const CONTROLLERS: &[ControllerSwitch] = &[ControllerSwitch::on("scaling")];
 
-/// The ConfigMap that says what was granted, in the operator's namespace.
-pub const LEDGER: &str = "gantry-scaling";
+/// The name of the ConfigMap that records what was granted, in the operator's namespace.
+pub const GRANT_RECORD_NAME: &str = "gantry-scaling";
 
-/// Who scaling is to the embedded server, where it adds simulated nodes.
+/// The account of scaling at the embedded API server, used to add simulated nodes.
 const ACCOUNT: &str = "system:gantry:scaling";
-/// Where the ledger and the groups of simulated nodes are there.
+/// The namespace of the grant record and the groups of simulated nodes there.
 pub const EMBEDDED_NAMESPACE: &str = "kube-system";
 
 fn accounts(_: &Values) -> Vec<Account> {
@@ -53,8 +53,8 @@ fn accounts(_: &Values) -> Vec<Account> {
         rule("", &["events"], &["create", "patch"]),
     ];
     let ledger = vec![rule("", &["configmaps"], &["create", "patch"])];
-    let within = Some((EMBEDDED_NAMESPACE, ledger));
-    vec![Account { within, ..Account::new(ACCOUNT, everywhere) }]
+    let namespaced_rules = Some((EMBEDDED_NAMESPACE, ledger));
+    vec![Account { namespaced_rules, ..Account::new(ACCOUNT, everywhere) }]
 }
 
 fn grants() -> Vec<Grant> {
@@ -78,9 +78,14 @@ fn grants() -> Vec<Grant> {
             "",
             vec![
                 named_rule("", "secrets", &["instascale-ocm-secret"], &["get"]),
-                named_rule("", "configmaps", &[LEDGER], &["get", "list", "patch", "watch"]),
+                named_rule(
+                    "",
+                    "configmaps",
+                    &[GRANT_RECORD_NAME],
+                    &["get", "list", "patch", "watch"],
+                ),
             ],
         )
-        .within(Reach::OwnNamespace),
+        .in_scope(GrantScope::OwnNamespace),
     ]
 }

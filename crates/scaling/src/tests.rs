@@ -1,4 +1,4 @@
-//! Whole runs: whatever goes wrong on the way, everything bought is given back, and nothing twice.
+//! Whole runs: whatever faults occur, everything bought is released, and nothing is bought twice.
 
 mod models;
 mod plans;

@@ -1,34 +1,36 @@
-//! What is read of objects.
+//! Views of the objects that scaling reads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use gantry_pods::app_wrapper::{AppWrapper, NODES, ORDERED_INSTANCE, SHAPES};
 pub use gantry_pods::view::Node;
-use gantry_reconcile::world::Tag;
+pub use gantry_queue::app_wrapper::{
+    AppWrapper, NODES_ANNOTATION, ORDERED_INSTANCE_LABEL, SHAPES_ANNOTATION,
+};
+use gantry_reconcile::world::IndexValue;
 use gantry_reconcile::{Change, Key, Meta, Resource, View, World};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A number of equal machines. What is wanted is kept as it is, because copies are made of it.
+/// A MachineSet. Its spec is kept as it is, because copies are made of it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct MachineSet {
     /// Metadata.
     pub metadata: Meta,
-    /// What is wanted.
+    /// The desired state.
     pub spec: Value,
-    /// What is.
+    /// The observed state.
     pub status: MachineSetStatus,
 }
 
-/// How many machines of a set there are.
+/// The status of a MachineSet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineSetStatus {
     /// How many there are.
     pub replicas: i64,
-    /// Which wish this answers to.
+    /// The generation that the status belongs to.
     pub observed_generation: i64,
 }
 
@@ -42,16 +44,16 @@ impl View for MachineSet {
 }
 
 impl MachineSet {
-    /// How many machines are wanted; one if nothing is said, as the machine API has it.
+    /// Returns how many machines are desired; one if unset, as in the machine API.
     #[must_use]
     pub fn replicas(&self) -> i64 {
         self.spec["replicas"].as_i64().unwrap_or(1)
     }
 }
 
-/// The label of a machine that says which set it is of.
+/// The label of a machine that names its set.
 pub const SET_LABEL: &str = "machine.openshift.io/cluster-api-machineset";
-/// The annotation of a machine that goes before others when its set becomes smaller.
+/// The annotation of a machine that is deleted before others when its set is scaled down.
 pub const DELETE_FIRST: &str = "machine.openshift.io/cluster-api-delete-machine";
 
 /// A machine.
@@ -60,11 +62,11 @@ pub const DELETE_FIRST: &str = "machine.openshift.io/cluster-api-delete-machine"
 pub struct Machine {
     /// Metadata.
     pub metadata: Meta,
-    /// What is.
+    /// The observed state.
     pub status: MachineStatus,
 }
 
-/// What is true of a machine.
+/// The status of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineStatus {
@@ -74,7 +76,7 @@ pub struct MachineStatus {
     pub node_ref: Option<NodeRef>,
 }
 
-/// Which node a machine is.
+/// The reference of a machine to its node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct NodeRef {
@@ -90,55 +92,55 @@ impl View for Machine {
         &self.metadata
     }
 
-    fn tags(&self) -> Vec<Tag> {
+    fn index_values(&self) -> Vec<IndexValue> {
         let set = self.metadata.labels.get(SET_LABEL);
-        set.map(|set| Self::of_set(&Key::new(&self.metadata.namespace, set))).into_iter().collect()
+        set.map(|set| Self::set_tag(&Key::new(&self.metadata.namespace, set))).into_iter().collect()
     }
 }
 
 impl Machine {
-    /// What the machines of a set are filed under.
+    /// Returns the index value of the machines of a set.
     #[must_use]
-    pub fn of_set(set: &Key) -> Tag {
-        Tag { index: "set", value: set.to_string() }
+    pub fn set_tag(set: &Key) -> IndexValue {
+        IndexValue { index: "set", value: set.to_string() }
     }
 
-    /// Whether it is there, or will be.
+    /// Returns whether it exists or is being provisioned.
     #[must_use]
-    pub fn stays(&self) -> bool {
-        !self.metadata.is_going() && self.status.phase != "Deleting"
+    pub fn is_kept(&self) -> bool {
+        !self.metadata.is_terminating() && self.status.phase != "Deleting"
     }
 
-    /// Whether it is in use.
+    /// Returns whether it is in use.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.stays() && self.status.phase == "Running"
+        self.is_kept() && self.status.phase == "Running"
     }
 
-    /// Whether it goes before others when its set becomes smaller.
+    /// Returns whether it is deleted before others when its set is scaled down.
     #[must_use]
-    pub fn goes_first(&self) -> bool {
+    pub fn is_deleted_first(&self) -> bool {
         self.metadata.annotations.contains_key(DELETE_FIRST)
     }
 }
 
-/// The nodes with a mark: a label whose value is its key.
+/// Returns the nodes with an owner label: a label whose value is its key.
 #[must_use]
-pub fn marked_nodes(world: &World, mark: &str) -> Vec<Arc<Node>> {
-    let mut nodes = world.shelf::<Node>().all();
+pub fn labelled_nodes(world: &World, mark: &str) -> Vec<Arc<Node>> {
+    let mut nodes = world.store::<Node>().list();
     nodes.retain(|node| node.metadata.labels.get(mark).is_some_and(|value| value == mark));
     nodes
 }
 
-/// Whether a node can take pods.
+/// Returns whether a node is ready for pods.
 #[must_use]
 pub fn is_ready(node: &Node) -> bool {
-    node.is_ready() && !node.metadata.is_going()
+    node.is_ready() && !node.metadata.is_terminating()
 }
 
-/// Whether a node only says that it lives, as it does every few seconds.
+/// Returns whether a node change is only a heartbeat, which nodes send every few seconds.
 #[must_use]
-pub fn only_lives(change: &Change) -> bool {
+pub fn is_heartbeat(change: &Change) -> bool {
     match (change.before::<Node>(), change.after::<Node>()) {
         (Some(before), Some(after)) => {
             before.metadata.labels == after.metadata.labels && is_ready(before) == is_ready(after)
@@ -147,13 +149,13 @@ pub fn only_lives(change: &Change) -> bool {
     }
 }
 
-/// Texts by name: the ledger, and groups of pretended nodes.
+/// A ConfigMap: the grant record, or a group of simulated nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ConfigMap {
     /// Metadata.
     pub metadata: Meta,
-    /// The texts.
+    /// The entries.
     pub data: BTreeMap<String, String>,
 }
 

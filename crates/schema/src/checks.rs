@@ -1,4 +1,4 @@
-//! What a value must satisfy beyond its shape.
+//! The checks of a value beyond its structure.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::tree::NodeId;
 pub struct Checks {
     /// The type the value must have; none where anything goes.
     pub kind: Option<Kind>,
-    /// Whether `null` passes for a value of the type.
+    /// Whether `null` is valid for the type.
     pub nullable: bool,
     /// What a text must look like.
     pub format: Option<Format>,
@@ -41,11 +41,11 @@ pub struct Checks {
     /// The entries an object must have.
     pub required: Vec<Box<str>>,
     /// The values there are; empty where any will do.
-    pub choices: Vec<Value>,
+    pub enum_values: Vec<Value>,
     /// Whether entries without a declaration are refused (`additionalProperties: false`).
-    pub closed: bool,
+    pub deny_additional: bool,
     /// The node of entries that a struct does not declare and yet keeps.
-    pub rest: Option<NodeId>,
+    pub additional: Option<NodeId>,
     /// Clauses of which all must hold.
     pub all_of: Vec<Clause>,
     /// Clauses of which one must hold.
@@ -56,7 +56,7 @@ pub struct Checks {
     pub not: Option<Box<Clause>>,
     /// Expressions over the value, in the order they were written.
     pub rules: Vec<Rule>,
-    /// Whether this node or one below it has [`rules`](Self::rules).
+    /// Whether this node or one below it has [`rule_sites`](Self::rules).
     pub has_rules: bool,
 }
 
@@ -80,7 +80,7 @@ pub enum Kind {
     Array,
     /// `string`.
     String,
-    /// `integer`; a number without a fraction passes.
+    /// `integer`; a number without a fraction is valid.
     Integer,
     /// `number`.
     Number,
@@ -93,7 +93,7 @@ pub enum Kind {
 impl Kind {
     /// The type named `word`.
     #[must_use]
-    pub fn named(word: &str) -> Option<Self> {
+    pub fn from_name(word: &str) -> Option<Self> {
         Some(match word {
             "object" => Self::Object,
             "array" => Self::Array,
@@ -107,7 +107,7 @@ impl Kind {
 
     /// The name in schemas and messages.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Object => "object",
             Self::Array => "array",
@@ -142,9 +142,9 @@ pub struct Bound {
 pub struct Rule {
     /// The expression that must be true.
     pub rule: String,
-    /// What to say if it is not.
+    /// The message if it is not.
     pub message: Option<String>,
-    /// An expression for what to say.
+    /// An expression for the message.
     pub message_expression: Option<String>,
     /// The sort of fault: `FieldValueInvalid` unless given.
     pub reason: Option<String>,

@@ -1,4 +1,4 @@
-//! From the schema of a definition to the arena.
+//! Compiles the schema of a definition to the arena.
 
 mod object_meta;
 
@@ -21,7 +21,7 @@ pub use object_meta::object_meta;
 pub enum CompileError {
     /// It is no object.
     #[error("the schema must be an object")]
-    NoObject,
+    NotAnObject,
     /// A pattern is malformed or too large.
     #[error("pattern {pattern:?} cannot be used")]
     Pattern {
@@ -40,7 +40,7 @@ pub enum CompileError {
 /// # Errors
 /// If the schema is no object, or a pattern in it cannot be used.
 pub fn compile(openapi_v3_schema: &Value) -> Result<Schema, CompileError> {
-    let props = Props::of(openapi_v3_schema).ok_or(CompileError::NoObject)?;
+    let props = Props::of(openapi_v3_schema).ok_or(CompileError::NotAnObject)?;
     compile_node(props, true)
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn compile_node(props: Props<'_>, is_object: bool) -> Result<Schema, 
 
 struct Compiler {
     builder: Builder,
-    /// The nodes of object metadata that nobody restricts.
+    /// The nodes of unrestricted object metadata.
     meta: Option<NodeId>,
 }
 
@@ -73,7 +73,7 @@ impl Compiler {
         preserves: bool,
     ) -> Result<Compiled, CompileError> {
         let mut checks = checks(props)?;
-        let preserves = preserves || props.preserves();
+        let preserves = preserves || props.preserves_unknown_fields();
         let mut has_rules = !checks.rules.is_empty();
         let is_resource = is_object || props.is_embedded();
         let shape = match checks.kind {
@@ -86,7 +86,7 @@ impl Compiler {
             Some(Kind::Object) => {
                 self.object(props, is_resource, preserves, &mut checks, &mut has_rules)?
             }
-            None if is_resource || props.says("properties") => {
+            None if is_resource || props.is_set("properties") => {
                 self.object(props, is_resource, preserves, &mut checks, &mut has_rules)?
             }
             None if matches!(props.items(), Items::Schema(_)) => {
@@ -137,7 +137,7 @@ impl Compiler {
         let additional = match props.additional() {
             Additional::Absent => None,
             Additional::Allowed(allowed) => {
-                checks.closed = !allowed;
+                checks.deny_additional = !allowed;
                 Some(self.untyped())
             }
             Additional::Schema(schema) => {
@@ -170,7 +170,7 @@ impl Compiler {
                 fields.insert("metadata".into(), plain(self.free_metadata()));
             }
         }
-        checks.rest = additional;
+        checks.additional = additional;
         let preserve_unknown = preserves || additional.is_some();
         Ok(Shape::Struct { fields, atomic, preserve_unknown, embedded: props.is_embedded() })
     }
@@ -244,12 +244,12 @@ fn checks(props: Props<'_>) -> Result<Checks, CompileError> {
     };
     let kind = match props.is_int_or_string() {
         true => Some(Kind::IntegerOrString),
-        false => Kind::named(props.text("type")),
+        false => Kind::from_name(props.text("type")),
     };
     Ok(Checks {
         kind,
         nullable: props.flag("nullable"),
-        format: Format::named(props.text("format")),
+        format: Format::from_name(props.text("format")),
         minimum: bound("minimum", "exclusiveMinimum"),
         maximum: bound("maximum", "exclusiveMaximum"),
         multiple_of: props.number("multipleOf"),
@@ -261,9 +261,9 @@ fn checks(props: Props<'_>) -> Result<Checks, CompileError> {
         min_properties: props.integer("minProperties"),
         max_properties: props.integer("maxProperties"),
         required: props.texts("required").into_iter().map(Into::into).collect(),
-        choices: props.list("enum").to_vec(),
-        closed: false,
-        rest: None,
+        enum_values: props.list("enum").to_vec(),
+        deny_additional: false,
+        additional: None,
         all_of: clauses(props, "allOf")?,
         any_of: clauses(props, "anyOf")?,
         one_of: clauses(props, "oneOf")?,

@@ -1,4 +1,4 @@
-//! Which old value a new one comes from.
+//! Correlates new values with the old values they come from.
 
 use std::collections::HashMap;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! Fills in what is absent.
+//! Sets the defaults of absent fields.
 
 use serde_json::{Map, Value};
 

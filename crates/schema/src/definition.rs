@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: what they must be, and what happens to them on a write.
+//! CustomResourceDefinitions: how they are validated, and what happens to them on a write.
 
 mod approval;
 mod conversion;
@@ -8,19 +8,19 @@ mod versions;
 
 use serde_json::{Map, Value, json};
 
+use crate::field_error::{FieldError, FieldErrorReason};
 use crate::format::Format;
 use crate::go;
-use crate::invalid::{Invalid, Reason};
-use crate::metadata::invalid;
+use crate::metadata::invalid_value;
 use crate::names::{dns1035_label, dns1123_subdomain};
 use crate::props::Props;
-use crate::structural::parts;
+use crate::structural::subschemas;
 
 pub use approval::approval_condition;
-pub use names::{Condition, Names, accept_names};
+pub use names::{Condition, NamesStatus, accept_names};
 
-/// Gives a definition what its author may leave out: the singular, the kind of lists, no conversion,
-/// the port of a webhook's service, and the version it is stored in.
+/// Gives a definition what its author may leave out: the singular, the kind of lists, no
+/// conversion, the port of a webhook's service, and the version it is stored in.
 pub fn default_definition(definition: &mut Value) {
     let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
@@ -71,11 +71,11 @@ pub fn prepare_definition(definition: &mut Value, old: Option<&Value>) {
 /// Checks a definition that is to be created, or to replace `old`. It is expected to have its
 /// [defaults](default_definition) and its [status](prepare_definition).
 ///
-/// Of metadata only the name is looked at; the rest is the same for all kinds. Rules must compile and
-/// stay below the limits of cost; those of a schema that did not change, only below that of all rules
-/// together.
+/// Of metadata only the name is looked at; the rest is the same for all kinds. Rules must compile
+/// and stay below the limits of cost; those of a schema that did not change, only below that of all
+/// rules together.
 #[must_use]
-pub fn validate_definition(definition: &Value, old: Option<&Value>) -> Vec<Invalid> {
+pub fn validate_definition(definition: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut faults = Vec::new();
     let empty = Map::new();
     let part = |name: &str| definition.get(name).and_then(Value::as_object).unwrap_or(&empty);
@@ -99,13 +99,13 @@ pub fn validate_definition(definition: &Value, old: Option<&Value>) -> Vec<Inval
                        x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema \
                        instead";
         let field = "spec.preserveUnknownFields";
-        faults.push(Invalid::new(field, Reason::Invalid, message.to_owned()));
+        faults.push(FieldError::new(field, FieldErrorReason::Invalid, message.to_owned()));
     }
     faults
 }
 
-/// What a writer of a definition should know although it is accepted: formats of texts that nobody
-/// checks. Those of `old` were told before.
+/// Warnings for the writer of a definition that is accepted: formats of strings that are not
+/// checked. Those of `old` were reported before.
 #[must_use]
 pub fn definition_warnings(definition: &Value, old: Option<&Value>) -> Vec<String> {
     let told = old.map(unknown_formats).unwrap_or_default();
@@ -116,10 +116,13 @@ pub fn definition_warnings(definition: &Value, old: Option<&Value>) -> Vec<Strin
 fn unknown_formats(definition: &Value) -> Vec<&str> {
     fn node<'schema>(props: Props<'schema>, found: &mut Vec<&'schema str>) {
         let format = props.text("format");
-        if props.text("type") == "string" && !format.is_empty() && Format::named(format).is_none() {
+        if props.text("type") == "string"
+            && !format.is_empty()
+            && Format::from_name(format).is_none()
+        {
             found.push(format);
         }
-        for part in parts(props) {
+        for part in subschemas(props) {
             node(part, found);
         }
     }
@@ -161,51 +164,51 @@ fn set_stored(definition: &mut Value, stored: Vec<String>) {
     let Some(map) = definition.as_object_mut() else { return };
     let status = map.entry("status").or_insert_with(|| json!({}));
     if let Some(status) = status.as_object_mut() {
-        // Nothing stored is told as no list, not as an empty one.
+        // If nothing is stored there is no list, rather than an empty one.
         let stored = if stored.is_empty() { Value::Null } else { Value::from(stored) };
         status.insert("storedVersions".to_owned(), stored);
     }
 }
 
-fn name(metadata: &Map<String, Value>, spec: &Map<String, Value>, faults: &mut Vec<Invalid>) {
+fn name(metadata: &Map<String, Value>, spec: &Map<String, Value>, faults: &mut Vec<FieldError>) {
     let names = spec.get("names").and_then(Value::as_object);
     let plural = names.map(|names| text(names, "plural")).unwrap_or_default();
     let required = format!("{plural}.{}", text(spec, "group"));
     let name = text(metadata, "name");
     if name.is_empty() {
         let detail = "name or generateName is required";
-        faults.push(Invalid::required("metadata.name", detail));
+        faults.push(FieldError::required("metadata.name", detail));
         return;
     }
     let wrong = dns1123_subdomain(name);
-    faults.extend(wrong.iter().map(|detail| invalid("metadata.name", name, detail)));
+    faults.extend(wrong.iter().map(|detail| invalid_value("metadata.name", name, detail)));
     if name != required {
         let detail = "must be spec.names.plural+\".\"+spec.group";
-        faults.push(invalid("metadata.name", name, detail));
+        faults.push(invalid_value("metadata.name", name, detail));
     }
 }
 
-fn spec(spec: &Map<String, Value>, old: Option<&Value>, faults: &mut Vec<Invalid>) {
+fn spec(spec: &Map<String, Value>, old: Option<&Value>, faults: &mut Vec<FieldError>) {
     let group = text(spec, "group");
     let wrong = dns1123_subdomain(group);
     if group.is_empty() {
-        faults.push(Invalid::required("spec.group", ""));
+        faults.push(FieldError::required("spec.group", ""));
     } else if !wrong.is_empty() {
-        faults.push(invalid("spec.group", group, &wrong.join(",")));
+        faults.push(invalid_value("spec.group", group, &wrong.join(",")));
     } else if !group.contains('.') {
         let detail = "should be a domain with at least one dot";
-        faults.push(invalid("spec.group", group, detail));
+        faults.push(invalid_value("spec.group", group, detail));
     }
     choice(text(spec, "scope"), &["Cluster", "Namespaced"], "spec.scope", faults);
     let empty = Vec::new();
     let list = spec.get("versions").and_then(Value::as_array).unwrap_or(&empty);
     let versions = versions::Versions::of(list);
-    versions.schemas_given(faults);
+    versions.require_schemas(faults);
     let preserves = spec.get("preserveUnknownFields") == Some(&Value::Bool(true));
     if preserves && versions.have_defaults() {
         let message = "Invalid value: true: must be false in order to use defaults in the schema";
         let field = "spec.preserveUnknownFields";
-        faults.push(Invalid::new(field, Reason::Invalid, message.to_owned()));
+        faults.push(FieldError::new(field, FieldErrorReason::Invalid, message.to_owned()));
     }
     versions.validate_each(old, faults);
     storage(list, &versions, faults);
@@ -213,7 +216,7 @@ fn spec(spec: &Map<String, Value>, old: Option<&Value>, faults: &mut Vec<Invalid
     let names = spec.get("names").and_then(Value::as_object).unwrap_or(&no_names);
     for name in ["plural", "singular", "kind", "listKind"] {
         if text(names, name).is_empty() {
-            faults.push(Invalid::required(format!("spec.names.{name}"), ""));
+            faults.push(FieldError::required(format!("spec.names.{name}"), ""));
         }
     }
     names::validate(names, "spec.names", faults);
@@ -223,12 +226,12 @@ fn spec(spec: &Map<String, Value>, old: Option<&Value>, faults: &mut Vec<Invalid
     }
 }
 
-fn storage(list: &[Value], versions: &versions::Versions<'_>, faults: &mut Vec<Invalid>) {
+fn storage(list: &[Value], versions: &versions::Versions<'_>, faults: &mut Vec<FieldError>) {
     let names: Vec<&str> = list.iter().filter_map(|version| version["name"].as_str()).collect();
     let is_repeated = |(index, name): (usize, &&str)| names[..index].contains(name);
     let mut told = |detail: &str| {
         let message = format!("Invalid value: {}: {detail}", dump::versions(list, versions));
-        faults.push(Invalid::new("spec.versions", Reason::Invalid, message));
+        faults.push(FieldError::new("spec.versions", FieldErrorReason::Invalid, message));
     };
     if names.iter().enumerate().any(is_repeated) {
         told("must contain unique version names");
@@ -237,25 +240,26 @@ fn storage(list: &[Value], versions: &versions::Versions<'_>, faults: &mut Vec<I
     if stored != 1 {
         told("must have exactly one version marked as storage version");
     }
-    // The first version is also told by the name of the field that had it before there were many.
+    // The first version is also reported by the name of the field that had it before there were
+    // many.
     if let Some(first) = names.first() {
         let wrong = dns1035_label(first);
         if !wrong.is_empty() {
-            faults.push(invalid("spec.version", first, &wrong.join(",")));
+            faults.push(invalid_value("spec.version", first, &wrong.join(",")));
         }
     }
 }
 
-fn choice(value: &str, choices: &[&str], field: &str, faults: &mut Vec<Invalid>) {
+fn choice(value: &str, choices: &[&str], field: &str, faults: &mut Vec<FieldError>) {
     if value.is_empty() {
-        faults.push(Invalid::required(field, ""));
+        faults.push(FieldError::required(field, ""));
     } else if !choices.contains(&value) {
-        faults.push(Invalid::not_supported(field, &Value::from(value), choices));
+        faults.push(FieldError::not_supported(field, &Value::from(value), choices));
     }
 }
 
 /// What must stay. Names and scope may change until they are in use.
-fn immutable(spec: &Map<String, Value>, old: &Value, faults: &mut Vec<Invalid>) {
+fn immutable(spec: &Map<String, Value>, old: &Value, faults: &mut Vec<FieldError>) {
     let empty = Map::new();
     let old_spec = old.get("spec").and_then(Value::as_object).unwrap_or(&empty);
     let is_established = condition_status(old, "Established") == Some("True");
@@ -276,7 +280,7 @@ fn immutable(spec: &Map<String, Value>, old: &Value, faults: &mut Vec<Invalid>) 
                 None => format!("spec.{name}"),
             };
             let new = new.as_str().unwrap_or_default();
-            faults.push(invalid(&field, new, "field is immutable"));
+            faults.push(invalid_value(&field, new, "field is immutable"));
         }
     }
 }
@@ -291,12 +295,12 @@ fn condition_status<'definition>(
     condition.get("status")?.as_str()
 }
 
-fn stored(definition: &Value, faults: &mut Vec<Invalid>) {
+fn stored(definition: &Value, faults: &mut Vec<FieldError>) {
     let field = "status.storedVersions";
     let stored = stored_versions(definition);
     if stored.is_empty() {
         let message = "Invalid value: null: must have at least one stored version".to_owned();
-        faults.push(Invalid::new(field, Reason::Invalid, message));
+        faults.push(FieldError::new(field, FieldErrorReason::Invalid, message));
         return;
     }
     let versions = definition.pointer("/spec/versions").and_then(Value::as_array);
@@ -309,7 +313,7 @@ fn stored(definition: &Value, faults: &mut Vec<Invalid>) {
                 "Invalid value: {}: must have the storage version {name}",
                 go::json(&Value::from(stored.clone()))
             );
-            faults.push(Invalid::new(field, Reason::Invalid, message));
+            faults.push(FieldError::new(field, FieldErrorReason::Invalid, message));
         }
     }
     for (index, name) in stored.iter().enumerate() {
@@ -319,7 +323,7 @@ fn stored(definition: &Value, faults: &mut Vec<Invalid>) {
                  remain in spec.versions until a storage migration ensures no data remains \
                  persisted in {name} and removes {name} from status.storedVersions"
             );
-            faults.push(invalid(&format!("{field}[{index}]"), name, &detail));
+            faults.push(invalid_value(&format!("{field}[{index}]"), name, &detail));
         }
     }
 }

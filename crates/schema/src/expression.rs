@@ -1,15 +1,15 @@
-//! Rules in expressions, `x-kubernetes-validations`: what they see, whether they may stand in a
-//! definition, and what they say about an object.
+//! Validation rules in expressions, `x-kubernetes-validations`: their variables, their validation
+//! in a definition, and their evaluation on an object.
 
-mod ask;
 mod compiled;
-mod declared;
+mod evaluate;
 mod types;
+mod validate_rules;
 
-pub use ask::Asked;
 pub use compiled::Rules;
-pub(crate) use declared::{RuleCost, rule_faults};
+pub use evaluate::RuleResults;
 pub use types::cel_type;
+pub(crate) use validate_rules::{RuleCost, rule_errors};
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,5 @@
-//! The formats a text may be asked to have. Names outside the list are ignored, as is `int32`, and as
-//! are those that upstream knows but does not ask for until its next release.
+//! The formats a text may be asked to have. Names outside the list are ignored, as is `int32`, and
+//! as are those that upstream knows but does not ask for until its next release.
 
 mod internet;
 mod time;
@@ -12,11 +12,11 @@ use regex::Regex;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
     name: Box<str>,
-    known: Known,
+    kind: FormatKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
+enum FormatKind {
     BsonObjectId,
     Byte,
     Cidr,
@@ -46,35 +46,35 @@ enum Known {
 impl Format {
     /// The format named `name`, if it is one that is checked. Dashes in names do not count.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         let known = match name.replace('-', "").as_str() {
-            "bsonobjectid" => Known::BsonObjectId,
-            "byte" => Known::Byte,
-            "cidr" => Known::Cidr,
-            "creditcard" => Known::CreditCard,
-            "date" => Known::Date,
-            "datetime" => Known::DateTime,
-            "duration" => Known::Duration,
-            "email" => Known::Email,
-            "hexcolor" => Known::HexColor,
-            "hostname" => Known::Hostname,
-            "ipv4" => Known::Ipv4,
-            "ipv6" => Known::Ipv6,
-            "isbn" => Known::Isbn,
-            "isbn10" => Known::Isbn10,
-            "isbn13" => Known::Isbn13,
-            "mac" => Known::Mac,
-            "password" => Known::Password,
-            "rgbcolor" => Known::RgbColor,
-            "ssn" => Known::Ssn,
-            "uri" => Known::Uri,
-            "uuid" => Known::Uuid,
-            "uuid3" => Known::Uuid3,
-            "uuid4" => Known::Uuid4,
-            "uuid5" => Known::Uuid5,
+            "bsonobjectid" => FormatKind::BsonObjectId,
+            "byte" => FormatKind::Byte,
+            "cidr" => FormatKind::Cidr,
+            "creditcard" => FormatKind::CreditCard,
+            "date" => FormatKind::Date,
+            "datetime" => FormatKind::DateTime,
+            "duration" => FormatKind::Duration,
+            "email" => FormatKind::Email,
+            "hexcolor" => FormatKind::HexColor,
+            "hostname" => FormatKind::Hostname,
+            "ipv4" => FormatKind::Ipv4,
+            "ipv6" => FormatKind::Ipv6,
+            "isbn" => FormatKind::Isbn,
+            "isbn10" => FormatKind::Isbn10,
+            "isbn13" => FormatKind::Isbn13,
+            "mac" => FormatKind::Mac,
+            "password" => FormatKind::Password,
+            "rgbcolor" => FormatKind::RgbColor,
+            "ssn" => FormatKind::Ssn,
+            "uri" => FormatKind::Uri,
+            "uuid" => FormatKind::Uuid,
+            "uuid3" => FormatKind::Uuid3,
+            "uuid4" => FormatKind::Uuid4,
+            "uuid5" => FormatKind::Uuid5,
             _ => return None,
         };
-        Some(Self { name: name.into(), known })
+        Some(Self { name: name.into(), kind: known })
     }
 
     /// The name as it was written.
@@ -85,32 +85,34 @@ impl Format {
 
     /// Whether a text has the format.
     #[must_use]
-    pub fn holds(&self, text: &str) -> bool {
-        match self.known {
-            Known::BsonObjectId => text.len() == 24 && text.bytes().all(|b| b.is_ascii_hexdigit()),
-            Known::Byte => BASE64.is_match(text),
-            Known::Cidr => internet::is_cidr(text),
-            Known::CreditCard => is_credit_card(text),
-            Known::Date => time::is_date(text),
-            Known::DateTime => time::is_date_time(text),
-            Known::Duration => time::is_duration(text),
-            Known::Email => internet::is_email(text),
-            Known::HexColor => HEX_COLOR.is_match(text),
-            Known::Hostname => internet::is_hostname(text),
-            Known::Ipv4 => internet::is_ipv4(text),
-            Known::Ipv6 => internet::is_ipv6(text),
-            Known::Isbn => is_isbn10(text) || is_isbn13(text),
-            Known::Isbn10 => is_isbn10(text),
-            Known::Isbn13 => is_isbn13(text),
-            Known::Mac => internet::is_mac(text),
-            Known::Password => true,
-            Known::RgbColor => RGB_COLOR.is_match(text),
-            Known::Ssn => text.len() == 11 && SSN.is_match(text),
-            Known::Uri => internet::is_request_uri(text),
-            Known::Uuid => UUID.is_match(text),
-            Known::Uuid3 => UUID3.is_match(text),
-            Known::Uuid4 => UUID4.is_match(text),
-            Known::Uuid5 => UUID5.is_match(text),
+    pub fn matches(&self, text: &str) -> bool {
+        match self.kind {
+            FormatKind::BsonObjectId => {
+                text.len() == 24 && text.bytes().all(|b| b.is_ascii_hexdigit())
+            }
+            FormatKind::Byte => BASE64.is_match(text),
+            FormatKind::Cidr => internet::is_cidr(text),
+            FormatKind::CreditCard => is_credit_card(text),
+            FormatKind::Date => time::is_date(text),
+            FormatKind::DateTime => time::is_date_time(text),
+            FormatKind::Duration => time::is_duration(text),
+            FormatKind::Email => internet::is_email(text),
+            FormatKind::HexColor => HEX_COLOR.is_match(text),
+            FormatKind::Hostname => internet::is_hostname(text),
+            FormatKind::Ipv4 => internet::is_ipv4(text),
+            FormatKind::Ipv6 => internet::is_ipv6(text),
+            FormatKind::Isbn => is_isbn10(text) || is_isbn13(text),
+            FormatKind::Isbn10 => is_isbn10(text),
+            FormatKind::Isbn13 => is_isbn13(text),
+            FormatKind::Mac => internet::is_mac(text),
+            FormatKind::Password => true,
+            FormatKind::RgbColor => RGB_COLOR.is_match(text),
+            FormatKind::Ssn => text.len() == 11 && SSN.is_match(text),
+            FormatKind::Uri => internet::is_request_uri(text),
+            FormatKind::Uuid => UUID.is_match(text),
+            FormatKind::Uuid3 => UUID3.is_match(text),
+            FormatKind::Uuid4 => UUID4.is_match(text),
+            FormatKind::Uuid5 => UUID5.is_match(text),
         }
     }
 }
@@ -212,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_hold_for_what_upstream_accepts() {
+    fn formats_match_upstream() {
         let table: [(&str, &[&str], &[&str]); 22] = [
             ("bsonobjectid", &["507f1f77bcf86cd799439011"], &["507f1f77", "x"]),
             ("byte", &["YQ==", "YWI=", "YWJj"], &["", "YQ", "Y Q="]),
@@ -254,12 +256,12 @@ mod tests {
             ),
         ];
         for (name, good, bad) in table {
-            let format = Format::named(name).unwrap();
+            let format = Format::from_name(name).unwrap();
             for text in good {
-                assert!(format.holds(text), "{name}: {text}");
+                assert!(format.matches(text), "{name}: {text}");
             }
             for text in bad {
-                assert!(!format.holds(text), "{name}: not {text}");
+                assert!(!format.matches(text), "{name}: not {text}");
             }
         }
     }
@@ -267,7 +269,7 @@ mod tests {
     #[test]
     fn unknown_names_are_no_formats() {
         for name in ["", "int32", "int64", "float", "double", "no-such-format", "k8s-short-name"] {
-            assert_eq!(Format::named(name), None, "{name}");
+            assert_eq!(Format::from_name(name), None, "{name}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a JSON tree may look like: prune, default, check, and how lists are keyed.
+//! Schemas of JSON trees: pruning, defaulting, validation, and the keys of lists.
 //!
 //! One compiled form serves custom and built-in kinds alike. Custom kinds compile it from the
 //! structural schema in their definition, built-in ones from generated tables; pruning, defaulting,
@@ -10,9 +10,9 @@ mod correlate;
 mod default;
 mod definition;
 mod expression;
+pub mod field_error;
 pub mod format;
 mod go;
-pub mod invalid;
 mod metadata;
 pub mod names;
 mod path;
@@ -29,18 +29,18 @@ pub use checks::{Checks, Clause, Kind, Rule};
 pub use compile::{CompileError, compile, object_meta};
 pub use default::default;
 pub use definition::{
-    Condition, Names, accept_names, approval_condition, default_definition, definition_warnings,
-    prepare_definition, validate_definition,
+    Condition, NamesStatus, accept_names, approval_condition, default_definition,
+    definition_warnings, prepare_definition, validate_definition,
 };
-pub use expression::{Asked, Rules, cel_type};
+pub use expression::{RuleResults, Rules, cel_type};
+pub use field_error::{FieldError, FieldErrorReason};
 pub use go::{go_type, json_kind, quote};
-pub use invalid::{Invalid, Reason};
 pub use prune::{prune, prune_as_written};
 pub use read::{ReadError, go_json_error, read_json};
 pub use structural::structural;
 pub use tree::{Builder, Field, ListType, MergeStrategy, Node, NodeId, Scalar, Schema, Shape};
 pub use validate::{
-    blocked, blocks_rules, validate, validate_embedded, validate_lists, validate_status,
-    validate_values,
+    has_blocking_errors, rules_blocked_error, validate, validate_embedded, validate_lists,
+    validate_status, validate_values,
 };
-pub use walk::{Site, has_rules, rules};
+pub use walk::{RuleSite, has_rules, rule_sites};

@@ -2,21 +2,25 @@
 
 use serde_json::{Map, Value};
 
+use crate::field_error::{FieldError, FieldErrorReason};
 use crate::go;
-use crate::invalid::{Invalid, Reason};
 use crate::names;
 
 /// The most that all annotations of an object may take, keys included.
-const ANNOTATIONS: usize = 256 * 1024;
+const MAX_ANNOTATIONS_BYTES: usize = 256 * 1024;
 
 /// Checks what metadata of any object must satisfy, as it is on a create. The name and the
 /// namespace are the caller's: their rules depend on the kind.
-pub(crate) fn validate(metadata: &Map<String, Value>, field: &str) -> Vec<Invalid> {
+pub(crate) fn validate(metadata: &Map<String, Value>, field: &str) -> Vec<FieldError> {
     let mut faults = Vec::new();
     let generation = metadata.get("generation").and_then(Value::as_i64);
     if let Some(generation) = generation.filter(|generation| *generation < 0) {
         let message = format!("Invalid value: {generation}: must be greater than or equal to 0");
-        faults.push(Invalid::new(format!("{field}.generation"), Reason::Invalid, message));
+        faults.push(FieldError::new(
+            format!("{field}.generation"),
+            FieldErrorReason::Invalid,
+            message,
+        ));
     }
     labels(metadata, &format!("{field}.labels"), &mut faults);
     annotations(metadata, &format!("{field}.annotations"), &mut faults);
@@ -26,9 +30,9 @@ pub(crate) fn validate(metadata: &Map<String, Value>, field: &str) -> Vec<Invali
 }
 
 /// A fault whose value is a text.
-pub(crate) fn invalid(field: &str, value: &str, detail: &str) -> Invalid {
+pub(crate) fn invalid_value(field: &str, value: &str, detail: &str) -> FieldError {
     let message = format!("Invalid value: {}: {detail}", go::quote(value));
-    Invalid::new(field, Reason::Invalid, message)
+    FieldError::new(field, FieldErrorReason::Invalid, message)
 }
 
 fn texts<'meta>(metadata: &'meta Map<String, Value>, name: &str) -> Vec<(&'meta str, &'meta str)> {
@@ -39,28 +43,28 @@ fn texts<'meta>(metadata: &'meta Map<String, Value>, name: &str) -> Vec<(&'meta 
     texts
 }
 
-fn labels(metadata: &Map<String, Value>, field: &str, faults: &mut Vec<Invalid>) {
+fn labels(metadata: &Map<String, Value>, field: &str, faults: &mut Vec<FieldError>) {
     for (key, value) in texts(metadata, "labels") {
         let wrong = names::qualified_name(key);
-        faults.extend(wrong.iter().map(|detail| invalid(field, key, detail)));
+        faults.extend(wrong.iter().map(|detail| invalid_value(field, key, detail)));
         let wrong = names::label_value(value);
-        faults.extend(wrong.iter().map(|detail| invalid(field, value, detail)));
+        faults.extend(wrong.iter().map(|detail| invalid_value(field, value, detail)));
     }
 }
 
-fn annotations(metadata: &Map<String, Value>, field: &str, faults: &mut Vec<Invalid>) {
+fn annotations(metadata: &Map<String, Value>, field: &str, faults: &mut Vec<FieldError>) {
     let mut size = 0;
     for (key, value) in texts(metadata, "annotations") {
         size += key.len() + value.len();
         let wrong = names::qualified_name(&key.to_lowercase());
-        faults.extend(wrong.iter().map(|detail| invalid(field, key, detail)));
+        faults.extend(wrong.iter().map(|detail| invalid_value(field, key, detail)));
     }
-    if size > ANNOTATIONS {
-        faults.push(Invalid::too_long(field, ANNOTATIONS));
+    if size > MAX_ANNOTATIONS_BYTES {
+        faults.push(FieldError::too_long(field, MAX_ANNOTATIONS_BYTES));
     }
 }
 
-fn owners(metadata: &Map<String, Value>, field: &str, faults: &mut Vec<Invalid>) {
+fn owners(metadata: &Map<String, Value>, field: &str, faults: &mut Vec<FieldError>) {
     let owners = metadata.get("ownerReferences").and_then(Value::as_array);
     let Some(owners) = owners else { return };
     let mut first: Option<String> = None;
@@ -69,11 +73,11 @@ fn owners(metadata: &Map<String, Value>, field: &str, faults: &mut Vec<Invalid>)
         let version = text("apiVersion");
         if version.rsplit('/').next().unwrap_or_default().is_empty() {
             let detail = "version must not be empty";
-            faults.push(invalid(&format!("{field}.apiVersion"), version, detail));
+            faults.push(invalid_value(&format!("{field}.apiVersion"), version, detail));
         }
         for name in ["kind", "name", "uid"] {
             if text(name).is_empty() {
-                faults.push(invalid(&format!("{field}.{name}"), "", "must not be empty"));
+                faults.push(invalid_value(&format!("{field}.{name}"), "", "must not be empty"));
             }
         }
         if version == "v1" && text("kind") == "Event" {
@@ -81,7 +85,7 @@ fn owners(metadata: &Map<String, Value>, field: &str, faults: &mut Vec<Invalid>)
                 "Invalid value: {}: /v1, Kind=Event is disallowed from being an owner",
                 go::print(owner)
             );
-            faults.push(Invalid::new(field, Reason::Invalid, message));
+            faults.push(FieldError::new(field, FieldErrorReason::Invalid, message));
         }
         if owner.get("controller") != Some(&Value::Bool(true)) {
             continue;
@@ -95,7 +99,7 @@ fn owners(metadata: &Map<String, Value>, field: &str, faults: &mut Vec<Invalid>)
                      \"true\" in references for {first} and {name}",
                     shown(owners)
                 );
-                faults.push(Invalid::new(field, Reason::Invalid, message));
+                faults.push(FieldError::new(field, FieldErrorReason::Invalid, message));
             }
         }
     }
@@ -115,19 +119,19 @@ fn shown(owners: &[Value]) -> String {
     format!("[{}]", owners.join(","))
 }
 
-fn finalizers(metadata: &Map<String, Value>, field: &str, faults: &mut Vec<Invalid>) {
+fn finalizers(metadata: &Map<String, Value>, field: &str, faults: &mut Vec<FieldError>) {
     let finalizers = metadata.get("finalizers").and_then(Value::as_array);
     let Some(finalizers) = finalizers else { return };
     let names: Vec<&str> = finalizers.iter().filter_map(Value::as_str).collect();
     for name in &names {
         let wrong = names::qualified_name(name);
-        faults.extend(wrong.iter().map(|detail| invalid(field, name, detail)));
+        faults.extend(wrong.iter().map(|detail| invalid_value(field, name, detail)));
     }
     if names.contains(&"orphan") && names.contains(&"foregroundDeletion") {
         let message = format!(
             "Invalid value: {}: finalizer orphan and foregroundDeletion cannot be both set",
             go::json(&Value::Array(finalizers.clone()))
         );
-        faults.push(Invalid::new(field, Reason::Invalid, message));
+        faults.push(FieldError::new(field, FieldErrorReason::Invalid, message));
     }
 }

@@ -20,7 +20,7 @@ pub fn dns1123_subdomain(text: &str) -> Vec<String> {
 pub fn dns1123_label(text: &str) -> Vec<String> {
     let mut faults = too_long(text, 63);
     if !is_label(text, false) {
-        // A name with points is told that points are what is wrong with it.
+        // For a name with dots, the dots are reported as what is wrong with it.
         if dns1123_subdomain(text).is_empty() {
             faults.push("must not contain dots".to_owned());
         } else {

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_place_has_a_text_per_reader() {
+    fn paths_are_formatted_per_reader() {
         let root = Path::ROOT;
         let (spec, free) = (root.field("spec"), root.entry("a"));
         let (map, list) = (spec.entry("k"), spec.index(2));

@@ -5,9 +5,9 @@ use std::fmt;
 
 use regex::{Regex, RegexBuilder};
 
-/// The memory one compiled pattern may take. Patterns come from whoever may define kinds; the
-/// engine is linear in the text, so size is what is left to bound.
-const SIZE: usize = 1 << 20;
+/// The memory one compiled pattern may take. Patterns come from all users that may define kinds;
+/// the engine is linear in the text, so size is what is left to bound.
+const MAX_COMPILED_BYTES: usize = 1 << 20;
 
 /// A compiled pattern.
 #[derive(Clone)]
@@ -31,8 +31,8 @@ impl Pattern {
     pub fn new(text: &str) -> Result<Self, PatternError> {
         let translated = translate(text)?;
         let regex = RegexBuilder::new(&translated)
-            .size_limit(SIZE)
-            .dfa_size_limit(SIZE)
+            .size_limit(MAX_COMPILED_BYTES)
+            .dfa_size_limit(MAX_COMPILED_BYTES)
             .nest_limit(250)
             .build()
             .map_err(|error| PatternError { reason: explain(&error, text) })?;

@@ -138,7 +138,7 @@ impl<'schema> Props<'schema> {
     }
 
     /// `x-kubernetes-preserve-unknown-fields`.
-    pub(crate) fn preserves(self) -> bool {
+    pub(crate) fn preserves_unknown_fields(self) -> bool {
         self.flag("x-kubernetes-preserve-unknown-fields")
     }
 
@@ -168,7 +168,7 @@ impl<'schema> Props<'schema> {
     }
 
     /// Whether a member is there and says something: not null, off, empty or zero.
-    pub(crate) fn says(self, name: &str) -> bool {
+    pub(crate) fn is_set(self, name: &str) -> bool {
         self.get(name).is_some_and(|value| match value {
             Value::Null => false,
             Value::Bool(flag) => *flag,

@@ -1,4 +1,4 @@
-//! Drops what a schema does not know.
+//! Removes fields that a schema does not declare.
 
 use serde_json::{Map, Value};
 
@@ -12,43 +12,43 @@ use crate::tree::{NodeId, Schema, Shape};
 /// Nothing is removed where unknown fields are preserved, but declared fields in there are again
 /// pruned. `null` in known fields of metadata is taken for absence.
 pub fn prune(schema: &Schema, object: &mut Value) -> Vec<String> {
-    let mut found = walk(schema, object, Place::Object);
+    let mut found = walk(schema, object, WalkContext::Object);
     found.sort_unstable();
     found.into_iter().map(|(_, path)| path).collect()
 }
 
 /// As [`prune`], but the paths come in the order the fields were written, which is how those of
-/// built-in kinds are told.
+/// built-in kinds are reported.
 pub fn prune_as_written(schema: &Schema, object: &mut Value) -> Vec<String> {
-    walk(schema, object, Place::Object).into_iter().map(|(_, path)| path).collect()
+    walk(schema, object, WalkContext::Object).into_iter().map(|(_, path)| path).collect()
 }
 
 /// Removes fields that the schema of a part does not know, and answers whether there were any.
 /// Those of embedded metadata do not count.
 pub(crate) fn prune_part(schema: &Schema, value: &mut Value) -> bool {
-    walk(schema, value, Place::Inside).iter().any(|(part, _)| *part == Part::Field)
+    walk(schema, value, WalkContext::Inside).iter().any(|(part, _)| *part == WarningGroup::Field)
 }
 
-/// The paths of unknown fields, with the part they are told in.
-type Found = Vec<(Part, String)>;
+/// The paths of unknown fields, with the group they are reported in.
+type UnknownFields = Vec<(WarningGroup, String)>;
 
-/// The parts in which unknown fields are told, in their order.
+/// The groups in which unknown fields are reported, in their order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
+enum WarningGroup {
     Metadata,
     Field,
     EmbeddedMetadata,
 }
 
-fn walk(schema: &Schema, value: &mut Value, place: Place) -> Found {
-    let mut found = Found::new();
-    Walk { schema, place }.node(schema.root(), value, &Path::ROOT, &mut found);
+fn walk(schema: &Schema, value: &mut Value, place: WalkContext) -> UnknownFields {
+    let mut found = UnknownFields::new();
+    Walk { schema, context: place }.node(schema.root(), value, &Path::ROOT, &mut found);
     found
 }
 
-/// Where a walk is, which decides how unknown fields are told.
+/// Where a walk is, which decides how unknown fields are reported.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum WalkContext {
     /// At the root of the object.
     Object,
     Inside,
@@ -59,11 +59,11 @@ enum Place {
 #[derive(Clone, Copy)]
 struct Walk<'schema> {
     schema: &'schema Schema,
-    place: Place,
+    context: WalkContext,
 }
 
 impl Walk<'_> {
-    fn node(self, id: NodeId, value: &mut Value, path: &Path<'_>, found: &mut Found) {
+    fn node(self, id: NodeId, value: &mut Value, path: &Path<'_>, found: &mut UnknownFields) {
         match (&self.schema.node(id).shape, value) {
             (Shape::Struct { .. }, Value::Object(map)) => self.structure(id, map, path, found),
             (Shape::Map { values, .. }, Value::Object(map)) => {
@@ -92,26 +92,27 @@ impl Walk<'_> {
         id: NodeId,
         map: &mut Map<String, Value>,
         path: &Path<'_>,
-        found: &mut Found,
+        found: &mut UnknownFields,
     ) {
         let Shape::Struct { fields, preserve_unknown, embedded, .. } = &self.schema.node(id).shape
         else {
             return;
         };
-        let rest = self.schema.checks(id).and_then(|checks| checks.rest);
-        let in_metadata = matches!(self.place, Place::Metadata | Place::EmbeddedMetadata);
-        let is_object = self.place == Place::Object;
+        let rest = self.schema.checks(id).and_then(|checks| checks.additional);
+        let in_metadata =
+            matches!(self.context, WalkContext::Metadata | WalkContext::EmbeddedMetadata);
+        let is_object = self.context == WalkContext::Object;
         map.retain(|key, value| {
             if let Some(field) = fields.get(key.as_str()) {
                 if in_metadata && value.is_null() {
                     return false;
                 }
                 let place = match key.as_str() {
-                    "metadata" if is_object => Place::Metadata,
-                    "metadata" if *embedded => Place::EmbeddedMetadata,
-                    _ => self.inside().place,
+                    "metadata" if is_object => WalkContext::Metadata,
+                    "metadata" if *embedded => WalkContext::EmbeddedMetadata,
+                    _ => self.inside().context,
                 };
-                let walk = Self { place, ..self };
+                let walk = Self { context: place, ..self };
                 walk.node(field.node, value, &path.field(key), found);
                 return true;
             }
@@ -120,30 +121,30 @@ impl Walk<'_> {
                 return true;
             }
             if !preserve_unknown {
-                self.tell(&path.field(key), found);
+                self.report(&path.field(key), found);
             }
             *preserve_unknown
         });
     }
 
     fn inside(self) -> Self {
-        let place = match self.place {
-            Place::Object | Place::Inside => Place::Inside,
-            Place::Metadata | Place::EmbeddedMetadata => self.place,
+        let place = match self.context {
+            WalkContext::Object | WalkContext::Inside => WalkContext::Inside,
+            WalkContext::Metadata | WalkContext::EmbeddedMetadata => self.context,
         };
-        Self { place, ..self }
+        Self { context: place, ..self }
     }
 
     /// Empties every object in a value of which nothing is known.
-    fn strip(self, value: &mut Value, path: &Path<'_>, found: &mut Found) {
+    fn strip(self, value: &mut Value, path: &Path<'_>, found: &mut UnknownFields) {
         // Metadata of a wrong type is refused as a whole; there is nothing to save.
-        if matches!(self.place, Place::Metadata | Place::EmbeddedMetadata) {
+        if matches!(self.context, WalkContext::Metadata | WalkContext::EmbeddedMetadata) {
             return;
         }
         match value {
             Value::Object(map) => {
                 for key in map.keys() {
-                    self.tell(&path.field(key), found);
+                    self.report(&path.field(key), found);
                 }
                 map.clear();
             }
@@ -156,11 +157,11 @@ impl Walk<'_> {
         }
     }
 
-    fn tell(self, path: &Path<'_>, found: &mut Found) {
-        found.push(match self.place {
-            Place::Object | Place::Inside => (Part::Field, path.in_warning()),
-            Place::Metadata => (Part::Metadata, path.in_warning()),
-            Place::EmbeddedMetadata => (Part::EmbeddedMetadata, path.in_cause()),
+    fn report(self, path: &Path<'_>, found: &mut UnknownFields) {
+        found.push(match self.context {
+            WalkContext::Object | WalkContext::Inside => (WarningGroup::Field, path.in_warning()),
+            WalkContext::Metadata => (WarningGroup::Metadata, path.in_warning()),
+            WalkContext::EmbeddedMetadata => (WarningGroup::EmbeddedMetadata, path.in_cause()),
         });
     }
 }
@@ -173,7 +174,7 @@ mod tests {
     use crate::compile;
 
     #[test]
-    fn paths_come_by_part_or_as_written() {
+    fn paths_are_grouped_or_as_written() {
         let schema = compile(&json!({ "type": "object", "properties": {
             "spec": { "type": "object", "properties": { "a": { "type": "string" } } },
         } }))

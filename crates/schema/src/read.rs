@@ -1,4 +1,4 @@
-//! Reads JSON and tells which fields were written twice.
+//! Reads JSON and reports duplicate fields.
 
 mod go_json;
 
@@ -12,11 +12,11 @@ use crate::path::Path;
 
 pub use go_json::go_json_error;
 
-/// The most repeated fields that are told.
-const MOST: usize = 100;
+/// The maximum number of duplicate fields that are reported.
+const MAX_REPORTED_DUPLICATES: usize = 100;
 
 /// The largest number up to which all whole numbers have a float of their own.
-const SAFE: f64 = 9_007_199_254_740_992.0;
+const MAX_SAFE_INTEGER: f64 = 9_007_199_254_740_992.0;
 
 /// JSON that cannot be read, in Go's words where they are known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,7 +36,7 @@ pub struct ReadError {
 pub fn read_json(bytes: &[u8]) -> Result<(Value, Vec<String>), ReadError> {
     let repeated = RefCell::new(Vec::new());
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let seed = Seed { path: Path::ROOT, repeated: &repeated };
+    let seed = DuplicateTrackingSeed { path: Path::ROOT, repeated: &repeated };
     let value = seed.deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
     match value {
         Ok(value) => Ok((value, repeated.into_inner())),
@@ -48,22 +48,22 @@ pub fn read_json(bytes: &[u8]) -> Result<(Value, Vec<String>), ReadError> {
 }
 
 #[derive(Clone, Copy)]
-struct Seed<'walk> {
+struct DuplicateTrackingSeed<'walk> {
     path: Path<'walk>,
     repeated: &'walk RefCell<Vec<String>>,
 }
 
-impl Seed<'_> {
-    fn tell(self) {
+impl DuplicateTrackingSeed<'_> {
+    fn report_duplicate(self) {
         let mut repeated = self.repeated.borrow_mut();
         let path = self.path.in_warning();
-        if repeated.len() < MOST && !repeated.contains(&path) {
+        if repeated.len() < MAX_REPORTED_DUPLICATES && !repeated.contains(&path) {
             repeated.push(path);
         }
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Seed<'_> {
+impl<'de> DeserializeSeed<'de> for DuplicateTrackingSeed<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -71,7 +71,7 @@ impl<'de> DeserializeSeed<'de> for Seed<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Seed<'_> {
+impl<'de> Visitor<'de> for DuplicateTrackingSeed<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -95,7 +95,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        if value.fract() == 0.0 && (-SAFE..=SAFE).contains(&value) {
+        if value.fract() == 0.0 && (-MAX_SAFE_INTEGER..=MAX_SAFE_INTEGER).contains(&value) {
             #[expect(clippy::cast_possible_truncation, reason = "it is whole and in range")]
             let whole = value as i64;
             return Ok(Value::from(whole));
@@ -114,7 +114,10 @@ impl<'de> Visitor<'de> for Seed<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
         loop {
-            let seed = Seed { path: self.path.index(items.len()), repeated: self.repeated };
+            let seed = DuplicateTrackingSeed {
+                path: self.path.index(items.len()),
+                repeated: self.repeated,
+            };
             match list.next_element_seed(seed)? {
                 Some(item) => items.push(item),
                 None => return Ok(Value::Array(items)),
@@ -125,9 +128,10 @@ impl<'de> Visitor<'de> for Seed<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
-            let seed = Seed { path: self.path.field(&key), repeated: self.repeated };
+            let seed =
+                DuplicateTrackingSeed { path: self.path.field(&key), repeated: self.repeated };
             if map.contains_key(&key) {
-                seed.tell();
+                seed.report_duplicate();
             }
             let value = entries.next_value_seed(seed)?;
             map.insert(key, value);
@@ -144,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_of_repeated_fields_counts_and_is_told() {
+    fn last_duplicate_wins() {
         let text = br#"{"data":{"a":"x","a":"y"},"spec":{"list":[{"x":1,"x":2,"x":3}]},"data":1}"#;
         let (value, repeated) = read_json(text).unwrap();
         assert_eq!(value, json!({ "data": 1, "spec": { "list": [{ "x": 3 }] } }));
@@ -176,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_worded_as_go_words_them() {
+    fn errors_are_worded_like_go() {
         let table = [
             ("{", "unexpected end of JSON input"),
             ("", "unexpected end of JSON input"),
@@ -209,7 +213,7 @@ mod tests {
     proptest! {
         /// Whatever `serde_json` writes is read back as it was.
         #[test]
-        fn what_was_written_is_read(text in "[a-z\"\\\\\u{0}-\u{7f}ä]{0,20}", number in any::<i64>()) {
+        fn written_json_is_read_back(text in "[a-z\"\\\\\u{0}-\u{7f}ä]{0,20}", number in any::<i64>()) {
             let value = json!({ &text: [number, &text, null, true], "n": { "m": -1.5 } });
             let (read, repeated) = read_json(value.to_string().as_bytes()).unwrap();
             prop_assert_eq!(read, value);

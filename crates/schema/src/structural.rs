@@ -1,4 +1,4 @@
-//! Whether a schema may stand in a definition.
+//! Validates the schema of a definition.
 
 mod defaults;
 mod field_path;
@@ -8,9 +8,9 @@ mod openapi;
 use serde_json::Value;
 
 use crate::compile::compile_node;
-use crate::expression::{RuleCost, rule_faults};
+use crate::expression::{RuleCost, rule_errors};
+use crate::field_error::{FieldError, FieldErrorReason};
 use crate::go;
-use crate::invalid::{Invalid, Reason};
 use crate::props::{Additional, Items, Props};
 
 pub(crate) use field_path::valid_field_path;
@@ -22,33 +22,33 @@ pub(crate) use field_path::valid_field_path;
 /// definition share it, else `spec.versions[0].schema.openAPIV3Schema`. Rules must compile and stay
 /// below the limits of cost.
 #[must_use]
-pub fn structural(schema: &Value, field: &str) -> Vec<Invalid> {
+pub fn structural(schema: &Value, field: &str) -> Vec<FieldError> {
     structural_schema(schema, field, RuleCost::Limited)
 }
 
 /// The same, with what a rule may cost.
-pub(crate) fn structural_schema(schema: &Value, field: &str, cost: RuleCost) -> Vec<Invalid> {
+pub(crate) fn structural_schema(schema: &Value, field: &str, cost: RuleCost) -> Vec<FieldError> {
     let Some(props) = Props::of(schema) else { return Vec::new() };
     let mut faults = Vec::new();
     if props.flag("nullable") {
         let field = format!("{field}.nullable");
-        faults.push(Invalid::forbidden(field, "nullable cannot be true at the root"));
+        faults.push(FieldError::forbidden(field, "nullable cannot be true at the root"));
     }
-    let unusable = unusable(props);
+    let unusable = unsupported_reason(props);
     let mut is_sound = false;
     if unusable.is_none() {
-        let mut structure = invariants::faults(props, field);
+        let mut structure = invariants::field_errors(props, field);
         if structure.is_empty() {
-            structure = defaults::faults(props, field);
+            structure = defaults::field_errors(props, field);
         }
         is_sound = structure.is_empty();
         faults.append(&mut structure);
     }
-    let texts = openapi::faults(props, field);
+    let texts = openapi::field_errors(props, field);
     // Types of expressions come from the structure: where that is wrong, there is nothing to check
     // an expression against.
     let mut rules = match is_sound.then(|| compile_node(props, true)) {
-        Some(Ok(schema)) => rule_faults(&schema, field, &texts, cost),
+        Some(Ok(schema)) => rule_errors(&schema, field, &texts, cost),
         Some(Err(_)) | None => Vec::new(),
     };
     faults.extend(texts);
@@ -58,20 +58,20 @@ pub(crate) fn structural_schema(schema: &Value, field: &str, cost: RuleCost) -> 
     }
     if let Some(reason) = unusable {
         let message = format!("Invalid value: \"\": {reason}");
-        faults.push(Invalid::new(field, Reason::Invalid, message));
+        faults.push(FieldError::new(field, FieldErrorReason::Invalid, message));
     } else if let Err(error) = compile_node(props, true) {
         let above = field.rsplit_once('.').map_or(field, |(above, _)| above);
         let message = format!("Invalid value: \"\": error building validator: {error}");
-        faults.push(Invalid::new(above, Reason::Invalid, message));
+        faults.push(FieldError::new(above, FieldErrorReason::Invalid, message));
     }
     faults
 }
 
 /// Why nothing can be said about the structure of a schema. These are also faults by themselves, so
 /// this is told only if nothing else is.
-pub(crate) fn unusable(props: Props<'_>) -> Option<String> {
+pub(crate) fn unsupported_reason(props: Props<'_>) -> Option<String> {
     let unsupported = ["id", "$schema", "$ref", "patternProperties", "dependencies", "definitions"];
-    let name = unsupported.into_iter().find(|name| props.says(name));
+    let name = unsupported.into_iter().find(|name| props.is_set(name));
     let name = name.or_else(|| props.get("additionalItems").map(|_| "additionalItems"));
     if let Some(name) = name {
         let name = if name == "$schema" { "schema" } else { name };
@@ -85,11 +85,11 @@ pub(crate) fn unusable(props: Props<'_>) -> Option<String> {
     if let Items::Each(_) = props.items() {
         return Some("OpenAPIV3Schema 'items' must be a schema, but is an array".to_owned());
     }
-    parts(props).into_iter().find_map(unusable)
+    subschemas(props).into_iter().find_map(unsupported_reason)
 }
 
 /// All schemas directly inside a schema.
-pub(crate) fn parts(props: Props<'_>) -> Vec<Props<'_>> {
+pub(crate) fn subschemas(props: Props<'_>) -> Vec<Props<'_>> {
     let mut parts = Vec::new();
     match props.items() {
         Items::Schema(item) => parts.push(item),
@@ -112,7 +112,7 @@ pub(crate) fn parts(props: Props<'_>) -> Vec<Props<'_>> {
 }
 
 /// A fault with a value that is shown as Go shows it.
-fn invalid(field: String, value: &Value, detail: &str) -> Invalid {
+fn invalid_value(field: String, value: &Value, detail: &str) -> FieldError {
     let message = format!("Invalid value: {}: {detail}", go::print(value));
-    Invalid::new(field, Reason::Invalid, message)
+    FieldError::new(field, FieldErrorReason::Invalid, message)
 }

@@ -39,7 +39,7 @@ pub enum Shape {
     Any,
     /// A value without parts.
     Scalar(Scalar),
-    /// A list and how its elements are told apart.
+    /// A list and how its elements are identified.
     List {
         /// The elements.
         items: NodeId,
@@ -106,7 +106,7 @@ pub enum Scalar {
     Untyped,
 }
 
-/// How elements of a list are told apart.
+/// How elements of a list are identified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListType {
     /// The list is one value.
@@ -114,7 +114,7 @@ pub enum ListType {
     Atomic,
     /// Scalars, each at most once.
     Set,
-    /// Objects, told apart by these fields. An absent key field counts as its default.
+    /// Objects, identified by these fields. An absent key field counts as its default.
     Map(Vec<Box<str>>),
 }
 
@@ -142,7 +142,7 @@ impl Schema {
 
     /// About how many bytes of memory it takes.
     #[must_use]
-    pub fn footprint(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         /// What an entry of a map of fields costs beside its name.
         const ENTRY: usize = size_of::<(Box<str>, Field)>() * 3 / 2;
         /// A pattern is a machine; how large depends on what it matches.

@@ -1,4 +1,4 @@
-//! Where in an object there are rules to ask.
+//! Finds the values of an object that have rules.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ use crate::tree::{NodeId, Schema, Shape};
 
 /// A value with rules.
 #[derive(Clone, Debug)]
-pub struct Site<'object> {
+pub struct RuleSite<'object> {
     /// The field, as faults name it; `<nil>` for the object itself. A rule's own `fieldPath` is
     /// relative to it.
     pub field: String,
@@ -25,18 +25,18 @@ pub struct Site<'object> {
     /// What `oldSelf` is. A rule that mentions it is asked only if there is one, or if the rule has
     /// `optionalOldSelf`.
     pub old: Option<&'object Value>,
-    /// The nearest value around this one that can be told from its old one.
-    nearest: Option<Pair<'object>>,
+    /// The nearest value around this one that can be correlated with its old one.
+    nearest: Option<ValuePair<'object>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Pair<'object> {
+struct ValuePair<'object> {
     node: NodeId,
     new: &'object Value,
     old: &'object Value,
 }
 
-impl Site<'_> {
+impl RuleSite<'_> {
     /// Whether the value has not changed, so that a failed rule is not held against it. This does
     /// not go for rules that mention `oldSelf`.
     #[must_use]
@@ -54,23 +54,23 @@ pub fn has_rules(schema: &Schema) -> bool {
 
 /// The values of an object that have rules, from the outside in and by name.
 #[must_use]
-pub fn rules<'object>(
+pub fn rule_sites<'object>(
     schema: &'object Schema,
     object: &'object Value,
     old: Option<&'object Value>,
-) -> Vec<Site<'object>> {
+) -> Vec<RuleSite<'object>> {
     let root = schema.root();
-    let pair = old.map(|old| Pair { node: root, new: object, old });
+    let pair = old.map(|old| ValuePair { node: root, new: object, old });
     sites(schema, object, old, pair, "")
 }
 
 /// The same for a value in the field `above`, changed or not: every rule is held against it.
-pub(crate) fn rules_of_part<'object>(
+pub(crate) fn rule_sites_of_part<'object>(
     schema: &'object Schema,
     value: &'object Value,
     old: Option<&'object Value>,
     above: &'object str,
-) -> Vec<Site<'object>> {
+) -> Vec<RuleSite<'object>> {
     sites(schema, value, old, None, above)
 }
 
@@ -78,9 +78,9 @@ fn sites<'object>(
     schema: &'object Schema,
     value: &'object Value,
     old: Option<&'object Value>,
-    pair: Option<Pair<'object>>,
+    pair: Option<ValuePair<'object>>,
     above: &'object str,
-) -> Vec<Site<'object>> {
+) -> Vec<RuleSite<'object>> {
     let mut walk = Walk { schema, above, sites: Vec::new() };
     let ratchet = Ratchet { current: pair, nearest: pair };
     walk.node(schema.root(), value, old, ratchet, &Path::ROOT);
@@ -91,21 +91,21 @@ struct Walk<'object> {
     schema: &'object Schema,
     /// The field the value stands in; empty if it is an object by itself.
     above: &'object str,
-    sites: Vec<Site<'object>>,
+    sites: Vec<RuleSite<'object>>,
 }
 
 /// What is known of the change around a value.
 #[derive(Clone, Copy)]
 struct Ratchet<'object> {
     /// The value itself and its old one.
-    current: Option<Pair<'object>>,
+    current: Option<ValuePair<'object>>,
     /// The same, or the nearest around it for which there is one.
-    nearest: Option<Pair<'object>>,
+    nearest: Option<ValuePair<'object>>,
 }
 
 impl<'object> Ratchet<'object> {
     /// The step to a part whose old value is known or not. Once it is not, it is not further in.
-    fn part(self, part: Option<Pair<'object>>) -> Self {
+    fn part(self, part: Option<ValuePair<'object>>) -> Self {
         match (self.current, part) {
             (Some(_), Some(part)) => Self { current: Some(part), nearest: Some(part) },
             (Some(_) | None, _) => Self { current: None, ..self },
@@ -129,7 +129,7 @@ impl<'object> Walk<'object> {
         }
         let shape = &schema.node(id).shape;
         if !checks.rules.is_empty() {
-            self.sites.push(Site {
+            self.sites.push(RuleSite {
                 field: match self.above {
                     "" => path.in_cause(),
                     above => path.in_cause_under(above),
@@ -147,7 +147,7 @@ impl<'object> Walk<'object> {
                 let olds = OldItems::new(schema, id, old);
                 for (index, item) in list.iter().enumerate() {
                     let old = olds.get(item);
-                    let pair = old.map(|old| Pair { node: *items, new: item, old });
+                    let pair = old.map(|old| ValuePair { node: *items, new: item, old });
                     self.node(*items, item, old, ratchet.part(pair), &path.index(index));
                 }
             }
@@ -188,7 +188,7 @@ impl<'object> Walk<'object> {
         ratchet: Ratchet<'object>,
     ) -> (Option<&'object Value>, Ratchet<'object>) {
         let old = correlate::entry(self.schema, id, key, old);
-        let pair = old.map(|old| Pair { node: part, new: value, old });
+        let pair = old.map(|old| ValuePair { node: part, new: value, old });
         (old, ratchet.part(pair))
     }
 }

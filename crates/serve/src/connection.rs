@@ -1,4 +1,4 @@
-//! One connection from its first byte to its last.
+//! Serves one connection from its first byte to its last.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -19,13 +19,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::activity::{
+    ActivityTimeouts, Buffering, ConnectionActivity, MonitoredIo, TimeoutReason, TrackedBody,
+};
 use crate::body::{self, Body};
 use crate::listener::{Options, Service};
-use crate::peer::Acquaintance;
+use crate::peer::PeerIdentity;
 use crate::upgrade::Upgrade;
-use crate::vitals::{Buffering, Patience, Tracked, Verdict, Vitals, Watched};
 
-/// What is spoken on a connection. It is settled before the first request: by ALPN, and on plain
+/// The protocol of a connection. It is determined before the first request: by ALPN, and on plain
 /// connections because there is only one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
@@ -33,66 +35,67 @@ pub(crate) enum Protocol {
     Http2,
 }
 
-/// The body of one HTTP/2 frame and of one buffer: upstream's figure, 99 of 100 objects fit in.
-const OBJECT: u32 = 256 * 1024;
-/// What a client may send ahead on one HTTP/2 connection. Upstream allows a buffer per stream
-/// (25 MiB); sixteen are plenty for writes and bound what a stranger can make us hold.
-const AHEAD: u32 = 16 * OBJECT;
-/// What is made of one HTTP/2 answer before the client has taken it: as much as a watch or a list
-/// makes at once. hyper's 400 KiB would be 40 MiB for a connection that is not read.
-const UNSENT: usize = 64 * 1024;
-/// Streams that a client may open and reset before we have come to them, after which the connection
-/// is ended: as many as it may have open. More is an attack (rapid reset).
-const RESET_EARLY: usize = 100;
-/// Streams that may be reset for the client's own faults before the connection is ended.
-const RESET_FOR_FAULTS: usize = 256;
-/// The count of headers in one HTTP/1 head. hyper's hundred is too few for a proxy that passes on
-/// somebody's groups, one header each.
-const HEADERS: usize = 1_000;
-/// hyper refuses a smaller buffer.
-const SMALLEST_BUFFER: usize = 8 * 1024;
+/// The body of one HTTP/2 frame and of one buffer: upstream's figure; 99 of 100 objects fit.
+const MAX_FRAME_SIZE: u32 = 256 * 1024;
+/// How much a client may send ahead on one HTTP/2 connection. Upstream allows a buffer per stream
+/// (25 MiB); sixteen are plenty for writes and bound the memory an unauthenticated client can use.
+const CONNECTION_WINDOW_SIZE: u32 = 16 * MAX_FRAME_SIZE;
+/// How much of one HTTP/2 response is produced before the client has read it: as much as a watch or
+/// a list produces at once. hyper's 400 KiB would be 40 MiB for a connection that is not read.
+const MAX_SEND_BUFFER: usize = 64 * 1024;
+/// Streams that a client may open and reset before they are handled, after which the connection is
+/// closed: as many as it may have open. More is an attack (rapid reset).
+const MAX_PENDING_RESET_STREAMS: usize = 100;
+/// Streams that may be reset because of protocol errors of the client before the connection is
+/// closed.
+const MAX_ERROR_RESET_STREAMS: usize = 256;
+/// The largest number of headers in one HTTP/1 head. hyper's hundred is too few for a proxy that
+/// forwards the groups of a user, one header each.
+const MAX_HEADERS: usize = 1_000;
+/// The smallest buffer that hyper accepts.
+const MIN_BUFFER_SIZE: usize = 8 * 1024;
 
-/// How a connection ended, as it is counted.
+/// How a connection ended, for the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// Either side closed it in order.
+pub(crate) enum ConnectionEnd {
+    /// Either side closed it cleanly.
     Closed,
-    /// The client broke off or broke the protocol.
+    /// The client disconnected or broke the protocol.
     Broken,
-    /// Nobody used it.
+    /// It was idle.
     Idle,
     HeadTooSlow,
     Stalled,
-    /// It did not finish in the time to drain.
-    Cut,
+    /// It did not finish within the drain time.
+    DrainTimeout,
 }
 
-/// Why a connection takes no more requests.
+/// Why a connection accepts no more requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Closing {
+enum CloseReason {
     Idle,
     Stopping,
 }
 
 /// Everything a connection needs besides its socket.
 #[derive(Clone)]
-pub(crate) struct Setting<S> {
+pub(crate) struct ConnectionContext<S> {
     pub(crate) service: S,
     pub(crate) options: Arc<Options>,
     pub(crate) clock: Clock,
     pub(crate) stop: CancellationToken,
 }
 
-/// Answers the requests of one client.
+/// Serves the requests of one client.
 ///
 /// # Errors
-/// A request panicked; what that means is for the owner of the connection to say.
-pub(crate) async fn converse<Io, S>(
+/// A request panicked; the owner of the connection decides what that means.
+pub(crate) async fn serve_connection<Io, S>(
     io: Io,
     protocol: Protocol,
-    peer: Acquaintance,
-    setting: Setting<S>,
-) -> Result<End, TaskError>
+    peer: PeerIdentity,
+    setting: ConnectionContext<S>,
+) -> Result<ConnectionEnd, TaskError>
 where
     Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service,
@@ -100,32 +103,32 @@ where
     let (options, clock) = (&setting.options, &setting.clock);
     let timeouts = &options.timeouts;
     let (head, buffering) = match protocol {
-        Protocol::Http1 => (Some(timeouts.head), Buffering::HoldBack),
+        Protocol::Http1 => (Some(timeouts.head), Buffering::WhileWritable),
         Protocol::Http2 => (None, Buffering::Bounded),
     };
-    let patience = Patience { idle: timeouts.idle, head, stall: timeouts.stall };
-    let vitals = Vitals::new(clock.clone(), patience);
-    let io = TokioIo::new(Watched { io, vitals: Arc::clone(&vitals) });
-    let streams = Streams::default();
-    let answers = Answers {
+    let patience = ActivityTimeouts { idle: timeouts.idle, head, stall: timeouts.stall };
+    let vitals = ConnectionActivity::new(clock.clone(), patience);
+    let io = TokioIo::new(MonitoredIo { io, activity: Arc::clone(&vitals) });
+    let streams = ConnectionTasks::default();
+    let answers = RequestHandler {
         service: setting.service.clone(),
         peer,
         clock: clock.clone(),
-        vitals: Arc::clone(&vitals),
+        activity: Arc::clone(&vitals),
         streams: streams.clone(),
         buffering,
     };
-    let service = service_fn(move |request| answers.clone().answer(request));
-    let owner = Owner(streams);
+    let service = service_fn(move |request| answers.clone().handle(request));
+    let owner = TaskOwner(streams);
     match protocol {
         Protocol::Http1 => {
             let connection = http1::Builder::new()
                 .timer(clock.hyper_timer())
-                // Ours; see `vitals`.
+                // Replaced by the time limits in `activity`.
                 .header_read_timeout(None)
-                .max_headers(HEADERS)
+                .max_headers(MAX_HEADERS)
                 .max_header_size(options.max_head)
-                .max_buf_size(options.max_head.max(SMALLEST_BUFFER))
+                .max_buf_size(options.max_head.max(MIN_BUFFER_SIZE))
                 .serve_connection(io, service)
                 .with_upgrades();
             owner.run(connection, &vitals, &setting).await
@@ -135,12 +138,12 @@ where
                 .timer(clock.hyper_timer())
                 .max_concurrent_streams(options.max_streams)
                 .max_header_list_size(u32::try_from(options.max_head).unwrap_or(u32::MAX))
-                .initial_stream_window_size(OBJECT)
-                .initial_connection_window_size(AHEAD)
-                .max_frame_size(OBJECT)
-                .max_send_buf_size(UNSENT)
-                .max_pending_accept_reset_streams(RESET_EARLY)
-                .max_local_error_reset_streams(RESET_FOR_FAULTS)
+                .initial_stream_window_size(MAX_FRAME_SIZE)
+                .initial_connection_window_size(CONNECTION_WINDOW_SIZE)
+                .max_frame_size(MAX_FRAME_SIZE)
+                .max_send_buf_size(MAX_SEND_BUFFER)
+                .max_pending_accept_reset_streams(MAX_PENDING_RESET_STREAMS)
+                .max_local_error_reset_streams(MAX_ERROR_RESET_STREAMS)
                 .keep_alive_interval(timeouts.ping)
                 .keep_alive_timeout(timeouts.pong)
                 .serve_connection(io, service);
@@ -149,24 +152,25 @@ where
     }
 }
 
-/// Answers one request after the other, or many at a time.
+/// Serves one request after the other, or many at a time.
 #[derive(Clone)]
-struct Answers<S> {
+struct RequestHandler<S> {
     service: S,
-    peer: Acquaintance,
+    peer: PeerIdentity,
     clock: Clock,
-    vitals: Arc<Vitals>,
-    streams: Streams,
+    activity: Arc<ConnectionActivity>,
+    streams: ConnectionTasks,
     buffering: Buffering,
 }
 
-impl<S: Service> Answers<S> {
-    /// Not `async`: the request counts from the moment it is here, not from when it is first polled.
-    fn answer(
+impl<S: Service> RequestHandler<S> {
+    /// Not `async`: the request counts from the moment it arrives, not from when it is first
+    /// polled.
+    fn handle(
         self,
         mut request: Request<Incoming>,
-    ) -> impl Future<Output = Result<Response<Tracked>, Infallible>> + Send + 'static {
-        let active = self.vitals.begin();
+    ) -> impl Future<Output = Result<Response<TrackedBody>, Infallible>> + Send + 'static {
+        let active = self.activity.request_started();
         let upgraded =
             request.headers().contains_key(UPGRADE).then(|| hyper::upgrade::on(&mut request));
         let only_head = request.method() == Method::HEAD;
@@ -177,7 +181,7 @@ impl<S: Service> Answers<S> {
                 && let Some(upgraded) = upgraded
             {
                 self.streams.execute(async move {
-                    // Fails when the client left before the answer was out.
+                    // Fails when the client disconnected before the response was sent.
                     if let Ok(bytes) = upgraded.await {
                         work(TokioIo::new(bytes)).await;
                     }
@@ -186,13 +190,13 @@ impl<S: Service> Answers<S> {
             if only_head {
                 response = without_body(response);
             }
-            Ok(response.map(|body| Tracked::new(body, active, self.buffering)))
+            Ok(response.map(|body| TrackedBody::new(body, active, self.buffering)))
         }
     }
 }
 
-/// The answer to a HEAD: what a GET would say about its body, and no body. In HTTP/2 hyper would
-/// send it, which ends the stream with an error.
+/// Builds the response to a HEAD: the headers of a GET without the body. In HTTP/2 hyper would send
+/// the body, which ends the stream with an error.
 fn without_body(mut response: Response<Body>) -> Response<Body> {
     if let Some(length) = response.body().size_hint().exact() {
         response.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
@@ -200,20 +204,20 @@ fn without_body(mut response: Response<Body>) -> Response<Body> {
     response.map(|_| body::empty())
 }
 
-/// The tasks of one connection: the streams of HTTP/2, and what an upgrade left behind.
+/// The tasks of one connection: the streams of HTTP/2, and upgraded streams.
 ///
-/// They are tasks of their own so that the many requests of one client use all processors. They
-/// belong to their connection and not to the process: a client that leaves takes them along.
+/// They are separate tasks so that the many requests of one client use all processors. They belong
+/// to their connection and not to the process: they are aborted when the client disconnects.
 #[derive(Clone, Debug, Default)]
-struct Streams(Arc<Mutex<JoinSet<()>>>);
+struct ConnectionTasks(Arc<Mutex<JoinSet<()>>>);
 
-impl Streams {
+impl ConnectionTasks {
     fn lock(&self) -> MutexGuard<'_, JoinSet<()>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins what has ended. Ready with an error when one panicked, and with nothing when there is
-    /// none left.
+    /// Joins tasks that have ended. Ready with an error when one panicked, and with `Ok` when there
+    /// is none left.
     fn poll_join(&self, context: &mut Context<'_>) -> Poll<Result<(), TaskError>> {
         let mut streams = self.lock();
         while let Some(ended) = ready!(streams.poll_join_next(context)) {
@@ -227,38 +231,42 @@ impl Streams {
     }
 }
 
-impl<Task: Future<Output = ()> + Send + 'static> Executor<Task> for Streams {
+impl<Task: Future<Output = ()> + Send + 'static> Executor<Task> for ConnectionTasks {
     fn execute(&self, task: Task) {
         self.lock().spawn(task);
     }
 }
 
-/// Owns the tasks of a connection. They hold the set they are in, so somebody must break the ring.
-struct Owner(Streams);
+/// Owns the tasks of a connection. The tasks hold the set they are in, so dropping this breaks the
+/// reference cycle.
+struct TaskOwner(ConnectionTasks);
 
-impl Drop for Owner {
+impl Drop for TaskOwner {
     fn drop(&mut self) {
         let streams = std::mem::take(&mut *self.0.lock());
-        // Outside the lock: a task that is dropped here may look at the set.
+        // Dropped outside the lock: the drop of a task may access the set.
         drop(streams);
     }
 }
 
-impl Owner {
-    /// Drives the connection to its end, and its tasks too.
+impl TaskOwner {
+    /// Drives the connection and its tasks to their end.
     async fn run<C: Connection, S>(
         self,
         connection: C,
-        vitals: &Vitals,
-        setting: &Setting<S>,
-    ) -> Result<End, TaskError> {
+        vitals: &ConnectionActivity,
+        setting: &ConnectionContext<S>,
+    ) -> Result<ConnectionEnd, TaskError> {
         let end = {
             let mut connection = pin!(connection);
             self.drive(connection.as_mut(), vitals, setting).await?
         };
-        // An upgraded conversation goes on after the connection; streams of HTTP/2 cannot.
-        if end == End::Closed && !self.lock_is_empty() && !self.outlast(setting).await? {
-            return Ok(End::Cut);
+        // An upgraded stream goes on after the connection; streams of HTTP/2 cannot.
+        if end == ConnectionEnd::Closed
+            && !self.has_no_tasks()
+            && !self.drain_tasks(setting).await?
+        {
+            return Ok(ConnectionEnd::DrainTimeout);
         }
         Ok(end)
     }
@@ -266,37 +274,39 @@ impl Owner {
     async fn drive<C: Connection, S>(
         &self,
         mut connection: Pin<&mut C>,
-        vitals: &Vitals,
-        setting: &Setting<S>,
-    ) -> Result<End, TaskError> {
+        vitals: &ConnectionActivity,
+        setting: &ConnectionContext<S>,
+    ) -> Result<ConnectionEnd, TaskError> {
         let mut stopped = pin!(setting.stop.cancelled());
-        let mut alarm = Alarm { clock: setting.clock.clone(), armed: None };
-        // When the connection is cut, if it does not end before.
-        let mut closing: Option<(Moment, Closing)> = None;
+        let mut alarm = ResettableTimer { clock: setting.clock.clone(), armed: None };
+        // When the connection is closed forcibly, if it does not end before.
+        let mut closing: Option<(Moment, CloseReason)> = None;
         let drain = setting.options.timeouts.drain;
         poll_fn(|context| {
             loop {
-                // First the connection: what it does decides when its time is up.
+                // The connection first: its progress decides when its time is up.
                 if let Poll::Ready(closed) = connection.as_mut().poll(context) {
-                    // Once we have said goodbye, how the client leaves is its own affair.
+                    // After a graceful shutdown has begun, errors of the client do not count.
                     return Poll::Ready(Ok(match (closing, closed) {
-                        (Some((_, Closing::Idle)), _) => End::Idle,
-                        (Some((_, Closing::Stopping)), _) | (None, true) => End::Closed,
-                        (None, false) => End::Broken,
+                        (Some((_, CloseReason::Idle)), _) => ConnectionEnd::Idle,
+                        (Some((_, CloseReason::Stopping)), _) | (None, true) => {
+                            ConnectionEnd::Closed
+                        }
+                        (None, false) => ConnectionEnd::Broken,
                     }));
                 }
                 if let Poll::Ready(Err(panicked)) = self.0.poll_join(context) {
                     return Poll::Ready(Err(panicked));
                 }
-                if closing.is_none_or(|(_, why)| why == Closing::Idle)
+                if closing.is_none_or(|(_, why)| why == CloseReason::Idle)
                     && stopped.as_mut().poll(context).is_ready()
                 {
                     connection.as_mut().graceful_shutdown();
-                    closing = Some((setting.clock.moment() + drain, Closing::Stopping));
+                    closing = Some((setting.clock.moment() + drain, CloseReason::Stopping));
                     continue;
                 }
-                let verdict = vitals.verdict();
-                let stalled = verdict.filter(|(_, verdict)| *verdict == Verdict::Stalled);
+                let verdict = vitals.next_timeout();
+                let stalled = verdict.filter(|(_, verdict)| *verdict == TimeoutReason::Stalled);
                 let (due, verdict) = match (closing, stalled) {
                     (None, _) => match verdict {
                         Some((due, verdict)) => (due, Some(verdict)),
@@ -307,15 +317,21 @@ impl Owner {
                 };
                 ready!(alarm.poll(due, context));
                 match verdict {
-                    Some(Verdict::Idle) => {
+                    Some(TimeoutReason::Idle) => {
                         connection.as_mut().graceful_shutdown();
-                        closing = Some((setting.clock.moment() + drain, Closing::Idle));
+                        closing = Some((setting.clock.moment() + drain, CloseReason::Idle));
                     }
-                    Some(Verdict::HeadTooSlow) => return Poll::Ready(Ok(End::HeadTooSlow)),
-                    Some(Verdict::Stalled) => return Poll::Ready(Ok(End::Stalled)),
+                    Some(TimeoutReason::HeadTooSlow) => {
+                        return Poll::Ready(Ok(ConnectionEnd::HeadTooSlow));
+                    }
+                    Some(TimeoutReason::Stalled) => return Poll::Ready(Ok(ConnectionEnd::Stalled)),
                     None => {
-                        let idle = closing.is_some_and(|(_, why)| why == Closing::Idle);
-                        return Poll::Ready(Ok(if idle { End::Idle } else { End::Cut }));
+                        let idle = closing.is_some_and(|(_, why)| why == CloseReason::Idle);
+                        return Poll::Ready(Ok(if idle {
+                            ConnectionEnd::Idle
+                        } else {
+                            ConnectionEnd::DrainTimeout
+                        }));
                     }
                 }
             }
@@ -323,16 +339,16 @@ impl Owner {
         .await
     }
 
-    fn lock_is_empty(&self) -> bool {
+    fn has_no_tasks(&self) -> bool {
         self.0.lock().is_empty()
     }
 
-    /// Waits for the tasks; false when they did not end in the time to drain.
-    async fn outlast<S>(&self, setting: &Setting<S>) -> Result<bool, TaskError> {
+    /// Waits for the tasks; returns false when they did not end within the drain time.
+    async fn drain_tasks<S>(&self, setting: &ConnectionContext<S>) -> Result<bool, TaskError> {
         let mut joined = pin!(poll_fn(|context| self.0.poll_join(context)));
         tokio::select! {
             biased;
-            // Each may be dropped: joining forgets nothing, and the other only waits.
+            // Cancel-safe: joining loses nothing, and the other branch only waits.
             joined = joined.as_mut() => return joined.map(|()| true),
             () = setting.stop.cancelled() => {}
         }
@@ -344,16 +360,16 @@ impl Owner {
 }
 
 /// Wakes the task at a moment that may still move.
-struct Alarm {
+struct ResettableTimer {
     clock: Clock,
     armed: Option<(Moment, Sleep)>,
 }
 
 type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-impl Alarm {
-    /// Ready when `due` has come. A moment that moved back is armed at once; one that moved on
-    /// is looked at again when the old one has come, which spares a timer per request.
+impl ResettableTimer {
+    /// Ready when `due` has come. An earlier moment is armed at once; a later one is re-armed when
+    /// the old one has come, which saves a timer per request.
     fn poll(&mut self, due: Moment, context: &mut Context<'_>) -> Poll<()> {
         loop {
             if self.clock.moment() >= due {
@@ -373,18 +389,18 @@ impl Alarm {
     }
 }
 
-/// What both protocols can do.
+/// The operations that both protocols have in common.
 trait Connection {
-    /// Ready when the connection is over: true when it ended in order.
+    /// Ready when the connection is over: true when it ended cleanly.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<bool>;
-    /// Takes no new requests, finishes those in progress, then closes.
+    /// Accepts no new requests, finishes those in progress, then closes.
     fn graceful_shutdown(self: Pin<&mut Self>);
 }
 
 impl<I, S> Connection for http1::UpgradeableConnection<I, S>
 where
     I: Read + Write + Unpin + Send + 'static,
-    S: HttpService<Incoming, ResBody = Tracked>,
+    S: HttpService<Incoming, ResBody = TrackedBody>,
     S::Error: Into<TaskError>,
 {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<bool> {
@@ -396,10 +412,10 @@ where
     }
 }
 
-impl<I, S> Connection for http2::Connection<I, S, Streams>
+impl<I, S> Connection for http2::Connection<I, S, ConnectionTasks>
 where
     I: Read + Write + Unpin,
-    S: HttpService<Incoming, ResBody = Tracked>,
+    S: HttpService<Incoming, ResBody = TrackedBody>,
     S::Future: Send + 'static,
     S::Error: Into<TaskError>,
 {

@@ -1,28 +1,29 @@
-//! What listening counts.
+//! Metrics of the listener.
 
 use gantry_process::metrics::{Metrics, RegisterError};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
 
-use crate::status::Refusal;
+use crate::status::RequestRejection;
 
-/// Counts connections, requests and refusals. Register once per process and give every part a clone.
+/// Counts connections, requests and refusals. Register once per process and give every part a
+/// clone.
 #[derive(Clone, Debug)]
 pub struct Counters {
     requests: Gauge,
     pub(crate) open: Gauge,
-    pub(crate) ends: Family<End, Counter>,
-    refusals: Family<Refused, Counter>,
+    pub(crate) ends: Family<EndLabels, Counter>,
+    refusals: Family<RejectionLabels, Counter>,
 }
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct End {
+pub(crate) struct EndLabels {
     pub(crate) how: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Refused {
+struct RejectionLabels {
     why: &'static str,
 }
 
@@ -35,34 +36,31 @@ impl Counters {
         Ok(Self {
             requests: metrics.register(
                 "server_requests",
-                "Requests to which an answer is being made",
+                "Requests in progress",
                 Gauge::default(),
             )?,
-            open: metrics.register(
-                "server_connections",
-                "Connections that are open",
-                Gauge::default(),
-            )?,
-            ends: metrics.counters("server_connection_ends", "Connections that ended, by how")?,
-            refusals: metrics.counters("server_refusals", "Requests that were refused, by why")?,
+            open: metrics.register("server_connections", "Open connections", Gauge::default())?,
+            ends: metrics
+                .counters("server_connection_ends", "Ended connections, by how they ended")?,
+            refusals: metrics.counters("server_refusals", "Refused requests, by reason")?,
         })
     }
 
-    /// Counts a request until an answer to it has been made, or nobody waits for it any more.
-    pub(crate) fn begin(&self) -> Busy {
+    /// Counts a request as in progress until its response is built or the request is dropped.
+    pub(crate) fn request_started(&self) -> InFlightRequest {
         self.requests.inc();
-        Busy(self.requests.clone())
+        InFlightRequest(self.requests.clone())
     }
 
-    pub(crate) fn refused(&self, refusal: Refusal) {
-        self.refusals.get_or_create(&Refused { why: refusal.label() }).inc();
+    pub(crate) fn request_rejected(&self, refusal: RequestRejection) {
+        self.refusals.get_or_create(&RejectionLabels { why: refusal.label() }).inc();
     }
 }
 
-/// A request to which an answer is being made.
-pub(crate) struct Busy(Gauge);
+/// A request whose response is being built.
+pub(crate) struct InFlightRequest(Gauge);
 
-impl Drop for Busy {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
         self.0.dec();
     }

@@ -1,4 +1,4 @@
-//! Files for nobody else's eyes: made whole or not at all, and refused when others can read them.
+//! Private files: written atomically, and refused when other users can read them.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -13,33 +13,33 @@ mod replace;
 pub use replace::{link_target, replace};
 
 /// The largest file that is read: many times the longest chain of certificates.
-const LARGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The lock of a directory that several processes may open.
-const LOCK: &str = ".lock";
+const LOCK_FILE: &str = ".lock";
 
-/// Writes a file that only its owner may read, in place of any that is there.
+/// Writes a file that only its owner may read, replacing an existing one.
 ///
-/// It appears whole or not at all: the bytes go to a new file beside it, reach the disk, and then
-/// take its name. A link at `path` is replaced, not followed.
+/// The write is atomic: the bytes go to a new file beside it, are flushed to disk, and the new file
+/// is renamed. A link at `path` is replaced, not followed.
 ///
 /// # Errors
-/// The directory is not there or not ours to write in, or the disk is full.
+/// The directory does not exist or is not writable, or the disk is full.
 pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let failed = |source| FileError::Write { path: path.to_owned(), source };
     let (mut file, fresh) = create_beside(path).map_err(failed)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
     let written = written.and_then(|()| fs::rename(&fresh, path));
     if let Err(source) = written {
-        // The first error is the one to report; what is left behind is private and has no name
-        // that anybody reads.
+        // The first error is the one to report; a leftover temporary file is private and is never
+        // read.
         let _ = fs::remove_file(&fresh);
         return Err(failed(source));
     }
-    // The new name is safe once the directory has reached the disk.
+    // The rename is durable once the directory is flushed to disk.
     File::open(directory(path)).and_then(|directory| directory.sync_all()).map_err(failed)
 }
 
-/// A new file in the directory of `path`, under a name of its own.
+/// Creates a new file in the directory of `path`, under a unique name.
 fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_string_lossy();
@@ -48,7 +48,7 @@ fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
         let fresh = directory(path).join(format!(".{name}.{process}-{number}.new"));
         match private().write(true).create_new(true).open(&fresh) {
             Ok(file) => return Ok((file, fresh)),
-            // Left by a process of the same number that was killed.
+            // Left behind by a killed process with the same process ID.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
@@ -68,7 +68,7 @@ fn private() -> OpenOptions {
 /// Reads a file that only its owner may read; `None` when there is none.
 ///
 /// # Errors
-/// Somebody else could read or has written it, it is no file, or it cannot be read.
+/// Other users can read it or own it, it is not a regular file, or it cannot be read.
 pub fn read_private(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
     let failed = |source| FileError::Read { path: path.to_owned(), source };
     let file = match private().read(true).open(path) {
@@ -79,21 +79,21 @@ pub fn read_private(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
         }
         Err(error) => return Err(failed(error)),
     };
-    // Of the open file, not of the path: it could be another by now.
+    // Metadata of the open file, not of the path: the path could lead to another file by now.
     let about = file.metadata().map_err(failed)?;
     if !about.is_file() {
         return Err(FileError::NotAFile { path: path.to_owned() });
     }
     check_private(path, about.uid(), about.mode(), "600")?;
     let mut bytes = Vec::new();
-    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > LARGEST {
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(FileError::NotAFile { path: path.to_owned() });
     }
     Ok(Some(bytes))
 }
 
-/// A directory that only its owner may enter. While this lives, no other process has it.
+/// A directory that only its owner may enter. No other process can lock it while this value lives.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
@@ -101,7 +101,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Opens or makes the directory and waits until no other process has it.
+    /// Opens or creates the directory and waits until no other process has locked it.
     pub(crate) fn open_or_create(path: &Path) -> Result<Self, FileError> {
         let failed = |source| FileError::Write { path: path.to_owned(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
@@ -110,16 +110,16 @@ impl Directory {
             return Err(FileError::NotADirectory { path: path.to_owned() });
         }
         check_private(path, about.uid(), about.mode(), "700")?;
-        let lock = path.join(LOCK);
+        let lock = path.join(LOCK_FILE);
         let failed = |source| FileError::Write { path: lock.clone(), source };
-        // Never removed and never replaced: a lock on a file without a name protects nothing.
+        // Never removed and never replaced: a lock on an unlinked file protects nothing.
         let file =
             private().write(true).create(true).truncate(false).open(&lock).map_err(failed)?;
         file.lock().map_err(failed)?;
         Ok(Self { path: path.to_owned(), _lock: file })
     }
 
-    /// The path of a file in it.
+    /// Returns the path of a file in it.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -133,10 +133,10 @@ fn check_private(
 ) -> Result<(), FileError> {
     let path = || path.to_owned();
     if owner != rustix::process::geteuid().as_raw() {
-        return Err(FileError::NotOurs { path: path(), owner });
+        return Err(FileError::WrongOwner { path: path(), owner });
     }
     if mode & 0o077 != 0 {
-        return Err(FileError::Exposed { path: path(), mode: mode & 0o7777, wanted });
+        return Err(FileError::InsecureMode { path: path(), mode: mode & 0o7777, wanted });
     }
     Ok(())
 }
@@ -144,50 +144,53 @@ fn check_private(
 /// Why a private file or directory was not read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The system refused.
+    /// Writing failed.
     #[error("could not write {}", path.display())]
     Write {
-        /// What was to be written.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// What the operating system reported.
         source: io::Error,
     },
-    /// The system refused.
+    /// Reading failed.
     #[error("could not read {}", path.display())]
     Read {
-        /// What was to be read.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// What the operating system reported.
         source: io::Error,
     },
-    /// A link, a directory, or something far too large.
+    /// It is a link, a directory, or far too large.
     #[error("cannot use {}: it is not a plain file of reasonable size", path.display())]
     NotAFile {
-        /// What was found.
+        /// The path.
         path: PathBuf,
     },
-    /// A link or a file.
+    /// It is a link or a file instead of a directory.
     #[error("cannot use {}: it is not a directory", path.display())]
     NotADirectory {
-        /// What was found.
+        /// The path.
         path: PathBuf,
     },
-    /// Whoever owns it could have put anything there.
-    #[error("cannot use {}: it belongs to user {owner}; run as that user, or chown it", path.display())]
-    NotOurs {
-        /// What was found.
+    /// It belongs to another user, who could have written anything into it.
+    #[error(
+        "cannot use {}: it belongs to user {owner}; run as that user, or chown it",
+        path.display()
+    )]
+    WrongOwner {
+        /// The path.
         path: PathBuf,
-        /// Whose it is.
+        /// The user ID of its owner.
         owner: u32,
     },
-    /// Others may have read the keys in it.
+    /// Other users can read the keys in it.
     #[error(
         "cannot use {}: its mode {mode:o} lets other users in; run `chmod {wanted} {}`, and if \
          others had access to this machine, delete the directory to make new keys",
         path.display(), path.display()
     )]
-    Exposed {
-        /// What was found.
+    InsecureMode {
+        /// The path.
         path: PathBuf,
         /// Its mode.
         mode: u32,
@@ -202,7 +205,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A folder that only we may enter, gone when dropped.
+    /// A private temporary directory, removed when dropped.
     pub(crate) fn private_folder() -> tempfile::TempDir {
         let mode = fs::Permissions::from_mode(0o700);
         tempfile::Builder::new().permissions(mode).tempdir().unwrap()
@@ -239,7 +242,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_others_can_read_is_refused() {
+    fn files_readable_by_others_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         write_private(&path, b"secret").unwrap();

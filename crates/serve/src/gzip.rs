@@ -1,4 +1,4 @@
-//! Compresses complete answers that are large enough to be worth it.
+//! Compresses complete responses that are large enough to be worth it.
 
 use std::io::{self, Write as _};
 use std::pin::Pin;
@@ -14,25 +14,25 @@ use hyper::body::{Body as _, Frame};
 
 use crate::body::Body;
 
-/// Answers up to this size go as they are: on a local network the time to compress them is longer
-/// than the time it saves. It is upstream's threshold, and so is the level below.
-pub const THRESHOLD: u64 = 128 * 1024;
+/// Responses up to this size are not compressed: on a local network the time to compress them is
+/// longer than the time it saves. It is upstream's threshold, and so is the level below.
+pub const COMPRESSION_THRESHOLD: u64 = 128 * 1024;
 /// Within a third of the best size for a fraction of its cost.
-const LEVEL: u32 = 1;
+const COMPRESSION_LEVEL: u32 = 1;
 /// The most that is compressed in one go. The body of a large list may be one piece of many
-/// megabytes, and a thread that compresses it whole answers nobody else meanwhile.
-const BITE: usize = 64 * 1024;
+/// megabytes, and a thread that compresses it whole blocks all other requests meanwhile.
+const MAX_CHUNK_BYTES: usize = 64 * 1024;
 
-/// Compresses the body when the client offered to take it so and it is known to be large.
+/// Compresses the body when the client accepts gzip and the body is known to be large.
 ///
-/// A document knows its length, or at least how much of it there is already. Streams (watches, logs)
-/// know nothing, so they are never touched: a compressor would hold back events until it has enough
+/// A document knows its length, or at least how much of it there is already. Streams (watches,
+/// logs) do not, so they are never compressed: a compressor would delay events until it has enough
 /// of them.
 ///
-/// `Vary` is added to compressed answers only, as upstream does.
+/// `Vary` is added to compressed responses only, as upstream does.
 #[must_use]
 pub fn compress(response: Response<Body>, request: &HeaderMap) -> Response<Body> {
-    let large = response.body().size_hint().lower() > THRESHOLD;
+    let large = response.body().size_hint().lower() > COMPRESSION_THRESHOLD;
     if !large || !offers_gzip(request) || response.headers().contains_key(CONTENT_ENCODING) {
         return response;
     }
@@ -53,15 +53,18 @@ fn offers_gzip(headers: &HeaderMap) -> bool {
 /// A body that is compressed while it is sent.
 struct Gzip {
     body: Body,
-    /// What came from the body and is not compressed yet.
+    /// Bytes of the body that are not compressed yet.
     rest: Bytes,
-    /// None once the end was written.
+    /// `None` once the end was written.
     encoder: Option<GzEncoder<Vec<u8>>>,
 }
 
 impl Gzip {
     fn new(body: Body) -> Self {
-        let encoder = GzEncoder::new(Vec::with_capacity(BITE), Compression::new(LEVEL));
+        let encoder = GzEncoder::new(
+            Vec::with_capacity(MAX_CHUNK_BYTES),
+            Compression::new(COMPRESSION_LEVEL),
+        );
         Self { body, rest: Bytes::new(), encoder: Some(encoder) }
     }
 }
@@ -78,19 +81,21 @@ impl hyper::body::Body for Gzip {
         loop {
             let Some(encoder) = &mut this.encoder else { return Poll::Ready(None) };
             if !this.rest.is_empty() {
-                let bite = this.rest.split_to(this.rest.len().min(BITE));
+                let bite = this.rest.split_to(this.rest.len().min(MAX_CHUNK_BYTES));
                 if let Err(error) = encoder.write_all(&bite) {
                     return Poll::Ready(Some(Err(error)));
                 }
-                if encoder.get_ref().len() >= BITE / 2 {
-                    let done = std::mem::replace(encoder.get_mut(), Vec::with_capacity(BITE));
+                if encoder.get_ref().len() >= MAX_CHUNK_BYTES / 2 {
+                    let done =
+                        std::mem::replace(encoder.get_mut(), Vec::with_capacity(MAX_CHUNK_BYTES));
                     return Poll::Ready(Some(Ok(Frame::data(done.into()))));
                 }
                 continue;
             }
             match std::task::ready!(Pin::new(&mut this.body).poll_frame(context)) {
                 Some(Ok(frame)) => {
-                    // Trailers would come after the end of the compressed data; we send none.
+                    // Trailers would come after the end of the compressed data; this server sends
+                    // none.
                     if let Ok(data) = frame.into_data() {
                         this.rest = data;
                     }
@@ -119,14 +124,14 @@ mod tests {
         value.into_iter().collect()
     }
 
-    /// Text that does not repeat, so that more than one piece comes out.
+    /// Returns text that does not repeat, so that the result has more than one piece.
     fn text(length: usize) -> Bytes {
         let mut numbers = fastrand::Rng::with_seed(7);
         (0..length).map(|_| numbers.alphanumeric() as u8).collect()
     }
 
     #[tokio::test]
-    async fn large_complete_answers_are_compressed_on_offer() {
+    async fn large_complete_responses_are_compressed_on_request() {
         let large = 128 * 1024 + 1;
         let table = [
             ("offered and large", Some("gzip"), large, true),
@@ -162,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn streams_and_encoded_answers_are_left_alone() {
+    async fn streams_and_encoded_responses_are_not_compressed() {
         struct Once(Option<Bytes>);
         impl hyper::body::Body for Once {
             type Data = Bytes;

@@ -1,4 +1,4 @@
-//! The file by which clients of Kubernetes find a server and say who they are.
+//! Writes kubeconfigs: the files by which clients of Kubernetes find a server and authenticate.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,9 +6,9 @@ use serde_json::json;
 
 use crate::pki::Identity;
 
-/// What things are called in a kubeconfig; users see these names in `kubectl config`.
+/// The names of the entries in a kubeconfig; users see them in `kubectl config`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Names<'a> {
+pub struct KubeconfigNames<'a> {
     /// The cluster.
     pub cluster: &'a str,
     /// The user.
@@ -17,22 +17,27 @@ pub struct Names<'a> {
     pub context: &'a str,
 }
 
-impl Default for Names<'_> {
+impl Default for KubeconfigNames<'_> {
     fn default() -> Self {
         Self { cluster: "gantry", user: "gantry-admin", context: "gantry" }
     }
 }
 
-/// The text of a kubeconfig that reaches `server` (a URL), believes in `authority` (PEM), and
-/// shows a client certificate. Everything is inside, so the file can be moved.
+/// Returns the text of a kubeconfig that reaches `server` (a URL), trusts `authority` (PEM), and
+/// uses a client certificate. All data is embedded, so the file can be moved.
 ///
 /// It holds a private key: write it with [`crate::files::write_private`].
 #[must_use]
-pub fn kubeconfig(server: &str, authority: &str, user: &Identity, names: &Names<'_>) -> String {
+pub fn kubeconfig(
+    server: &str,
+    authority: &str,
+    user: &Identity,
+    names: &KubeconfigNames<'_>,
+) -> String {
     let data = |pem: &str| STANDARD.encode(pem);
-    // A string of JSON is a quoted scalar of YAML, whatever is in it.
+    // Every JSON string is a valid quoted scalar of YAML.
     let quoted = |text: &str| json!(text).to_string();
-    let Names { cluster, user: user_name, context } = *names;
+    let KubeconfigNames { cluster, user: user_name, context } = *names;
     let (cluster, user_name, context) = (quoted(cluster), quoted(user_name), quoted(context));
     format!(
         "apiVersion: v1\n\
@@ -68,10 +73,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_reads_back_what_was_written() {
+    fn a_kubeconfig_is_readable_by_clients() {
         let user = Identity { certificate: "CERT\n".into(), key: "KEY\n".into() };
         let odd = "a: b # \"c\" 'd' \\ ü\n- e";
-        for names in [Names::default(), Names { cluster: odd, user: odd, context: odd }] {
+        for names in
+            [KubeconfigNames::default(), KubeconfigNames { cluster: odd, user: odd, context: odd }]
+        {
             let text = kubeconfig("https://127.0.0.1:6443", "CA\n", &user, &names);
             let read = Kubeconfig::from_yaml(&text).unwrap();
             assert_eq!(read.current_context.as_deref(), Some(names.context));

@@ -1,13 +1,14 @@
-//! Listens: TLS, connections, limits, certificates, kubeconfigs; what a request means is not its
-//! business.
+//! Serves HTTPS: TLS, connections, request limits, certificates and kubeconfigs. The meaning of
+//! requests is left to the service behind it.
 //!
-//! [`listener::serve`] accepts connections and hands each request, together with the [`Peer`] who
-//! sent it, to a service. [`limits::Limits`] stands between the two and refuses what would hurt
-//! everybody else. [`pki::Pki`] keeps the authority and the certificates in a private directory.
+//! [`listener::serve`] accepts connections and hands each request, together with the [`Peer`] that
+//! sent it, to a service. [`limits::Limits`] wraps the service and refuses requests that would
+//! overload it. [`pki::Pki`] keeps the certificate authority and the certificates in a private
+//! directory.
 //!
-//! What is absent on purpose: nothing here authorises anybody, reads a path for its meaning or
-//! knows a kind. A client certificate is checked here because that needs the connection; what its
-//! subject may do is decided elsewhere.
+//! Out of scope: this crate authorizes no request, interprets no path and knows no kind. A client
+//! certificate is verified here because that needs the connection; what its subject may do is
+//! decided elsewhere.
 
 pub mod listener;
 
@@ -27,9 +28,9 @@ pub mod pki;
 
 pub mod counters;
 
+mod activity;
 mod connection;
-mod vitals;
 
 pub use body::Body;
-pub use listener::{Door, Options, ServeError, serve};
+pub use listener::{Options, ServeError, TransportSecurity, serve};
 pub use peer::{Peer, VerifiedSubject};

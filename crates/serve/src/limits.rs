@@ -1,7 +1,7 @@
-//! What one client may ask for before it hurts the others: size, time, and number.
+//! Limits on the size, duration and number of requests, so that one client cannot starve others.
 //!
-//! The limits know nothing of what a request means. Which requests are long-running, and which may
-//! pass when the house is full, is said by the [`Class`] that the caller's function gives them.
+//! The limits do not interpret requests. Which requests are long-running, and which are exempt
+//! under overload, is decided by the [`RequestClass`] that the caller's function returns.
 
 use std::fmt;
 use std::future::Future;
@@ -21,75 +21,75 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::body::Body;
 use crate::counters::Counters;
-use crate::status::Refusal;
+use crate::status::RequestRejection;
 use crate::upgrade::Upgrade;
 
 /// The limits, with upstream's figures where it has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Figures {
+pub struct RequestLimits {
     /// The largest body, in bytes.
-    pub body: usize,
-    /// The time for a body when nothing of it has come yet.
-    pub body_patience: Duration,
-    /// What every second of more patience costs, in bytes.
-    pub body_rate: u32,
-    /// The time for a body, however much of it has come.
-    pub body_deadline: Duration,
-    /// The time for an answer that is not long-running.
-    pub deadline: Duration,
+    pub max_body_bytes: usize,
+    /// The time limit for a body of which nothing has arrived yet.
+    pub body_timeout: Duration,
+    /// The number of bytes that extend the time limit by one second.
+    pub min_body_rate: u32,
+    /// The time limit for a body, however much of it has arrived.
+    pub max_body_timeout: Duration,
+    /// The time limit for a request that is not long-running.
+    pub request_timeout: Duration,
     /// The longest path and query, in bytes.
-    pub url: usize,
-    /// Reads in progress.
-    pub reads: usize,
-    /// Changes in progress.
-    pub changes: usize,
-    /// Long-running requests in progress, watches most of all.
-    pub long_running: usize,
+    pub max_url_bytes: usize,
+    /// Concurrent requests that read.
+    pub max_read_only: usize,
+    /// Concurrent requests that change something.
+    pub max_mutating: usize,
+    /// Concurrent long-running requests, mostly watches.
+    pub max_long_running: usize,
 }
 
-impl Default for Figures {
+impl Default for RequestLimits {
     fn default() -> Self {
         Self {
-            body: 3 * 1024 * 1024,
-            body_patience: Duration::from_secs(10),
-            // A tenth of the slowest modem line anybody might administer a cluster over.
-            body_rate: 500,
-            body_deadline: Duration::from_secs(60),
-            deadline: Duration::from_secs(60),
-            url: 16 * 1024,
-            reads: 400,
-            changes: 200,
-            long_running: 10_000,
+            max_body_bytes: 3 * 1024 * 1024,
+            body_timeout: Duration::from_secs(10),
+            // A tenth of the slowest modem line that a cluster might be administered over.
+            min_body_rate: 500,
+            max_body_timeout: Duration::from_secs(60),
+            request_timeout: Duration::from_secs(60),
+            max_url_bytes: 16 * 1024,
+            max_read_only: 400,
+            max_mutating: 200,
+            max_long_running: 10_000,
         }
     }
 }
 
-/// Which limits a request is under.
+/// The class of a request, which decides the limits that apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Class {
-    /// It must get through when the house is full: health, and whatever holds the cluster together.
+pub enum RequestClass {
+    /// It is served even under overload: health checks, and requests that keep the cluster working.
     Exempt,
     /// It changes nothing.
-    Read,
+    ReadOnly,
     /// It may change something.
-    Change,
-    /// It ends when it ends (watch, log, exec, proxy): no deadline, and a count of its own.
+    Mutating,
+    /// It has no deadline (watch, log, exec, proxy), and a limit on their number of its own.
     LongRunning,
 }
 
-impl Class {
-    /// The class of a request that is neither exempt nor long-running.
+impl RequestClass {
+    /// Returns the class of a request that is neither exempt nor long-running.
     #[must_use]
     pub fn of_method(method: &Method) -> Self {
         if [Method::GET, Method::HEAD, Method::OPTIONS].contains(method) {
-            Self::Read
+            Self::ReadOnly
         } else {
-            Self::Change
+            Self::Mutating
         }
     }
 
-    /// Whether a path belongs to those that are exempt: the probes, which must tell an overloaded
-    /// server from a dead one, and leases, whose holders must not lose them to a queue.
+    /// Whether a path is exempt: the probes, which must distinguish an overloaded server from a
+    /// dead one, and leases, whose holders must not lose them because of queued requests.
     #[must_use]
     pub fn is_exempt(path: &str) -> bool {
         const PROBES: [&str; 3] = ["/healthz", "/livez", "/readyz"];
@@ -103,47 +103,47 @@ impl Class {
     }
 }
 
-/// Stands before a service. Clones share the counts.
+/// Enforces the limits before a service. Clones share the counts.
 #[derive(Clone)]
 pub struct Limits(Arc<Shared>);
 
 struct Shared {
-    figures: Figures,
+    limits: RequestLimits,
     clock: Clock,
     counters: Counters,
-    classify: Box<dyn Fn(&http::request::Parts) -> Class + Send + Sync>,
-    reads: Arc<Semaphore>,
-    changes: Arc<Semaphore>,
+    classify: Box<dyn Fn(&http::request::Parts) -> RequestClass + Send + Sync>,
+    read_only: Arc<Semaphore>,
+    mutating: Arc<Semaphore>,
     long_running: Arc<Semaphore>,
 }
 
 impl Limits {
-    /// Limits with these figures; `classify` is asked once for every request.
+    /// Makes limits with these figures; `classify` is called once for every request.
     pub fn new(
-        figures: Figures,
+        figures: RequestLimits,
         clock: Clock,
         counters: Counters,
-        classify: impl Fn(&http::request::Parts) -> Class + Send + Sync + 'static,
+        classify: impl Fn(&http::request::Parts) -> RequestClass + Send + Sync + 'static,
     ) -> Self {
-        let room = |size| Arc::new(Semaphore::new(size));
+        let semaphore = |size| Arc::new(Semaphore::new(size));
         Self(Arc::new(Shared {
-            figures,
+            limits: figures,
             clock,
             counters,
             classify: Box::new(classify),
-            reads: room(figures.reads),
-            changes: room(figures.changes),
-            long_running: room(figures.long_running),
+            read_only: semaphore(figures.max_read_only),
+            mutating: semaphore(figures.max_mutating),
+            long_running: semaphore(figures.max_long_running),
         }))
     }
 
-    /// Answers with `service`, or refuses.
+    /// Serves a request with `service`, or refuses it.
     ///
-    /// The service is dropped when its deadline passes. A place is held until the answer is there,
-    /// not until it is sent: by then the work is done, and a client that does not read must not
-    /// keep others out. Long-running requests hold theirs until their body or their upgraded
-    /// conversation has ended.
-    pub async fn answer<Service, Answer>(
+    /// The service is dropped when its deadline expires. A slot is held until the response is
+    /// built, not until it is sent: by then the work is done, and a client that does not read must
+    /// not block others. Long-running requests hold their slot until their body or their upgraded
+    /// stream has ended.
+    pub async fn handle<Service, Answer>(
         &self,
         request: Request<Incoming>,
         service: Service,
@@ -155,7 +155,7 @@ impl Limits {
         let version = request.version();
         match self.admit(request, service).await {
             Ok(response) => response,
-            Err(refusal) => self.refuse(refusal, version),
+            Err(refusal) => self.reject(refusal, version),
         }
     }
 
@@ -163,53 +163,56 @@ impl Limits {
         &self,
         request: Request<Incoming>,
         service: Service,
-    ) -> Result<Response<Body>, Refusal>
+    ) -> Result<Response<Body>, RequestRejection>
     where
         Service: FnOnce(Request<RequestBody>) -> Answer,
         Answer: Future<Output = Response<Body>>,
     {
-        let _busy = self.0.counters.begin();
-        let figures = &self.0.figures;
+        let _busy = self.0.counters.request_started();
+        let figures = &self.0.limits;
         let (parts, incoming) = request.into_parts();
         let length = parts.uri.path_and_query().map_or(0, |all| all.as_str().len());
-        if length > figures.url {
-            return Err(Refusal::UrlTooLong { limit: figures.url });
+        if length > figures.max_url_bytes {
+            return Err(RequestRejection::UrlTooLong { limit: figures.max_url_bytes });
         }
         let class = (self.0.classify)(&parts);
-        let room = match class {
-            Class::Exempt => None,
-            Class::Read => Some(&self.0.reads),
-            Class::Change => Some(&self.0.changes),
-            Class::LongRunning => Some(&self.0.long_running),
+        let semaphore = match class {
+            RequestClass::Exempt => None,
+            RequestClass::ReadOnly => Some(&self.0.read_only),
+            RequestClass::Mutating => Some(&self.0.mutating),
+            RequestClass::LongRunning => Some(&self.0.long_running),
         };
-        let place = match room.map(|room| Arc::clone(room).try_acquire_owned()) {
+        let place = match semaphore.map(|semaphore| Arc::clone(semaphore).try_acquire_owned()) {
             None => None,
             Some(Ok(place)) => Some(place),
-            Some(Err(_full)) => return Err(Refusal::TooMany),
+            Some(Err(_full)) => return Err(RequestRejection::TooManyRequests),
         };
         let version = parts.version;
         let waits = parts.headers.contains_key(EXPECT);
-        let body = RequestBody { incoming, version, waits, limits: self.clone() };
+        let body = RequestBody { incoming, version, expects_continue: waits, limits: self.clone() };
         let answer = service(Request::from_parts(parts, body));
         match class {
-            Class::LongRunning => Ok(hold(answer.await, place)),
-            Class::Exempt | Class::Read | Class::Change => {
-                let answer = self.0.clock.timeout(figures.deadline, answer).await;
-                answer.map_err(|_late| Refusal::Deadline)
+            RequestClass::LongRunning => Ok(hold_permit(answer.await, place)),
+            RequestClass::Exempt | RequestClass::ReadOnly | RequestClass::Mutating => {
+                let answer = self.0.clock.timeout(figures.request_timeout, answer).await;
+                answer.map_err(|_late| RequestRejection::Timeout)
             }
         }
     }
 
-    fn refuse(&self, refusal: Refusal, version: Version) -> Response<Body> {
-        self.0.counters.refused(refusal);
+    fn reject(&self, refusal: RequestRejection, version: Version) -> Response<Body> {
+        self.0.counters.request_rejected(refusal);
         let mut response = refusal.response();
-        // The rest of the body is on its way, and in HTTP/1 the next request would come after it.
+        // The rest of the body is still in transit, and in HTTP/1 the next request would come after
+        // it.
         let unread = match refusal {
-            Refusal::BodyTooLarge { .. } | Refusal::BodyTooSlow | Refusal::BodyBroken => true,
-            Refusal::UrlTooLong { .. }
-            | Refusal::TooMany
-            | Refusal::Deadline
-            | Refusal::Stopping => false,
+            RequestRejection::BodyTooLarge { .. }
+            | RequestRejection::BodyTooSlow
+            | RequestRejection::BodyBroken => true,
+            RequestRejection::UrlTooLong { .. }
+            | RequestRejection::TooManyRequests
+            | RequestRejection::Timeout
+            | RequestRejection::Stopping => false,
         };
         if unread && version <= Version::HTTP_11 {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -220,23 +223,26 @@ impl Limits {
 
 impl fmt::Debug for Limits {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_tuple("Limits").field(&self.0.figures).finish()
+        formatter.debug_tuple("Limits").field(&self.0.limits).finish()
     }
 }
 
-/// Lets the place go when the body, or the conversation after an upgrade, has ended.
-fn hold(mut response: Response<Body>, place: Option<OwnedSemaphorePermit>) -> Response<Body> {
+/// Releases the slot when the body, or the stream after an upgrade, has ended.
+fn hold_permit(
+    mut response: Response<Body>,
+    place: Option<OwnedSemaphorePermit>,
+) -> Response<Body> {
     let place = Arc::new(place);
-    Upgrade::keep_alive(&mut response, Arc::clone(&place));
-    response.map(|body| Held { body, _place: place }.boxed_unsync())
+    Upgrade::hold_until_done(&mut response, Arc::clone(&place));
+    response.map(|body| BodyWithPermit { body, _permit: place }.boxed_unsync())
 }
 
-struct Held {
+struct BodyWithPermit {
     body: Body,
-    _place: Arc<Option<OwnedSemaphorePermit>>,
+    _permit: Arc<Option<OwnedSemaphorePermit>>,
 }
 
-impl hyper::body::Body for Held {
+impl hyper::body::Body for BodyWithPermit {
     type Data = Bytes;
     type Error = io::Error;
 
@@ -256,13 +262,13 @@ impl hyper::body::Body for Held {
     }
 }
 
-/// The body of a request, not read yet: who asks is settled before we keep anything for them.
+/// The body of a request, not read yet: the caller is authenticated before memory is used for it.
 #[derive(Debug)]
 pub struct RequestBody {
     incoming: Incoming,
     version: Version,
-    /// The client sends nothing before it is told to go on.
-    waits: bool,
+    /// The client sent `Expect: 100-continue` and waits before it sends the body.
+    expects_continue: bool,
     limits: Limits,
 }
 
@@ -270,48 +276,53 @@ impl RequestBody {
     /// Reads the whole body.
     ///
     /// # Errors
-    /// The answer to give instead: it is too large, comes too slowly, or broke off.
+    /// The response to send instead: the body is too large, too slow or incomplete.
     pub async fn read(mut self) -> Result<Bytes, Box<Response<Body>>> {
         match self.collect().await {
             Ok(bytes) => Ok(bytes),
-            Err(refusal) => Err(Box::new(self.limits.refuse(refusal, self.version))),
+            Err(refusal) => Err(Box::new(self.limits.reject(refusal, self.version))),
         }
     }
 
-    /// The body as it comes, without limits; for what is passed on and not kept.
+    /// Returns the body as a stream without limits; for bodies that are forwarded and not kept.
     pub fn into_stream(self) -> Incoming {
         self.incoming
     }
 
-    async fn collect(&mut self) -> Result<Bytes, Refusal> {
-        let Figures { body: limit, body_patience, body_rate, body_deadline, .. } =
-            self.limits.0.figures;
+    async fn collect(&mut self) -> Result<Bytes, RequestRejection> {
+        let RequestLimits {
+            max_body_bytes: limit,
+            body_timeout: body_patience,
+            min_body_rate: body_rate,
+            max_body_timeout: body_deadline,
+            ..
+        } = self.limits.0.limits;
         let clock = self.limits.0.clock.clone();
         let begun = clock.moment();
         let announced = usize::try_from(self.incoming.size_hint().lower()).unwrap_or(usize::MAX);
         let mut fits = announced <= limit;
-        // Many clients write everything before they read, and closing on them loses the answer. What
-        // is a little too large is therefore read to its end and forgotten.
+        // Many clients write everything before they read, and closing the connection loses the
+        // response. A body that is a little too large is therefore read to its end and discarded.
         let bearable = limit.saturating_mul(2);
-        if !fits && (self.waits || announced > bearable) {
-            return Err(Refusal::BodyTooLarge { limit });
+        if !fits && (self.expects_continue || announced > bearable) {
+            return Err(RequestRejection::BodyTooLarge { limit });
         }
-        // The first piece is often all of it and then needs no copy.
+        // The first piece is often the whole body and then needs no copy.
         let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
         let mut received = 0_usize;
         loop {
-            // Whoever trickles must not hold a place for the whole minute.
+            // A client that sends slowly must not hold a slot for the whole minute.
             let earned = u32::try_from(received).unwrap_or(u32::MAX) / body_rate.max(1);
             let patience = body_patience + Duration::from_secs(earned.into());
             let deadline = begun + patience.min(body_deadline);
             let left = deadline - clock.moment();
             let Ok(frame) = clock.timeout(left, self.incoming.frame()).await else {
-                return Err(Refusal::BodyTooSlow);
+                return Err(RequestRejection::BodyTooSlow);
             };
             let data = match frame {
                 None => break,
-                Some(Err(_gone)) => return Err(Refusal::BodyBroken),
-                // Trailers say nothing we use.
+                Some(Err(_gone)) => return Err(RequestRejection::BodyBroken),
+                // Trailers are not used.
                 Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
             };
             received = received.saturating_add(data.len());
@@ -334,7 +345,7 @@ impl RequestBody {
         match fits {
             true if rest.is_empty() => Ok(first),
             true => Ok(rest.freeze()),
-            false => Err(Refusal::BodyTooLarge { limit }),
+            false => Err(RequestRejection::BodyTooLarge { limit }),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Accepts connections and gives each a task of its own, until told to stop.
+//! Accepts connections and runs each in a task of its own, until the listener is stopped.
 
 use std::future::Future;
 use std::io;
@@ -16,21 +16,25 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 
 use crate::body::Body;
-use crate::connection::{self, End, Protocol, Setting};
+use crate::connection::{self, ConnectionContext, ConnectionEnd, Protocol};
 use crate::counters::{self, Counters};
-use crate::peer::{Acquaintance, Peer};
+use crate::peer::{Peer, PeerIdentity};
 use crate::tls::{self, ClientAuthority, ServerCertificate, TlsError};
 
-/// Answers one request of one peer. Any function of that shape is one.
+/// Serves one request of one peer. Any function with this signature is a service.
 ///
-/// The future is dropped when the client leaves, so whatever must not be done by halves must be
-/// done by somebody else, such as a store that takes a whole change at a time. Bodies without an
+/// The future is dropped when the client disconnects, so work that must not stop halfway must be
+/// done elsewhere, for example by a store that applies a whole change at a time. Bodies without an
 /// end must end when the token of the listener's tasks is cancelled.
 pub trait Service:
-    Fn(Request<Incoming>, Arc<Peer>) -> <Self as Service>::Answer + Clone + Send + Sync + 'static
+    Fn(Request<Incoming>, Arc<Peer>) -> <Self as Service>::ResponseFuture
+    + Clone
+    + Send
+    + Sync
+    + 'static
 {
-    /// What it is working on.
-    type Answer: Future<Output = Response<Body>> + Send + 'static;
+    /// The future of the response.
+    type ResponseFuture: Future<Output = Response<Body>> + Send + 'static;
 }
 
 impl<F, Answer> Service for F
@@ -38,38 +42,38 @@ where
     F: Fn(Request<Incoming>, Arc<Peer>) -> Answer + Clone + Send + Sync + 'static,
     Answer: Future<Output = Response<Body>> + Send + 'static,
 {
-    type Answer = Answer;
+    type ResponseFuture = Answer;
 }
 
-/// Where and how to listen.
+/// The address and the settings of a listener.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The address. Port zero lets the system choose.
     pub address: SocketAddr,
     /// With TLS, or without on loopback.
-    pub door: Door,
+    pub security: TransportSecurity,
     /// Connections at one time; the next ones wait in the listener's backlog.
-    pub connections: usize,
-    /// The largest head of a request, in bytes.
+    pub max_connections: usize,
+    /// The largest request head, in bytes.
     pub max_head: usize,
-    /// Requests at one time on one HTTP/2 connection.
+    /// Concurrent requests on one HTTP/2 connection.
     pub max_streams: u32,
-    /// How long things may take.
+    /// The time limits.
     pub timeouts: Timeouts,
-    /// What a panic in the service means. Either way the request has no answer and its connection
+    /// What a panic in the service means. Either way the request has no response and its connection
     /// ends.
     pub on_panic: OnLoss,
 }
 
 impl Options {
-    /// The usual limits, those of upstream where it has them.
+    /// Returns the default limits, those of upstream where it has them.
     #[must_use]
-    pub fn new(address: SocketAddr, door: Door) -> Self {
+    pub fn new(address: SocketAddr, door: TransportSecurity) -> Self {
         Self {
             address,
-            door,
-            // Every watcher of the largest number we allow may bring a connection of its own.
-            connections: 12_000,
+            security: door,
+            // Every watcher, up to the limit, may have a connection of its own.
+            max_connections: 12_000,
             max_head: 1 << 20,
             max_streams: 100,
             timeouts: Timeouts::default(),
@@ -78,21 +82,21 @@ impl Options {
     }
 }
 
-/// What is spoken at the door.
+/// The transport of a listener.
 #[derive(Clone, Debug)]
-pub enum Door {
+pub enum TransportSecurity {
     /// TLS 1.2 or 1.3; HTTP/2 and HTTP/1.1, as the client prefers.
     Tls {
-        /// What we show.
+        /// The server's certificate.
         certificate: ServerCertificate,
-        /// Whose client certificates we believe; none are asked for without.
+        /// The authority of client certificates; without it clients are not asked for one.
         clients: Option<ClientAuthority>,
     },
-    /// HTTP/1.1 without TLS. Only ever on loopback: everything, tokens too, is there to be read.
+    /// HTTP/1.1 without TLS. Only ever on loopback: everything, including tokens, is readable.
     PlainOnLoopback,
 }
 
-/// How long things may take.
+/// The time limits of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// A TLS handshake.
@@ -101,18 +105,19 @@ pub struct Timeouts {
     pub head: Duration,
     /// A connection without requests.
     pub idle: Duration,
-    /// A client that takes nothing of what is there for it.
+    /// A client that does not read pending response data.
     pub stall: Duration,
-    /// Between two questions whether an HTTP/2 client is still there.
+    /// The interval between pings to an HTTP/2 client.
     pub ping: Duration,
-    /// The answer to such a question.
+    /// The response to such a ping.
     pub pong: Duration,
     /// Requests in progress when the server stops. Shorter than the grace period of the process.
     pub drain: Duration,
 }
 
 impl Default for Timeouts {
-    /// Head and idle are upstream's; so is the interval of pings, which there the clients send.
+    /// Head and idle are upstream's; so is the interval of pings, which upstream leaves to the
+    /// clients.
     fn default() -> Self {
         let second = Duration::from_secs;
         Self {
@@ -127,14 +132,14 @@ impl Default for Timeouts {
     }
 }
 
-/// The wait after the system refused to give us a connection. It is out of file descriptors or
-/// memory; that passes when connections end, and the backlog holds meanwhile.
-const REFUSED: Duration = Duration::from_millis(100);
+/// The wait after the system failed to accept a connection. It is out of file descriptors or
+/// memory; that ends when connections end, and the backlog holds new ones meanwhile.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Listens and answers with `service` in a task called `name`, until the token of `tasks` is
-/// cancelled; then finishes the requests in progress, for as long as the time to drain.
+/// Listens and serves requests with `service` in a task called `name`, until the token of `tasks`
+/// is cancelled; then finishes the requests in progress, within the drain time.
 ///
-/// Gives back where it listens, which is the only way to learn a port that the system chose.
+/// Returns the address it listens on, which is the only way to learn a port that the system chose.
 ///
 /// # Errors
 /// The address cannot be listened on, or not without TLS, or the certificates cannot be used.
@@ -146,13 +151,15 @@ pub async fn serve<S: Service>(
     service: S,
 ) -> Result<SocketAddr, ServeError> {
     let address = options.address;
-    let (acceptor, clients) = match &options.door {
-        Door::Tls { certificate, clients } => {
+    let (acceptor, clients) = match &options.security {
+        TransportSecurity::Tls { certificate, clients } => {
             let config: ServerConfig = tls::config(certificate, clients.as_ref())?;
             (Some(TlsAcceptor::from(Arc::new(config))), clients.clone())
         }
-        Door::PlainOnLoopback if address.ip().is_loopback() => (None, None),
-        Door::PlainOnLoopback => return Err(ServeError::PlainBeyondLoopback { address }),
+        TransportSecurity::PlainOnLoopback if address.ip().is_loopback() => (None, None),
+        TransportSecurity::PlainOnLoopback => {
+            return Err(ServeError::PlainBeyondLoopback { address });
+        }
     };
     let failed = |source| ServeError::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
@@ -160,116 +167,127 @@ pub async fn serve<S: Service>(
     tracing::info!(server = name, address = %bound, tls = acceptor.is_some(), "listening");
     let connections = tasks.child();
     let (clock, on_panic) = (tasks.clock().clone(), options.on_panic);
-    let permits = Arc::new(Semaphore::new(options.connections));
+    let permits = Arc::new(Semaphore::new(options.max_connections));
     let options = Arc::new(options);
     tasks.spawn(name, OnLoss::EndOwner, move |_| {
-        // Cancelled with the token this task was given, or when a connection is lost.
+        // Cancelled with the token of this task, or when a connection task fails.
         let stop = connections.token().clone();
-        let setting = Setting { service, options, clock, stop };
-        let hall = Hall { listener, permits, acceptor, clients, counters, on_panic, setting };
-        hall.receive(connections)
+        let setting = ConnectionContext { service, options, clock, stop };
+        let hall = ListenerTask {
+            listener,
+            permits,
+            acceptor,
+            clients,
+            counters,
+            on_panic,
+            context: setting,
+        };
+        hall.accept_connections(connections)
     });
     Ok(bound)
 }
 
-/// Where connections arrive.
-struct Hall<S> {
+/// The listening socket and what its connections need.
+struct ListenerTask<S> {
     listener: TcpListener,
     permits: Arc<Semaphore>,
     acceptor: Option<TlsAcceptor>,
     clients: Option<ClientAuthority>,
     counters: Counters,
     on_panic: OnLoss,
-    setting: Setting<S>,
+    context: ConnectionContext<S>,
 }
 
-impl<S: Service> Hall<S> {
-    async fn receive(self, mut connections: Tasks) -> Result<(), TaskError> {
+impl<S: Service> ListenerTask<S> {
+    async fn accept_connections(self, mut connections: Tasks) -> Result<(), TaskError> {
         let mut lost = loop {
             let arrival = tokio::select! {
                 biased;
-                // Each may be dropped: none has taken anything off a queue before it is ready.
-                () = self.setting.stop.cancelled() => break None,
+                // Cancel-safe: no branch has taken anything off a queue before it is ready.
+                () = self.context.stop.cancelled() => break None,
                 joined = connections.join(), if !connections.is_empty() => match joined {
                     Ok(()) => continue,
                     Err(lost) => break Some(lost),
                 },
-                arrival = self.next() => arrival,
+                arrival = self.accept_next() => arrival,
             };
-            let visit = Visit {
-                arrival,
+            let visit = ConnectionTask {
+                accepted: arrival,
                 acceptor: self.acceptor.clone(),
                 clients: self.clients.clone(),
-                setting: self.setting.clone(),
+                context: self.context.clone(),
                 counters: self.counters.clone(),
             };
-            connections.spawn("server connection", self.on_panic, |_| visit.receive());
+            connections.spawn("server connection", self.on_panic, |_| visit.run());
         };
         // Closed here, so that clients are refused at once instead of waiting in the backlog.
         drop(self.listener);
-        self.setting.stop.cancel();
-        // A loss also cancels the token, so it may be found here first.
+        self.context.stop.cancel();
+        // A failed task also cancels the token, so it may be found here first.
         while let Err(another) = connections.join().await {
             lost.get_or_insert(another);
         }
         lost.map_or(Ok(()), |lost| Err(lost.into()))
     }
 
-    async fn next(&self) -> Arrival {
+    async fn accept_next(&self) -> AcceptedConnection {
         loop {
-            // Never closed; if it were, nobody could be let in any more.
+            // Never closed; a closed semaphore would accept no connection any more.
             let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else {
                 std::future::pending().await
             };
             match self.listener.accept().await {
-                Ok((stream, address)) => return Arrival { stream, address, _permit: permit },
-                // The client went away before we came to it.
+                Ok((stream, address)) => {
+                    return AcceptedConnection { stream, address, _permit: permit };
+                }
+                // The client disconnected before it was accepted.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
-                    log_refused(&error);
-                    self.setting.clock.sleep(REFUSED).await;
+                    log_accept_error(&error);
+                    self.context.clock.sleep(ACCEPT_RETRY_DELAY).await;
                 }
             }
         }
     }
 }
 
-fn log_refused(error: &(dyn std::error::Error + 'static)) {
-    tracing::warn!(error, wait = ?REFUSED, "could not accept a connection");
+fn log_accept_error(error: &(dyn std::error::Error + 'static)) {
+    tracing::warn!(error, wait = ?ACCEPT_RETRY_DELAY, "could not accept a connection");
 }
 
-/// A client at the door, with leave to come in.
-struct Arrival {
+/// An accepted connection with its permit.
+struct AcceptedConnection {
     stream: TcpStream,
     address: SocketAddr,
     _permit: OwnedSemaphorePermit,
 }
 
 /// Everything the task of one connection owns.
-struct Visit<S> {
-    arrival: Arrival,
+struct ConnectionTask<S> {
+    accepted: AcceptedConnection,
     acceptor: Option<TlsAcceptor>,
     clients: Option<ClientAuthority>,
-    setting: Setting<S>,
+    context: ConnectionContext<S>,
     counters: Counters,
 }
 
-impl<S: Service> Visit<S> {
-    async fn receive(self) -> Result<(), TaskError> {
-        let Self { arrival, acceptor, clients, setting, counters } = self;
-        let Arrival { stream, address, _permit } = arrival;
-        let _open = Open::new(counters.clone());
-        // Small writes are events that somebody waits for. A socket that refuses is closing.
+impl<S: Service> ConnectionTask<S> {
+    async fn run(self) -> Result<(), TaskError> {
+        let Self { accepted: arrival, acceptor, clients, context: setting, counters } = self;
+        let AcceptedConnection { stream, address, _permit } = arrival;
+        let _open = OpenConnection::new(counters.clone());
+        // Small writes are events that a client waits for. A socket that refuses the option is
+        // closing.
         let _ = stream.set_nodelay(true);
         let end = match acceptor {
             None => {
-                let peer = Acquaintance::stranger(address);
-                connection::converse(stream, Protocol::Http1, peer, setting).await?
+                let peer = PeerIdentity::without_certificate(address);
+                connection::serve_connection(stream, Protocol::Http1, peer, setting).await?
             }
             Some(acceptor) => {
                 let handshake = acceptor.accept(stream);
-                let Some(stream) = handshake_in_time(handshake, &setting).await else {
-                    count(&counters, "handshake_failed");
+                let Some(stream) = handshake_with_timeout(handshake, &setting).await else {
+                    count_end(&counters, "handshake_failed");
                     return Ok(());
                 };
                 let (_, session) = stream.get_ref();
@@ -278,95 +296,96 @@ impl<S: Service> Visit<S> {
                     Some(_) | None => Protocol::Http1,
                 };
                 let chain = session.peer_certificates().unwrap_or_default();
-                let peer = acquaint(address, chain, clients.as_ref(), &setting.clock);
-                connection::converse(stream, protocol, peer, setting).await?
+                let peer = identify_peer(address, chain, clients.as_ref(), &setting.clock);
+                connection::serve_connection(stream, protocol, peer, setting).await?
             }
         };
-        count(&counters, name(end));
+        count_end(&counters, end_label(end));
         Ok(())
     }
 }
 
-/// The TLS stream, unless the client is too slow, leaves, speaks something else, or we stop.
-async fn handshake_in_time<S, Tls>(
+/// Performs the TLS handshake; `None` if the client is too slow, disconnects or does not speak TLS,
+/// or the server stops.
+async fn handshake_with_timeout<S, Tls>(
     handshake: impl Future<Output = io::Result<Tls>>,
-    setting: &Setting<S>,
+    setting: &ConnectionContext<S>,
 ) -> Option<Tls> {
     let limit = setting.options.timeouts.handshake;
     tokio::select! {
         biased;
-        // Either may be dropped: nothing was promised to the client yet.
+        // Cancel-safe: nothing was sent to the client yet that must be finished.
         () = setting.stop.cancelled() => None,
         done = setting.clock.timeout(limit, handshake) => done.ok()?.ok(),
     }
 }
 
-/// Who it is, given what they showed.
-fn acquaint(
+/// Returns the peer, given the certificate it presented.
+fn identify_peer(
     address: SocketAddr,
     chain: &[rustls::pki_types::CertificateDer<'_>],
     clients: Option<&ClientAuthority>,
     clock: &Clock,
-) -> Acquaintance {
+) -> PeerIdentity {
     let Some(clients) = clients.filter(|_| !chain.is_empty()) else {
-        return Acquaintance::stranger(address);
+        return PeerIdentity::without_certificate(address);
     };
-    if !clients.believes(chain, clock.now()) {
-        return Acquaintance::unverified(address);
+    if !clients.verifies(chain, clock.now()) {
+        return PeerIdentity::unverified(address);
     }
-    // A chain that was verified and cannot be read is odd enough not to be believed.
-    Acquaintance::verified(address, chain).unwrap_or_else(|_| Acquaintance::unverified(address))
+    // A chain that was verified and cannot be parsed is not trusted.
+    PeerIdentity::verified(address, chain).unwrap_or_else(|_| PeerIdentity::unverified(address))
 }
 
-fn count(counters: &Counters, how: &'static str) {
-    counters.ends.get_or_create(&counters::End { how }).inc();
+fn count_end(counters: &Counters, how: &'static str) {
+    counters.ends.get_or_create(&counters::EndLabels { how }).inc();
 }
 
-fn name(end: End) -> &'static str {
+fn end_label(end: ConnectionEnd) -> &'static str {
     match end {
-        End::Closed => "closed",
-        End::Broken => "broken",
-        End::Idle => "idle",
-        End::HeadTooSlow => "head_too_slow",
-        End::Stalled => "stalled",
-        End::Cut => "cut",
+        ConnectionEnd::Closed => "closed",
+        ConnectionEnd::Broken => "broken",
+        ConnectionEnd::Idle => "idle",
+        ConnectionEnd::HeadTooSlow => "head_too_slow",
+        ConnectionEnd::Stalled => "stalled",
+        ConnectionEnd::DrainTimeout => "cut",
     }
 }
 
-/// One connection in the gauge; leaves it when dropped, however the task ends.
-struct Open(Counters);
+/// One connection in the gauge; removed when dropped, however the task ends.
+struct OpenConnection(Counters);
 
-impl Open {
+impl OpenConnection {
     fn new(counters: Counters) -> Self {
         counters.open.inc();
         Self(counters)
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.0.open.dec();
     }
 }
 
-/// Why nothing listens.
+/// Why the listener cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Others could read everything.
+    /// Plain HTTP was requested on an address that is not loopback.
     #[error(
         "cannot serve without TLS on {address}: only a loopback address may do without; listen on \
          127.0.0.1 or use TLS"
     )]
     PlainBeyondLoopback {
-        /// What was asked for.
+        /// The requested address.
         address: SocketAddr,
     },
-    /// The address could not be taken.
+    /// The address cannot be bound.
     #[error("could not listen on {address}; choose another address or stop what has it")]
     Listen {
-        /// Where we tried to listen.
+        /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// What the operating system reported.
         source: io::Error,
     },
     /// The certificates cannot be used.

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, as far as TLS can tell.
+//! The peer of a connection, as far as TLS identifies it.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -12,16 +12,16 @@ use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::der::{self, Decode as _};
 use x509_cert::ext::pkix::name::DirectoryString;
 
-/// The other end of a connection.
+/// The peer of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Where it speaks from.
+    /// The remote address.
     pub address: SocketAddr,
-    /// Whom its client certificate names. Only ever a certificate whose key the peer holds, that
-    /// leads to the client authority, and that is valid now.
+    /// The subject of its client certificate. It is only set for a certificate whose key the peer
+    /// holds, that was signed by the client authority, and that is valid now.
     pub certificate: Option<VerifiedSubject>,
-    /// A certificate was shown that is not to be believed: of another authority, or out of date.
-    /// Such a request is unauthenticated (401), not anonymous.
+    /// The peer presented a certificate that is not trusted: of another authority, or expired. Such
+    /// a request is unauthenticated (401), not anonymous.
     pub presented_unverified: bool,
 }
 
@@ -39,65 +39,68 @@ pub struct VerifiedSubject {
 pub(crate) const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 pub(crate) const ORGANIZATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.10");
 
-/// The peer over the life of a connection: a certificate can run out while it is open, and a
-/// watch-holding connection lives for weeks.
+/// The peer over the life of a connection: a certificate can expire while it is open, and the
+/// connection of a watch lives for weeks.
 #[derive(Clone, Debug)]
-pub(crate) struct Acquaintance {
-    now: Arc<Peer>,
-    /// When the certificate runs out, and what the peer is from then on.
-    lapse: Option<(Timestamp, Arc<Peer>)>,
+pub(crate) struct PeerIdentity {
+    current: Arc<Peer>,
+    /// When the certificate expires, and what the peer is from then on.
+    after_expiry: Option<(Timestamp, Arc<Peer>)>,
 }
 
-impl Acquaintance {
-    /// Somebody who showed no certificate.
-    pub(crate) fn stranger(address: SocketAddr) -> Self {
+impl PeerIdentity {
+    /// Makes a peer without a certificate.
+    pub(crate) fn without_certificate(address: SocketAddr) -> Self {
         let peer = Peer { address, certificate: None, presented_unverified: false };
-        Self { now: Arc::new(peer), lapse: None }
+        Self { current: Arc::new(peer), after_expiry: None }
     }
 
-    /// Somebody who showed a certificate that is not believed.
+    /// Makes a peer with a certificate that is not trusted.
     pub(crate) fn unverified(address: SocketAddr) -> Self {
         let peer = Peer { address, certificate: None, presented_unverified: true };
-        Self { now: Arc::new(peer), lapse: None }
+        Self { current: Arc::new(peer), after_expiry: None }
     }
 
-    /// Somebody whose chain was verified, the own certificate first.
+    /// Makes a peer whose certificate chain was verified, its own certificate first.
     ///
-    /// A subject without a common name is nobody, and therefore anonymous: that is what upstream
-    /// makes of it.
+    /// A subject without a common name is anonymous, as upstream.
     pub(crate) fn verified(
         address: SocketAddr,
         chain: &[CertificateDer<'_>],
     ) -> Result<Self, der::Error> {
         let mut until = Timestamp::MAX;
         for certificate in chain {
-            until = until.min(read(certificate)?.not_after);
+            until = until.min(parse_certificate(certificate)?.not_after);
         }
-        let Some(own) = chain.first() else { return Ok(Self::stranger(address)) };
-        let Some(subject) = subject(own)? else { return Ok(Self::stranger(address)) };
+        let Some(own) = chain.first() else { return Ok(Self::without_certificate(address)) };
+        let Some(subject) = verified_subject(own)? else {
+            return Ok(Self::without_certificate(address));
+        };
         let peer = Peer { address, certificate: Some(subject), presented_unverified: false };
         let lapsed = Peer { address, certificate: None, presented_unverified: true };
-        Ok(Self { now: Arc::new(peer), lapse: Some((until, Arc::new(lapsed))) })
+        Ok(Self { current: Arc::new(peer), after_expiry: Some((until, Arc::new(lapsed))) })
     }
 
-    /// Who the peer is at this time.
+    /// Returns the peer at this time.
     pub(crate) fn at(&self, now: Timestamp) -> Arc<Peer> {
-        match &self.lapse {
+        match &self.after_expiry {
             Some((until, lapsed)) if now > *until => Arc::clone(lapsed),
-            Some(_) | None => Arc::clone(&self.now),
+            Some(_) | None => Arc::clone(&self.current),
         }
     }
 }
 
-/// What we read off a certificate.
-pub(crate) struct Facts {
+/// The parsed parts of a certificate.
+pub(crate) struct ParsedCertificate {
     pub(crate) not_before: Timestamp,
     pub(crate) not_after: Timestamp,
     pub(crate) parsed: Certificate,
 }
 
-/// Parses a certificate. A date beyond what we can count is the end of time.
-pub(crate) fn read(certificate: &CertificateDer<'_>) -> Result<Facts, der::Error> {
+/// Parses a certificate. A date out of range counts as the end of time.
+pub(crate) fn parse_certificate(
+    certificate: &CertificateDer<'_>,
+) -> Result<ParsedCertificate, der::Error> {
     let parsed = Certificate::from_der(certificate)?;
     let validity = parsed.tbs_certificate().validity();
     let moment = |time: x509_cert::time::Time| {
@@ -105,14 +108,14 @@ pub(crate) fn read(certificate: &CertificateDer<'_>) -> Result<Facts, der::Error
         Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX)
     };
     let (not_before, not_after) = (moment(validity.not_before), moment(validity.not_after));
-    Ok(Facts { not_before, not_after, parsed })
+    Ok(ParsedCertificate { not_before, not_after, parsed })
 }
 
-/// Whom a certificate names; nobody when the common name is empty.
-pub(crate) fn subject(
+/// Returns the subject of a certificate; `None` when the common name is empty.
+pub(crate) fn verified_subject(
     certificate: &CertificateDer<'_>,
 ) -> Result<Option<VerifiedSubject>, der::Error> {
-    let facts = read(certificate)?;
+    let facts = parse_certificate(certificate)?;
     let (mut common_name, mut organizations) = (String::new(), Vec::new());
     for attribute in facts.parsed.tbs_certificate().subject().iter() {
         if attribute.oid == COMMON_NAME {

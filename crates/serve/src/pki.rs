@@ -1,11 +1,11 @@
-//! The authority of a server, what it has signed, and the directory they are kept in.
+//! The certificate authority of a server, its certificates, and the directory with both.
 //!
-//! Each certificate is kept in one file with its key, because two files can be out of step after a
-//! crash and one cannot. Everything is P-256: quick to make, and every client knows it.
+//! Each certificate is stored in one file with its key, because two files can be inconsistent after
+//! a crash and one cannot. Everything is P-256: fast to generate, and every client supports it.
 //!
-//! What is lost or out of date is made again, except where that would be a surprise: an authority
-//! or a signing key that is there and cannot be used is an error, since a new one would lock out
-//! every client that holds what the old one signed.
+//! Lost or expired certificates are recreated, except where that would be harmful: an authority or
+//! a signing key that exists and cannot be used is an error, since a new one would lock out every
+//! client that holds a certificate or token signed by the old one.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -24,22 +24,24 @@ use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
 use crate::files::{self, Directory, FileError};
-use crate::peer::{self, Facts};
+use crate::peer::{self, ParsedCertificate};
 use crate::tls::{self, ClientAuthority, TlsError};
 
 mod authority;
-mod register;
+mod error;
 mod requests;
-mod sealed;
+mod standalone;
+mod user_certificates;
 
-use authority::{Authority, Leaf};
-pub use register::{Record, Register};
+use authority::{CertificateAuthority, CertificateProfile};
+pub use error::PkiError;
 pub use requests::{CertificateRequest, RequestError, RequestSigner};
-pub use sealed::Sealed;
+pub use standalone::StandaloneCertificate;
+pub use user_certificates::{IssuedCertificate, UserCertificates};
 
-/// What the authority calls itself.
-const AUTHORITY: &str = "gantry-ca";
-/// The user of the kubeconfig that is written for the owner.
+/// The common name of the authority.
+const CA_COMMON_NAME: &str = "gantry-ca";
+/// The user of the kubeconfig that is written for the administrator.
 pub const ADMIN: &str = "gantry-admin";
 /// The group that may do everything.
 pub const MASTERS: &str = "system:masters";
@@ -50,12 +52,12 @@ const ADMIN_FILE: &str = "admin.pem";
 const SIGNING_FILE: &str = "service-account.pem";
 
 const DAY: u64 = 24 * 60 * 60;
-/// Ten years: longer than anybody keeps a cluster of this kind, and renewed on the way.
-const AUTHORITY_LIFE: Duration = Duration::from_secs(3650 * DAY);
+/// Ten years: longer than clusters of this kind are kept, and it is renewed on the way.
+const CA_LIFETIME: Duration = Duration::from_secs(3650 * DAY);
 /// A year, as kubeadm.
-const LIFE: Duration = Duration::from_secs(365 * DAY);
-/// Certificates are valid a little before they are made: clocks differ.
-const SKEW: Duration = Duration::from_secs(60 * 60);
+const LEAF_LIFETIME: Duration = Duration::from_secs(365 * DAY);
+/// Certificates are valid from a little before they are created: clocks differ.
+const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 
 /// Names under which a server is reached from inside a cluster, and from this machine.
 const DNS_NAMES: [&str; 5] = [
@@ -66,7 +68,7 @@ const DNS_NAMES: [&str; 5] = [
     "kubernetes.default.svc.cluster.local",
 ];
 /// The last is the first address of the service network.
-const ADDRESSES: [IpAddr; 3] = [
+const SERVER_ADDRESSES: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::LOCALHOST),
     IpAddr::V6(Ipv6Addr::LOCALHOST),
     IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1)),
@@ -82,7 +84,7 @@ pub struct Identity {
 }
 
 impl fmt::Debug for Identity {
-    /// Says that it is there, never the key.
+    /// Shows that it exists, never the key.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Identity(…)")
     }
@@ -90,7 +92,7 @@ impl fmt::Debug for Identity {
 
 /// The keys and certificates of one server.
 pub struct Pki {
-    authority: Arc<Authority>,
+    authority: Arc<CertificateAuthority>,
     server: Identity,
     admin: Identity,
     signing_key: String,
@@ -98,71 +100,72 @@ pub struct Pki {
 }
 
 impl Pki {
-    /// Opens the directory and makes what is missing or due: at two thirds of its life a certificate
-    /// is made anew, the authority's with the same key, so that what it signed stays good.
+    /// Opens the directory and creates missing certificates. Each is recreated at two thirds of its
+    /// life, the authority's with the same key, so that certificates it has signed stay valid.
     ///
     /// The server's certificate is for `names` (DNS names or addresses, the host's own among them)
-    /// and for those every server has. Another process that opens the directory waits until this
-    /// one is done, and then finds what was made. It reads, writes and waits on the spot, which is
-    /// for the start of a process; later, call it on a blocking thread.
+    /// and for the names every server has. Another process that opens the directory waits until
+    /// this one is done, and then uses what was created. This function blocks, which is fine while
+    /// a process starts; later, call it on a blocking thread.
     ///
     /// # Errors
-    /// The directory or a file in it is open to others, or what cannot be replaced cannot be used.
+    /// Other users can access the directory or a file in it, or an existing key cannot be used.
     pub fn open_or_create(dir: &Path, names: &[String], now: Timestamp) -> Result<Self, PkiError> {
         let names = server_names(names)?;
         let directory = Directory::open_or_create(dir)?;
-        let (authority, authority_facts) = open_authority(&directory, now)?;
-        let server = Leaf::Server { names: &names };
+        let (authority, authority_facts) = open_or_create_ca(&directory, now)?;
+        let server = CertificateProfile::Server { names: &names };
         let (server, server_facts) = open_leaf(&directory, SERVER_FILE, &authority, &server, now)?;
-        let admin = Leaf::Client { common_name: ADMIN, organizations: &[MASTERS] };
+        let admin = CertificateProfile::Client { common_name: ADMIN, organizations: &[MASTERS] };
         let (admin, admin_facts) = open_leaf(&directory, ADMIN_FILE, &authority, &admin, now)?;
         let signing_key = open_signing_key(&directory)?;
-        let renew_at = [&authority_facts, &server_facts, &admin_facts].map(due).into_iter().min();
+        let renew_at =
+            [&authority_facts, &server_facts, &admin_facts].map(renewal_time).into_iter().min();
         let renew_at = renew_at.unwrap_or(now);
         let authority = Arc::new(authority);
         Ok(Self { authority, server, admin, signing_key, renew_at })
     }
 
-    /// The certificate of the authority, as PEM.
+    /// Returns the certificate of the authority, as PEM.
     #[must_use]
-    pub fn authority(&self) -> &str {
-        &self.authority.own.certificate
+    pub fn ca_certificate(&self) -> &str {
+        &self.authority.identity.certificate
     }
 
-    /// What the server shows.
+    /// Returns the server's certificate and key.
     #[must_use]
     pub fn server(&self) -> &Identity {
         &self.server
     }
 
-    /// What the owner shows to be allowed everything.
+    /// Returns the administrator's client certificate and key.
     #[must_use]
     pub fn admin(&self) -> &Identity {
         &self.admin
     }
 
-    /// The key that signs the tokens of service accounts, as PEM (P-256, PKCS#8).
+    /// Returns the key that signs service account tokens, as PEM (P-256, PKCS#8).
     #[must_use]
     pub fn signing_key(&self) -> &str {
         &self.signing_key
     }
 
-    /// Signs requests for certificates in the name of the authority.
+    /// Returns a signer for certificate signing requests that uses the key of the authority.
     #[must_use]
     pub fn request_signer(&self) -> RequestSigner {
         RequestSigner(Arc::clone(&self.authority))
     }
 
-    /// When to open the directory again, because something is due.
+    /// Returns when to open the directory again, because a renewal is due.
     #[must_use]
     pub fn renew_at(&self) -> Timestamp {
         self.renew_at
     }
 
-    /// A certificate for another client: a user and their groups.
+    /// Issues a client certificate for a user and their groups.
     ///
     /// # Errors
-    /// The name is empty, or the machine gave no randomness.
+    /// The name is empty, or the system has no random numbers.
     pub fn issue(
         &self,
         common_name: &str,
@@ -170,128 +173,145 @@ impl Pki {
         validity: Duration,
         now: Timestamp,
     ) -> Result<Identity, PkiError> {
-        self.authority.issue(&Leaf::Client { common_name, organizations }, validity, now)
+        self.authority.issue(
+            &CertificateProfile::Client { common_name, organizations },
+            validity,
+            now,
+        )
     }
 }
 
 impl fmt::Debug for Pki {
-    /// Never a key.
+    /// Never shows a key.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let renew_at = format_args!("{}", self.renew_at);
         formatter.debug_struct("Pki").field("renew_at", &renew_at).finish_non_exhaustive()
     }
 }
 
-fn open_authority(directory: &Directory, now: Timestamp) -> Result<(Authority, Facts), PkiError> {
+fn open_or_create_ca(
+    directory: &Directory,
+    now: Timestamp,
+) -> Result<(CertificateAuthority, ParsedCertificate), PkiError> {
     let path = directory.file(AUTHORITY_FILE);
     let Some(bytes) = files::read_private(&path)? else {
-        tracing::info!(file = %path.display(), "making a certificate authority");
-        return save_authority(&path, Authority::create(None, now)?);
+        tracing::info!(file = %path.display(), "creating a certificate authority");
+        return save_ca(&path, CertificateAuthority::create(None, now)?);
     };
     let broken = |why: &str| PkiError::Authority { path: path.clone(), why: why.to_owned() };
-    let own = parse(&bytes).ok_or_else(|| broken("it does not hold a certificate and a key"))?;
-    let facts = authority_facts(&own).map_err(broken)?;
+    let own =
+        parse_identity(&bytes).ok_or_else(|| broken("it does not hold a certificate and a key"))?;
+    let facts = parse_ca_certificate(&own).map_err(broken)?;
     if now < facts.not_before {
-        return Err(PkiError::Clock { path, now, not_before: facts.not_before });
+        return Err(PkiError::NotYetValid { path, now, not_before: facts.not_before });
     }
     let key = key_pair(&own.key).ok_or_else(|| broken("its key is not a P-256 key"))?;
-    if now < due(&facts) {
-        return Ok((Authority::new(key, own), facts));
+    if now < renewal_time(&facts) {
+        return Ok((CertificateAuthority::new(key, own), facts));
     }
     tracing::info!(file = %path.display(), "renewing the certificate authority with its old key");
-    save_authority(&path, Authority::create(Some(key), now)?)
+    save_ca(&path, CertificateAuthority::create(Some(key), now)?)
 }
 
-fn save_authority(path: &Path, made: Authority) -> Result<(Authority, Facts), PkiError> {
-    files::write_private(path, together(&made.own).as_bytes())?;
-    let facts = authority_facts(&made.own)
+fn save_ca(
+    path: &Path,
+    made: CertificateAuthority,
+) -> Result<(CertificateAuthority, ParsedCertificate), PkiError> {
+    files::write_private(path, to_pem(&made.identity).as_bytes())?;
+    let facts = parse_ca_certificate(&made.identity)
         .map_err(|why| PkiError::Authority { path: path.to_owned(), why: why.to_owned() })?;
     Ok((made, facts))
 }
 
-/// Reads the authority's certificate and checks that it is one of ours, with its own key.
-fn authority_facts(own: &Identity) -> Result<Facts, &'static str> {
+/// Reads the authority's certificate and checks its common name and that it matches its key.
+fn parse_ca_certificate(own: &Identity) -> Result<ParsedCertificate, &'static str> {
     let key = tls::certified_key(own).map_err(|_| "certificate and key do not belong together")?;
     let certificate = key.cert.first().ok_or("there is no certificate")?;
-    let subject = peer::subject(certificate).map_err(|_| "the certificate cannot be read")?;
-    if subject.is_none_or(|subject| subject.common_name != AUTHORITY) {
-        return Err("it was made by something else");
+    let subject =
+        peer::verified_subject(certificate).map_err(|_| "the certificate cannot be read")?;
+    if subject.is_none_or(|subject| subject.common_name != CA_COMMON_NAME) {
+        return Err("it was created by another program");
     }
-    peer::read(certificate).map_err(|_| "the certificate cannot be read")
+    peer::parse_certificate(certificate).map_err(|_| "the certificate cannot be read")
 }
 
 fn open_leaf(
     directory: &Directory,
     name: &str,
-    authority: &Authority,
-    wanted: &Leaf<'_>,
+    authority: &CertificateAuthority,
+    wanted: &CertificateProfile<'_>,
     now: Timestamp,
-) -> Result<(Identity, Facts), PkiError> {
+) -> Result<(Identity, ParsedCertificate), PkiError> {
     let path = directory.file(name);
     let why = match files::read_private(&path)? {
         None => "there is none",
-        Some(bytes) => match parse(&bytes) {
+        Some(bytes) => match parse_identity(&bytes) {
             None => "the file is broken",
-            Some(identity) => match check(&identity, authority, wanted, now) {
+            Some(identity) => match check_certificate(&identity, authority, wanted, now) {
                 Ok(facts) => return Ok((identity, facts)),
                 Err(why) => why,
             },
         },
     };
-    tracing::info!(file = %path.display(), why, "making a certificate");
-    let identity = authority.issue(wanted, LIFE, now)?;
-    let facts = check(&identity, authority, wanted, now)
-        .map_err(|why| PkiError::Unfit { what: name.to_owned(), why })?;
-    files::write_private(&path, together(&identity).as_bytes())?;
+    tracing::info!(file = %path.display(), why, "creating a certificate");
+    let identity = authority.issue(wanted, LEAF_LIFETIME, now)?;
+    let facts = check_certificate(&identity, authority, wanted, now)
+        .map_err(|why| PkiError::InvalidCertificate { what: name.to_owned(), why })?;
+    files::write_private(&path, to_pem(&identity).as_bytes())?;
     Ok((identity, facts))
 }
 
-/// Whether a certificate is what is wanted, and for some time yet; if not, why.
-fn check(
+/// Checks that a certificate is as wanted and not due for renewal; otherwise returns why.
+fn check_certificate(
     identity: &Identity,
-    authority: &Authority,
-    wanted: &Leaf<'_>,
+    authority: &CertificateAuthority,
+    wanted: &CertificateProfile<'_>,
     now: Timestamp,
-) -> Result<Facts, &'static str> {
-    check_against(&authority.own.certificate, identity, wanted, now)
+) -> Result<ParsedCertificate, &'static str> {
+    check_against(&authority.identity.certificate, identity, wanted, now)
 }
 
-/// The same by the certificate of an authority alone.
+/// As above, given only the certificate of the authority.
 fn check_against(
     trusted: &str,
     identity: &Identity,
-    wanted: &Leaf<'_>,
+    wanted: &CertificateProfile<'_>,
     now: Timestamp,
-) -> Result<Facts, &'static str> {
-    const BROKEN: &str = "the file is broken";
-    const FOREIGN: &str = "it is not of this authority, or not valid now";
-    let key = tls::certified_key(identity).map_err(|_| BROKEN)?;
-    let certificate = key.cert.first().ok_or(BROKEN)?;
-    let facts = peer::read(certificate).map_err(|_| BROKEN)?;
+) -> Result<ParsedCertificate, &'static str> {
+    const BROKEN_FILE: &str = "the file is broken";
+    const NOT_TRUSTED: &str = "it is not of this authority, or not valid now";
+    let key = tls::certified_key(identity).map_err(|_| BROKEN_FILE)?;
+    let certificate = key.cert.first().ok_or(BROKEN_FILE)?;
+    let facts = peer::parse_certificate(certificate).map_err(|_| BROKEN_FILE)?;
     match wanted {
-        Leaf::Server { names } => {
-            if !is_server_of(trusted, certificate, now) {
-                return Err(FOREIGN);
+        CertificateProfile::Server { names } => {
+            if !is_server_certificate_of(trusted, certificate, now) {
+                return Err(NOT_TRUSTED);
             }
-            if names_of(&facts).as_ref() != Ok(*names) {
+            if subject_alt_names(&facts).as_ref() != Ok(*names) {
                 return Err("it is for other names");
             }
         }
-        Leaf::Client { common_name, organizations } => {
-            let clients = ClientAuthority::new(trusted).map_err(|_| BROKEN)?;
-            if !clients.believes(&key.cert, now) {
-                return Err(FOREIGN);
+        CertificateProfile::Client { common_name, organizations } => {
+            let clients = ClientAuthority::new(trusted).map_err(|_| BROKEN_FILE)?;
+            if !clients.verifies(&key.cert, now) {
+                return Err(NOT_TRUSTED);
             }
-            let subject = peer::subject(certificate).map_err(|_| BROKEN)?.ok_or(BROKEN)?;
+            let subject =
+                peer::verified_subject(certificate).map_err(|_| BROKEN_FILE)?.ok_or(BROKEN_FILE)?;
             if subject.common_name != *common_name || subject.organizations != *organizations {
-                return Err("it is for somebody else");
+                return Err("its subject is another one");
             }
         }
     }
-    if now >= due(&facts) { Err("it is due for renewal") } else { Ok(facts) }
+    if now >= renewal_time(&facts) { Err("it is due for renewal") } else { Ok(facts) }
 }
 
-fn is_server_of(authority: &str, certificate: &CertificateDer<'_>, now: Timestamp) -> bool {
+fn is_server_certificate_of(
+    authority: &str,
+    certificate: &CertificateDer<'_>,
+    now: Timestamp,
+) -> bool {
     let Ok(roots) = tls::roots(authority) else { return false };
     let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), tls::provider());
     let (Ok(verifier), Ok(name), Some(now)) =
@@ -309,30 +329,30 @@ fn open_signing_key(directory: &Directory) -> Result<String, PkiError> {
         let text = String::from_utf8(bytes).ok().filter(|text| key_pair(text).is_some());
         return text.ok_or(PkiError::SigningKey { path });
     }
-    tracing::info!(file = %path.display(), "making a key for service-account tokens");
+    tracing::info!(file = %path.display(), "creating a key for service-account tokens");
     let key = authority::new_key()?.serialize_pem();
     files::write_private(&path, key.as_bytes())?;
     Ok(key)
 }
 
-/// Two thirds of the life of a certificate.
-fn due(facts: &Facts) -> Timestamp {
+/// Returns when two thirds of the life of a certificate are over.
+fn renewal_time(facts: &ParsedCertificate) -> Timestamp {
     let life = facts.not_after.duration_since(facts.not_before);
     facts.not_before.checked_add(life / 3 * 2).unwrap_or(facts.not_after)
 }
 
-/// A moment so much before or after another; the end of time when there is none.
-fn shifted(from: Timestamp, by: SignedDuration) -> Timestamp {
+/// Returns the time so much before or after another; the end of time when it is out of range.
+fn offset_time(from: Timestamp, by: SignedDuration) -> Timestamp {
     from.checked_add(by).unwrap_or(Timestamp::MAX)
 }
 
 const KEY_BEGINS: &str = "-----BEGIN PRIVATE KEY-----";
 
-fn together(identity: &Identity) -> String {
+fn to_pem(identity: &Identity) -> String {
     format!("{}{}", identity.certificate, identity.key)
 }
 
-fn parse(bytes: &[u8]) -> Option<Identity> {
+fn parse_identity(bytes: &[u8]) -> Option<Identity> {
     let text = std::str::from_utf8(bytes).ok()?;
     let (certificate, key) = text.split_at(text.find(KEY_BEGINS)?);
     Some(Identity { certificate: certificate.to_owned(), key: key.to_owned() })
@@ -344,15 +364,15 @@ fn key_pair(pem: &str) -> Option<KeyPair> {
     KeyPair::from_pkcs8_der_and_sign_algo(&key, algorithm).ok()
 }
 
-/// A name in a certificate: what it says, in the one way it is written here.
+/// A name in a certificate in its canonical form.
 fn server_names(more: &[String]) -> Result<BTreeSet<String>, PkiError> {
     let mut names: BTreeSet<String> = DNS_NAMES.iter().map(|name| (*name).to_owned()).collect();
-    names.extend(ADDRESSES.iter().map(IpAddr::to_string));
-    named(names, more)
+    names.extend(SERVER_ADDRESSES.iter().map(IpAddr::to_string));
+    with_names(names, more)
 }
 
-/// These names and more of them.
-fn named(mut names: BTreeSet<String>, more: &[String]) -> Result<BTreeSet<String>, PkiError> {
+/// Returns these names and the additional ones.
+fn with_names(mut names: BTreeSet<String>, more: &[String]) -> Result<BTreeSet<String>, PkiError> {
     for name in more {
         let refused = || PkiError::Name { name: name.clone() };
         let parsed = ServerName::try_from(name.as_str()).map_err(|_| refused())?;
@@ -365,8 +385,8 @@ fn named(mut names: BTreeSet<String>, more: &[String]) -> Result<BTreeSet<String
     Ok(names)
 }
 
-/// The names a certificate is for, written in the same way.
-fn names_of(facts: &Facts) -> Result<BTreeSet<String>, der::Error> {
+/// Returns the names a certificate is for, in canonical form.
+fn subject_alt_names(facts: &ParsedCertificate) -> Result<BTreeSet<String>, der::Error> {
     let found = facts.parsed.tbs_certificate().get_extension::<SubjectAltName>();
     let found = found.map_err(|_| der::ErrorKind::Failed)?;
     let found = found.map(|(_, names)| names.0).unwrap_or_default();
@@ -381,110 +401,6 @@ fn names_of(facts: &Facts) -> Result<BTreeSet<String>, der::Error> {
         _ => None,
     });
     Ok(names.collect())
-}
-
-/// Why there are no certificates.
-#[derive(Debug, thiserror::Error)]
-pub enum PkiError {
-    /// The directory or a file in it.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// The authority is there and cannot be used.
-    #[error(
-        "cannot use the certificate authority in {}: {why}; restore the file, or delete it to make \
-         a new one, after which every kubeconfig made before stops working", path.display()
-    )]
-    Authority {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The key for tokens is there and cannot be used.
-    #[error(
-        "cannot use the service-account key in {}: it is not a P-256 key in PEM; restore the file, \
-         or delete it to make a new one, after which every token made before stops working",
-        path.display()
-    )]
-    SigningKey {
-        /// The file.
-        path: PathBuf,
-    },
-    /// No server has made keys here.
-    #[error(
-        "cannot find a certificate authority in {}: start the server with this data directory once, \
-         or name the directory it uses with --data-dir", path.display()
-    )]
-    NoAuthority {
-        /// Where it was looked for.
-        path: PathBuf,
-    },
-    /// The list of users is there and cannot be read.
-    #[error(
-        "cannot read the list of users in {}: restore the file, or delete it; certificates are \
-         believed whether they are listed or not", path.display()
-    )]
-    Register {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The authority is younger than now.
-    #[error(
-        "cannot use the certificate authority in {}: it is not valid before {not_before} and the \
-         clock says {now}; set the clock", path.display()
-    )]
-    Clock {
-        /// The file.
-        path: PathBuf,
-        /// What the clock says.
-        now: Timestamp,
-        /// From when on it is valid.
-        not_before: Timestamp,
-    },
-    /// It is neither a DNS name nor an address.
-    #[error("cannot put {name:?} in a certificate: write a DNS name or an IP address")]
-    Name {
-        /// What was asked for.
-        name: String,
-    },
-    /// A request asks for a certificate that nobody here signs.
-    #[error("cannot sign a certificate for the usage {usage:?}")]
-    Usage {
-        /// What it is to be used for.
-        usage: String,
-    },
-    /// A user must be called something.
-    #[error("cannot issue a client certificate without a common name")]
-    NoName,
-    /// What we have just made is not what it should be.
-    #[error("cannot use the new certificate for {what}: {why}")]
-    Unfit {
-        /// Which.
-        what: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
-    /// The machine gave no randomness, or a date cannot be written.
-    #[error("could not make a certificate")]
-    Make(#[source] Box<dyn std::error::Error + Send + Sync>),
-}
-
-impl From<rcgen::Error> for PkiError {
-    fn from(error: rcgen::Error) -> Self {
-        Self::Make(Box::new(error))
-    }
-}
-
-impl From<der::Error> for PkiError {
-    fn from(error: der::Error) -> Self {
-        Self::Make(Box::new(error))
-    }
-}
-
-impl From<TlsError> for PkiError {
-    fn from(error: TlsError) -> Self {
-        Self::Make(Box::new(error))
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Refusals in the words of an API server: a `Status` object, as every client reads it.
+//! Refusals as `Status` objects of the Kubernetes API, which every client understands.
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
@@ -6,9 +6,9 @@ use serde_json::json;
 
 use crate::body::{self, Body};
 
-/// Why a request was refused before anybody looked at what it means.
+/// Why a request was refused before it was interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Refusal {
+pub enum RequestRejection {
     /// The body is larger than the limit.
     BodyTooLarge {
         /// The limit, in bytes.
@@ -16,34 +16,36 @@ pub enum Refusal {
     },
     /// The body came too slowly.
     BodyTooSlow,
-    /// The connection broke before the body was whole; nobody reads this answer.
+    /// The connection broke before the body was complete; the client does not see this response.
     BodyBroken,
     /// The path and query are longer than the limit.
     UrlTooLong {
         /// The limit, in bytes.
         limit: usize,
     },
-    /// There are as many requests in progress as there may be.
-    TooMany,
-    /// The request was not answered in time.
-    Deadline,
+    /// There are as many concurrent requests as allowed.
+    TooManyRequests,
+    /// The request exceeded its time limit.
+    Timeout,
     /// The server is stopping.
     Stopping,
 }
 
-impl Refusal {
-    /// The answer that says so.
+impl RequestRejection {
+    /// Returns the response for the refusal.
     #[must_use]
     pub fn response(self) -> Response<Body> {
-        let (code, reason, message) = self.words();
+        let (code, reason, message) = self.status_fields();
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": message, "reason": reason, "code": code.as_u16(),
         });
         match self {
-            // Upstream's time-out error carries details that are empty.
-            Self::Deadline => status["details"] = json!({}),
-            Self::TooMany | Self::Stopping => status["details"] = json!({"retryAfterSeconds": 1}),
+            // Upstream's time-out error has empty details.
+            Self::Timeout => status["details"] = json!({}),
+            Self::TooManyRequests | Self::Stopping => {
+                status["details"] = json!({"retryAfterSeconds": 1});
+            }
             Self::BodyTooLarge { .. }
             | Self::BodyTooSlow
             | Self::BodyBroken
@@ -55,20 +57,20 @@ impl Refusal {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
         match self {
-            Self::TooMany | Self::Stopping => {
+            Self::TooManyRequests | Self::Stopping => {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
             }
             Self::BodyTooLarge { .. }
             | Self::BodyTooSlow
             | Self::BodyBroken
             | Self::UrlTooLong { .. }
-            | Self::Deadline => {}
+            | Self::Timeout => {}
         }
         response
     }
 
-    /// Status code, reason and message. The first two are what clients act on.
-    fn words(self) -> (StatusCode, &'static str, String) {
+    /// Returns status code, reason and message. Clients act on the first two.
+    fn status_fields(self) -> (StatusCode, &'static str, String) {
         match self {
             Self::BodyTooLarge { limit } => (
                 StatusCode::PAYLOAD_TOO_LARGE,
@@ -88,12 +90,12 @@ impl Refusal {
                 "RequestURITooLong",
                 format!("Request URI too long: limit is {limit}"),
             ),
-            Self::TooMany => (
+            Self::TooManyRequests => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "TooManyRequests",
                 "the server has received too many requests, please try again later".to_owned(),
             ),
-            Self::Deadline => (
+            Self::Timeout => (
                 StatusCode::GATEWAY_TIMEOUT,
                 "Timeout",
                 "Timeout: request did not complete within the allotted timeout".to_owned(),
@@ -106,15 +108,15 @@ impl Refusal {
         }
     }
 
-    /// The name it is counted under.
+    /// Returns the value of the metric label.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::BodyTooLarge { .. } => "body_too_large",
             Self::BodyTooSlow => "body_too_slow",
             Self::BodyBroken => "body_broken",
             Self::UrlTooLong { .. } => "url_too_long",
-            Self::TooMany => "too_many",
-            Self::Deadline => "deadline",
+            Self::TooManyRequests => "too_many",
+            Self::Timeout => "deadline",
             Self::Stopping => "stopping",
         }
     }
@@ -131,27 +133,27 @@ mod tests {
         let head = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure""#;
         let table = [
             (
-                Refusal::BodyTooLarge { limit: 3_145_728 },
+                RequestRejection::BodyTooLarge { limit: 3_145_728 },
                 r#""message":"Request entity too large: limit is 3145728","reason":"RequestEntityTooLarge","code":413}"#,
                 None,
             ),
             (
-                Refusal::TooMany,
+                RequestRejection::TooManyRequests,
                 r#""message":"the server has received too many requests, please try again later","reason":"TooManyRequests","code":429,"details":{"retryAfterSeconds":1}}"#,
                 Some("1"),
             ),
             (
-                Refusal::Deadline,
+                RequestRejection::Timeout,
                 r#""message":"Timeout: request did not complete within the allotted timeout","reason":"Timeout","code":504,"details":{}}"#,
                 None,
             ),
             (
-                Refusal::Stopping,
+                RequestRejection::Stopping,
                 r#""message":"the server is currently unable to handle the request","reason":"ServiceUnavailable","code":503,"details":{"retryAfterSeconds":1}}"#,
                 Some("1"),
             ),
             (
-                Refusal::UrlTooLong { limit: 16_384 },
+                RequestRejection::UrlTooLong { limit: 16_384 },
                 r#""message":"Request URI too long: limit is 16384","reason":"RequestURITooLong","code":414}"#,
                 None,
             ),

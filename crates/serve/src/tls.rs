@@ -1,9 +1,9 @@
-//! The server's side of TLS: what we show, what we ask for, and whom we believe.
+//! The server side of TLS: the server's certificate and the verification of client certificates.
 //!
-//! A client certificate is asked for and never required, and the handshake accepts any: a client
-//! with a stale certificate shall read a 401 it can show, not a reset. Whether the certificate is
-//! to be believed is found out afterwards, by [`ClientAuthority`]. The handshake does prove that
-//! the client holds the key of what it shows.
+//! A client certificate is requested and never required, and the handshake accepts any: a client
+//! with an expired certificate should get a 401 it can show, not a reset. Whether the certificate
+//! is trusted is checked afterwards, by [`ClientAuthority`]. The handshake does prove that the
+//! client holds the key of the certificate.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -21,28 +21,28 @@ use rustls::{
 
 use crate::pki::Identity;
 
-/// The certificate we show. Clones share it, so that a renewed one can be put in its place while
-/// connections come in; those that are open keep what they saw.
+/// The server's certificate. Clones share it, so that it can be replaced by a renewed one while
+/// connections come in; open connections keep the one they were opened with.
 #[derive(Clone, Debug)]
-pub struct ServerCertificate(Arc<Shown>);
+pub struct ServerCertificate(Arc<CertificateResolver>);
 
 #[derive(Debug)]
-struct Shown(RwLock<Arc<CertifiedKey>>);
+struct CertificateResolver(RwLock<Arc<CertifiedKey>>);
 
 impl ServerCertificate {
-    /// Shows this certificate.
+    /// Makes a server certificate.
     ///
     /// # Errors
-    /// It cannot be used, or the key is not its key.
+    /// It cannot be used, or the key does not match.
     pub fn new(identity: &Identity) -> Result<Self, TlsError> {
         let key = Arc::new(certified_key(identity)?);
-        Ok(Self(Arc::new(Shown(RwLock::new(key)))))
+        Ok(Self(Arc::new(CertificateResolver(RwLock::new(key)))))
     }
 
-    /// Shows another certificate from now on.
+    /// Replaces the certificate for new connections.
     ///
     /// # Errors
-    /// It cannot be used, or the key is not its key; the old one stays.
+    /// It cannot be used, or the key does not match; the old one stays.
     pub fn replace(&self, identity: &Identity) -> Result<(), TlsError> {
         let key = Arc::new(certified_key(identity)?);
         *self.0.0.write().unwrap_or_else(PoisonError::into_inner) = key;
@@ -50,21 +50,21 @@ impl ServerCertificate {
     }
 }
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 
-/// The authority whose client certificates are believed.
+/// The authority whose client certificates are trusted.
 #[derive(Clone, Debug)]
 pub struct ClientAuthority(Arc<dyn ClientCertVerifier>);
 
 impl ClientAuthority {
-    /// Believes in what these certificates (PEM, one or more) have signed.
+    /// Trusts client certificates signed by these certificates (PEM, one or more).
     ///
     /// # Errors
-    /// There is none among them, or one cannot be used.
+    /// There is no certificate, or one cannot be used.
     pub fn new(authorities: &str) -> Result<Self, TlsError> {
         let roots = Arc::new(roots(authorities)?);
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
@@ -73,15 +73,15 @@ impl ClientAuthority {
         Ok(Self(verifier))
     }
 
-    /// Whether the chain leads to the authority, is for clients, and is valid at `now`.
-    pub(crate) fn believes(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> bool {
+    /// Checks that the chain leads to the authority, is for clients, and is valid at `now`.
+    pub(crate) fn verifies(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> bool {
         let Some((own, between)) = chain.split_first() else { return false };
         let Some(now) = unix_time(now) else { return false };
         self.0.verify_client_cert(own, between, now).is_ok()
     }
 }
 
-/// The configuration of a listener.
+/// Builds the TLS configuration of a listener.
 pub(crate) fn config(
     certificate: &ServerCertificate,
     clients: Option<&ClientAuthority>,
@@ -90,33 +90,33 @@ pub(crate) fn config(
         .with_safe_default_protocol_versions()
         .map_err(TlsError::Unusable)?;
     let builder = match clients {
-        Some(authority) => builder.with_client_cert_verifier(Arc::new(AnyCertificate {
-            believed: Arc::clone(&authority.0),
+        Some(authority) => builder.with_client_cert_verifier(Arc::new(AcceptAnyCertificate {
+            verifier: Arc::clone(&authority.0),
         })),
-        // As upstream: without an authority a certificate could mean nothing.
+        // As upstream: without an authority a client certificate has no meaning.
         None => builder.with_no_client_auth(),
     };
-    let shown: Arc<Shown> = Arc::clone(&certificate.0);
+    let shown: Arc<CertificateResolver> = Arc::clone(&certificate.0);
     let mut config = builder.with_cert_resolver(shown);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }
 
-/// Lets every certificate pass whose key the client holds.
+/// Accepts every certificate whose key the client holds.
 #[derive(Debug)]
-struct AnyCertificate {
+struct AcceptAnyCertificate {
     /// Names the authority to the client, so that it can choose the right certificate, and checks
     /// signatures.
-    believed: Arc<dyn ClientCertVerifier>,
+    verifier: Arc<dyn ClientCertVerifier>,
 }
 
-impl ClientCertVerifier for AnyCertificate {
+impl ClientCertVerifier for AcceptAnyCertificate {
     fn client_auth_mandatory(&self) -> bool {
         false
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.believed.root_hint_subjects()
+        self.verifier.root_hint_subjects()
     }
 
     fn verify_client_cert(
@@ -134,7 +134,7 @@ impl ClientCertVerifier for AnyCertificate {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.believed.verify_tls12_signature(message, certificate, signature)
+        self.verifier.verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -143,20 +143,20 @@ impl ClientCertVerifier for AnyCertificate {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.believed.verify_tls13_signature(message, certificate, signature)
+        self.verifier.verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.believed.supported_verify_schemes()
+        self.verifier.supported_verify_schemes()
     }
 }
 
-/// The one provider, named rather than looked up, so that nothing depends on who installed what.
+/// Returns the crypto provider, named explicitly so that nothing depends on a process-wide default.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-/// The certificates of a PEM text, in a store of roots.
+/// Reads the certificates of a PEM text into a root store.
 pub(crate) fn roots(authorities: &str) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(authorities)? {
@@ -165,7 +165,7 @@ pub(crate) fn roots(authorities: &str) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-/// The certificates of a PEM text; at least one.
+/// Reads the certificates of a PEM text; at least one.
 pub(crate) fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     match found {
@@ -174,7 +174,7 @@ pub(crate) fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, Tl
     }
 }
 
-/// A certificate with its key, checked to be one pair.
+/// Reads a certificate with its key and checks that they match.
 pub(crate) fn certified_key(identity: &Identity) -> Result<CertifiedKey, TlsError> {
     let chain = certificates(&identity.certificate)?;
     let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())
@@ -182,7 +182,7 @@ pub(crate) fn certified_key(identity: &Identity) -> Result<CertifiedKey, TlsErro
     CertifiedKey::from_der(chain, key, &provider()).map_err(TlsError::Unusable)
 }
 
-/// The time as rustls counts it; none before 1970, when nothing was valid.
+/// Converts the time for rustls; `None` before 1970, when no certificate was valid.
 pub(crate) fn unix_time(now: Timestamp) -> Option<UnixTime> {
     let seconds = u64::try_from(now.as_second()).ok()?;
     Some(UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds)))
@@ -191,13 +191,13 @@ pub(crate) fn unix_time(now: Timestamp) -> Option<UnixTime> {
 /// A certificate or key that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The text holds none.
-    #[error("cannot find a {what} in what was given: write it as PEM")]
+    /// The text has none.
+    #[error("cannot find a {what} in the PEM text")]
     NotPem {
-        /// What was looked for.
+        /// What was expected.
         what: &'static str,
     },
-    /// It is there, but it cannot be used, or the key belongs to another certificate.
+    /// It exists, but cannot be used, or the key belongs to another certificate.
     #[error("cannot use a certificate or key")]
     Unusable(#[source] Error),
 }

@@ -1,20 +1,22 @@
-//! The ClusterRoles that a cluster's administrator binds once, so that nobody has to be asked again.
+//! The ClusterRoles that an administrator binds once, so that users can install shared objects
+//! without asking again.
 //!
-//! They name the objects, so that binding them gives no power over anything else. Plain creation cannot
-//! be limited by name, because a server authorises it before it knows the name; server-side apply
-//! names the object in its path, and is authorised as `patch` and, where it creates, as `create` with
-//! that name. So these roles suffice for whoever applies, and only for them.
+//! They name the objects, so that binding them gives no permission on any other object. A plain
+//! create cannot be limited by name, because a server authorises it before it knows the name;
+//! server-side apply names the object in its path, and is authorised as `patch` and, where it
+//! creates, as `create` with that name. So these roles suffice for users who apply, and only for
+//! them.
 
 use gantry_api::object::KINDS;
 use serde_json::{Value, json};
 
 use crate::inventory::{FMA_GROUP, ObjectKind, POLICIES, POLICY_BINDINGS};
 
-/// May change the definitions of `fma.llm-d.ai`.
+/// Allows changing the definitions of `fma.llm-d.ai`.
 pub const FMA_CRD_ADMIN: &str = "fma-crd-admin";
-/// May change the admission policies of `fma.llm-d.ai`.
+/// Allows changing the admission policies of `fma.llm-d.ai`.
 pub const FMA_POLICY_ADMIN: &str = "fma-policy-admin";
-/// May change the definitions of Gantry's other groups.
+/// Allows changing the definitions of Gantry's other groups.
 pub const GANTRY_CRD_ADMIN: &str = "gantry-crd-admin";
 
 /// Reading one object at a time is enough, and lists cannot be limited by name.
@@ -147,7 +149,7 @@ mod tests {
         }
     }
 
-    /// A role that does not name its objects would be power over everybody's.
+    /// A role that does not name its objects would allow changing those of all users.
     #[test]
     fn cs_3_no_published_role_reaches_beyond_what_it_names() {
         for role in admin_roles() {

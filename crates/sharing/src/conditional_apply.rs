@@ -1,9 +1,9 @@
-//! Whether a definition in the cluster is set to what a commit wants, left alone, or must not be
-//! touched.
+//! Decides whether a definition in the cluster is set to what a commit wants, left alone, or must
+//! not be changed.
 //!
-//! The list of versions in a definition is replaced as a whole, so a commit that knows one version can
-//! take away the version of another. Everything here is about not doing that unasked. Whatever is
-//! applied names the revision it was decided from, so that somebody who came in between is seen.
+//! The list of versions in a definition is replaced as a whole, so a commit that knows one version
+//! can remove the version of another. Everything here avoids that unless the user asks for it.
+//! Every apply names the revision it was decided from, so that a concurrent change is detected.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -14,12 +14,12 @@ use crate::merge::would_change;
 
 /// When a definition is applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// If it is absent or lacks the version that the commit uses.
+pub enum ApplyMode {
+    /// If it does not exist or lacks the version that the commit uses.
     #[default]
     IfVersionMissing,
-    /// If it is absent or says something else. The only mode in which a version that is still being
-    /// worked on can be changed.
+    /// If it does not exist or differs. The only mode in which a version that is still in
+    /// development can be changed.
     IfDiffers,
     /// Always.
     Always,
@@ -27,35 +27,35 @@ pub enum Mode {
     Never,
 }
 
-/// What becomes of versions that are in the cluster and not in the commit.
+/// What happens to versions that are in the cluster and not in the commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Foreign {
-    /// Nothing is applied that would take one away.
+pub enum ForeignVersions {
+    /// Nothing is applied that would remove one.
     #[default]
     Refuse,
     /// They are kept.
     Keep,
-    /// They go, as far as the server lets them.
+    /// They are removed, as far as the server allows it.
     Remove,
 }
 
-/// What is to be done about one definition.
+/// What to do about one definition.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Decision {
+pub enum ApplyDecision {
     /// Nothing.
-    Leave(Left),
+    Leave(SkipReason),
     /// This object is applied, with force.
-    Apply(Apply),
-    /// Nothing, though the commit wants something else.
-    Refuse(Refusal),
-    /// It is being deleted: look again when it is gone.
+    Apply(PlannedApply),
+    /// Nothing, although the commit wants something else.
+    Refuse(ApplyRefusal),
+    /// It is terminating: decide again when it is deleted.
     Wait,
 }
 
 /// Why a definition is left alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Left {
-    /// The version is there, whatever its contents.
+pub enum SkipReason {
+    /// It has the version, with any content.
     VersionPresent(String),
     /// It is as wanted.
     Same,
@@ -63,44 +63,44 @@ pub enum Left {
     Never,
 }
 
-impl std::fmt::Display for Left {
+impl std::fmt::Display for SkipReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::VersionPresent(version) => write!(f, "it has version {version}"),
-            Self::Same => f.write_str("it is as wanted"),
+            Self::Same => f.write_str("it is up to date"),
             Self::Never => f.write_str("nothing is applied in this mode"),
         }
     }
 }
 
-/// What is applied.
+/// An apply of a definition.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Apply {
-    /// The object, which names the revision it may replace.
+pub struct PlannedApply {
+    /// The object, with the revision that it may replace.
     pub object: Value,
     /// Why.
-    pub why: Why,
-    /// The versions that go with it.
+    pub why: ApplyReason,
+    /// The versions that it removes.
     pub removes: Vec<String>,
 }
 
 /// Why a definition is applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// There is none.
-    Absent,
+pub enum ApplyReason {
+    /// It does not exist.
+    NotFound,
     /// It lacks the version.
     VersionMissing(String),
-    /// It says something else.
+    /// It differs.
     Differs,
-    /// It was asked for.
+    /// The mode is to apply always.
     Always,
 }
 
-impl std::fmt::Display for Why {
+impl std::fmt::Display for ApplyReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Absent => f.write_str("it was absent"),
+            Self::NotFound => f.write_str("it did not exist"),
             Self::VersionMissing(version) => write!(f, "it lacked version {version}"),
             Self::Differs => f.write_str("it differed"),
             Self::Always => f.write_str("it is always applied in this mode"),
@@ -108,37 +108,37 @@ impl std::fmt::Display for Why {
     }
 }
 
-/// Why a definition must not be touched.
+/// Why a definition must not be changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "reason", rename_all_fields = "camelCase")]
-pub enum Refusal {
-    /// Somebody uses versions that the commit does not know.
+pub enum ApplyRefusal {
+    /// It would remove versions that the commit does not know and others may use.
     RemovesVersions {
         /// Those versions.
         versions: Vec<String>,
         /// The version that the commit uses.
         wanted: String,
     },
-    /// Objects may be stored in versions that would go. A server refuses that too.
+    /// Objects may be stored in versions that would be removed. A server refuses that too.
     Stored {
         /// Those versions.
         versions: Vec<String>,
     },
 }
 
-impl std::fmt::Display for Refusal {
+impl std::fmt::Display for ApplyRefusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::RemovesVersions { versions, wanted } => write!(
                 f,
                 "setting it to version {wanted} would remove {}, which others may use: keep them \
-                 with --merge-versions, or give them up with --allow-version-removal",
+                 with --merge-versions, or remove them with --allow-version-removal",
                 versions.join(", ")
             ),
             Self::Stored { versions } => write!(
                 f,
-                "objects may be stored in {}, so no server lets it go: store every object anew in \
-                 another version, then take it out of status.storedVersions; or keep it with \
+                "objects may be stored in {}, so no server removes it: rewrite every object in \
+                 another version, then remove it from status.storedVersions; or keep it with \
                  --merge-versions",
                 versions.join(", ")
             ),
@@ -146,54 +146,63 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// The revision of an object that must not exist yet. A server takes no notice of it when it creates,
-/// and refuses when somebody else was quicker: no object has the first revision.
-const NOT_THERE: &str = "1";
+/// The revision for an object that must not exist yet. A server ignores it on create, and refuses
+/// the apply when the object was created in the meantime: no object has the first revision.
+const NEVER_EXISTING_REVISION: &str = "1";
 
 /// Decides about one definition.
 #[must_use]
-pub fn decide(wanted: &Manifest, found: Option<&Value>, mode: Mode, foreign: Foreign) -> Decision {
-    if mode == Mode::Never {
-        return Decision::Leave(Left::Never);
+pub fn decide(
+    wanted: &Manifest,
+    found: Option<&Value>,
+    mode: ApplyMode,
+    foreign: ForeignVersions,
+) -> ApplyDecision {
+    if mode == ApplyMode::Never {
+        return ApplyDecision::Leave(SkipReason::Never);
     }
     let Some(found) = found else {
-        let object = fenced(wanted.object().clone(), NOT_THERE);
-        return Decision::Apply(Apply { object, why: Why::Absent, removes: Vec::new() });
+        let object = fenced(wanted.object().clone(), NEVER_EXISTING_REVISION);
+        return ApplyDecision::Apply(PlannedApply {
+            object,
+            why: ApplyReason::NotFound,
+            removes: Vec::new(),
+        });
     };
     let present = Definition::read(found);
     if present.terminating {
-        return Decision::Wait;
+        return ApplyDecision::Wait;
     }
     let missing = !present.has(wanted.version());
-    if mode == Mode::IfVersionMissing && !missing {
-        return Decision::Leave(Left::VersionPresent(wanted.version().to_owned()));
+    if mode == ApplyMode::IfVersionMissing && !missing {
+        return ApplyDecision::Leave(SkipReason::VersionPresent(wanted.version().to_owned()));
     }
     let mut object = wanted.object().clone();
-    if foreign == Foreign::Keep {
-        object["spec"]["versions"] = together(wanted, found);
+    if foreign == ForeignVersions::Keep {
+        object["spec"]["versions"] = merged_versions(wanted, found);
     }
     let stays = |name: &str| list(&object, "/spec/versions").iter().any(|it| it["name"] == name);
     let names = present.versions.iter().map(|it| it.name.clone());
     let removes: Vec<String> = names.filter(|name| !stays(name)).collect();
-    if !removes.is_empty() && foreign == Foreign::Refuse {
+    if !removes.is_empty() && foreign == ForeignVersions::Refuse {
         let wanted = wanted.version().to_owned();
-        return Decision::Refuse(Refusal::RemovesVersions { versions: removes, wanted });
+        return ApplyDecision::Refuse(ApplyRefusal::RemovesVersions { versions: removes, wanted });
     }
     let stored = removes.iter().filter(|name| present.stored.contains(name));
     let stored: Vec<String> = stored.cloned().collect();
     if !stored.is_empty() {
-        return Decision::Refuse(Refusal::Stored { versions: stored });
+        return ApplyDecision::Refuse(ApplyRefusal::Stored { versions: stored });
     }
     let why = match mode {
-        _ if missing => Why::VersionMissing(wanted.version().to_owned()),
-        Mode::IfDiffers if !would_change(&found["spec"], &object["spec"]) => {
-            return Decision::Leave(Left::Same);
+        _ if missing => ApplyReason::VersionMissing(wanted.version().to_owned()),
+        ApplyMode::IfDiffers if !would_change(&found["spec"], &object["spec"]) => {
+            return ApplyDecision::Leave(SkipReason::Same);
         }
-        Mode::IfDiffers => Why::Differs,
-        Mode::Always | Mode::IfVersionMissing | Mode::Never => Why::Always,
+        ApplyMode::IfDiffers => ApplyReason::Differs,
+        ApplyMode::Always | ApplyMode::IfVersionMissing | ApplyMode::Never => ApplyReason::Always,
     };
     let object = fenced(object, &present.resource_version);
-    Decision::Apply(Apply { object, why, removes })
+    ApplyDecision::Apply(PlannedApply { object, why, removes })
 }
 
 fn fenced(mut object: Value, revision: &str) -> Value {
@@ -201,11 +210,12 @@ fn fenced(mut object: Value, revision: &str) -> Value {
     object
 }
 
-/// The versions of the cluster in their order, those of the commit in their place or after them.
+/// The versions of the cluster in their order, with those of the commit in their place or after
+/// them.
 ///
-/// If objects are stored in a version that the commit does not know, that stays so: to be stored
-/// otherwise is for everybody's objects, and not for whoever comes last.
-fn together(wanted: &Manifest, found: &Value) -> Value {
+/// If objects are stored in a version that the commit does not know, that stays the storage
+/// version: it concerns the objects of all users, and is not decided by the last one to apply.
+fn merged_versions(wanted: &Manifest, found: &Value) -> Value {
     let foreign = |version: &Value| !wanted.has(text(version, "/name"));
     let mut versions: Vec<Value> = Vec::new();
     for version in list(found, "/spec/versions") {

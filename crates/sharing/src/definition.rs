@@ -1,15 +1,15 @@
-//! What a CustomResourceDefinition in a cluster says about itself.
+//! The state of a CustomResourceDefinition in a cluster.
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// The facts that decisions and reports are made of.
+/// The facts about a definition that decisions and reports are made from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Definition {
     /// Its name.
     pub name: String,
-    /// Its versions, in its order.
+    /// Its versions, in the order of the definition.
     pub versions: Vec<Version>,
     /// Versions in which objects may still be stored, whether or not they are stored in it now.
     pub stored: Vec<String>,
@@ -20,9 +20,9 @@ pub struct Definition {
     pub complaint: Option<String>,
     /// Whether it is being deleted.
     pub terminating: bool,
-    /// Who wrote which of its fields.
+    /// The field managers and their fields.
     pub managers: Vec<Manager>,
-    /// The revision all this was read at.
+    /// The revision at which it was read.
     pub resource_version: String,
 }
 
@@ -31,16 +31,16 @@ pub struct Definition {
 pub struct Version {
     /// Its name.
     pub name: String,
-    /// Whether clients can use it.
+    /// Whether it is served.
     pub served: bool,
     /// Whether objects are stored in it.
     pub storage: bool,
 }
 
-/// Somebody who wrote fields.
+/// A field manager.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Manager {
-    /// The name by which they apply.
+    /// Its name.
     pub name: String,
     /// The fields, two levels deep.
     pub fields: Vec<String>,
@@ -77,14 +77,14 @@ impl Definition {
         self.versions.iter().any(|it| it.name == version)
     }
 
-    /// A version that clients can use.
+    /// A version that is served.
     #[must_use]
     pub fn served(&self) -> Option<&str> {
         self.versions.iter().find(|it| it.served).map(|it| it.name.as_str())
     }
 }
 
-/// Who wrote which fields of an object, by what the server keeps about it.
+/// The field managers of an object, by its `managedFields`.
 #[must_use]
 pub fn managers(object: &Value) -> Vec<Manager> {
     let mut managers: Vec<Manager> = Vec::new();

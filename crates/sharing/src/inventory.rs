@@ -1,7 +1,8 @@
-//! Every cluster-scoped object of Gantry: why it exists, and who wins when two want it differently.
+//! The inventory of all cluster-scoped objects of Gantry: why each exists, and which writer wins
+//! when two want different contents.
 //!
-//! All else is namespaced. An object that is missing here has no rule, so a test of the binary
-//! compares this list with everything that is installed anywhere.
+//! Everything else is namespaced. An object that is missing here has no rule, so a test of the
+//! binary compares this list with everything that is installed anywhere.
 
 use gantry_api::object::KINDS;
 use gantry_reconcile::{ApiPath, InvalidPath};
@@ -13,29 +14,29 @@ use crate::admin_roles::{FMA_CRD_ADMIN, FMA_POLICY_ADMIN, GANTRY_CRD_ADMIN};
 pub const FMA_GROUP: &str = "fma.llm-d.ai";
 /// The admission policies.
 pub const POLICIES: [&str; 2] = ["fma-bound-serverreqpod", "fma-immutable-fields"];
-/// What binds them, in the same order.
+/// Their bindings, in the same order.
 pub const POLICY_BINDINGS: [&str; 2] = ["bind-fma-bound-serverreqpod", "bind-fma-immutable-fields"];
-/// The role for reading nodes, if nobody says another.
+/// The default name of the role for reading nodes.
 pub const NODE_VIEW: &str = "fma-node-view";
 
-/// What an object is.
+/// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum ObjectKind {
-    /// Defines a kind.
+    /// Defines a custom resource.
     CustomResourceDefinition,
-    /// Refuses writes.
+    /// Validates writes.
     ValidatingAdmissionPolicy,
-    /// Says where a policy holds.
+    /// Selects where a policy applies.
     ValidatingAdmissionPolicyBinding,
-    /// Says who is asked to change what is written.
+    /// Lists the webhooks that mutate writes.
     MutatingWebhookConfiguration,
-    /// Says who is asked whether it may be written.
+    /// Lists the webhooks that validate writes.
     ValidatingWebhookConfiguration,
-    /// Rights.
+    /// Permissions.
     ClusterRole,
-    /// Who has them everywhere.
+    /// Grants permissions in the whole cluster.
     ClusterRoleBinding,
-    /// A place for all else.
+    /// A namespace.
     Namespace,
 }
 
@@ -54,7 +55,7 @@ impl ObjectKind {
         }
     }
 
-    /// The name in URLs.
+    /// The plural name in URLs.
     #[must_use]
     pub fn plural(self) -> &'static str {
         match self {
@@ -84,13 +85,13 @@ impl ObjectKind {
         }
     }
 
-    /// The kind of this name.
+    /// The kind with this name.
     #[must_use]
     pub fn of(kind: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.as_str() == kind)
     }
 
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 8] = [
         Self::CustomResourceDefinition,
         Self::ValidatingAdmissionPolicy,
@@ -102,7 +103,7 @@ impl ObjectKind {
         Self::Namespace,
     ];
 
-    /// Where the objects are; every kind here is in version 1 of its group.
+    /// The path of all objects; every kind here is in version 1 of its group.
     #[must_use]
     pub const fn collection(self) -> ApiPath {
         ApiPath::from_static(match self {
@@ -127,21 +128,21 @@ impl ObjectKind {
         })
     }
 
-    /// Where an object is.
+    /// The path of an object.
     ///
     /// # Errors
-    /// No object can have this name.
+    /// The name is not valid.
     pub fn path(self, name: &str) -> Result<ApiPath, InvalidPath> {
         self.collection().item(name)
     }
 }
 
-/// What an object is called.
+/// The name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Name {
-    /// So, in every cluster.
+    /// The same in every cluster.
     Fixed(String),
-    /// By a pattern, once for each installation.
+    /// A pattern, with one object for each installation.
     Pattern(&'static str),
 }
 
@@ -154,15 +155,15 @@ impl std::fmt::Display for Name {
     }
 }
 
-/// Who wins when two installations want different contents for one object.
+/// Which writer wins when two installations want different contents for one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Wins {
-    /// Whoever brings a version first. A version that is there stays as it is; another is added
-    /// beside it, and none is taken away unasked.
+pub enum ConflictRule {
+    /// The first one that brings a version. An existing version stays as it is; another is added
+    /// beside it, and none is removed unless the user asks for it.
     FirstOfAVersion,
-    /// Whoever applied last, whatever was there: contents stay compatible with older ones.
+    /// The one that applied last, whatever was there: contents stay compatible with older ones.
     LastApplied,
-    /// Nobody: rights are added to those that are there.
+    /// Neither: permissions are added to the existing ones.
     Sum,
     /// The administrator of the cluster, who alone may write it.
     Administrator,
@@ -170,127 +171,135 @@ pub enum Wins {
     Operator,
     /// The one installation whose name it carries.
     ItsInstallation,
-    /// It is not made any more; one that is found is reported.
+    /// It is no longer created; an existing one is reported.
     NotMade,
-    /// It exists only where the cluster is nobody else's.
+    /// It exists only in a cluster that is not shared.
     OwnCluster,
 }
 
-impl Wins {
+impl ConflictRule {
     /// The rule in a sentence.
     #[must_use]
     pub fn rule(self) -> &'static str {
         match self {
             Self::FirstOfAVersion => {
-                "applied if absent or if it lacks the version; a version that is there stays"
+                "applied if it does not exist or lacks the version; an existing version stays"
             }
-            Self::LastApplied => "applied whatever is there; the last one wins",
+            Self::LastApplied => "always applied; the last one wins",
             Self::Sum => "rules are added if they are missing, and never removed",
-            Self::Administrator => "written by the administrator of the cluster alone",
-            Self::Operator => "written by the operator, which puts right what others change",
+            Self::Administrator => "written only by the administrator of the cluster",
+            Self::Operator => "written by the operator, which reverts the changes of others",
             Self::ItsInstallation => "belongs to the installation that it is named after",
-            Self::NotMade => "not made any more; reported, and removed on request",
+            Self::NotMade => "no longer created; reported, and removed on request",
             Self::OwnCluster => "exists only in the cluster that `gantry up` runs",
         }
     }
 }
 
-/// One object, or one for each installation.
+/// An object, or a pattern of one object for each installation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Entry {
-    /// What it is.
+pub struct InventoryEntry {
+    /// Its kind.
     pub kind: ObjectKind,
-    /// What it is called.
+    /// Its name.
     pub name: Name,
     /// Why it exists and cannot be namespaced.
     pub reason: &'static str,
-    /// Who wins.
-    pub wins: Wins,
-    /// The ClusterRole with the right to write it.
+    /// The rule for conflicts.
+    pub wins: ConflictRule,
+    /// The ClusterRole with the permission to write it.
     pub owner: &'static str,
 }
 
-/// The role of those who may do everything.
+/// The role that allows everything.
 pub const CLUSTER_ADMIN: &str = "cluster-admin";
 
 /// The entry of a role of the operator, or of its binding, that a subsystem needs.
 #[must_use]
-pub fn operator_entry(kind: ObjectKind, name: &str, is_optional: bool) -> Entry {
-    let reason = if is_optional { OPTIONAL } else { OPERATOR };
+pub fn operator_entry(kind: ObjectKind, name: &str, is_optional: bool) -> InventoryEntry {
+    let reason = if is_optional { OPTIONAL_REASON } else { OPERATOR_REASON };
     let name = Name::Fixed(name.to_owned());
-    Entry { kind, name, reason, wins: Wins::Administrator, owner: CLUSTER_ADMIN }
+    InventoryEntry { kind, name, reason, wins: ConflictRule::Administrator, owner: CLUSTER_ADMIN }
 }
 
 /// The entry of a role, or of a binding, of an account that a subsystem has on the embedded server.
 #[must_use]
-pub fn account_entry(kind: ObjectKind, name: &str) -> Entry {
+pub fn account_entry(kind: ObjectKind, name: &str) -> InventoryEntry {
     let name = Name::Fixed(name.to_owned());
-    Entry { kind, name, reason: OWN, wins: Wins::OwnCluster, owner: CLUSTER_ADMIN }
+    InventoryEntry {
+        kind,
+        name,
+        reason: EMBEDDED_REASON,
+        wins: ConflictRule::OwnCluster,
+        owner: CLUSTER_ADMIN,
+    }
 }
 
-/// Everything but the roles of subsystems, in the order in which it is installed.
+/// All objects except the roles of subsystems, in the order in which they are installed.
 #[must_use]
-pub fn inventory() -> Vec<Entry> {
+pub fn inventory() -> Vec<InventoryEntry> {
     let mut entries = definitions();
     entries.extend(policies());
-    entries.extend(FIXED.iter().map(|(kind, name, reason, wins)| Entry {
+    entries.extend(FIXED_NAME_OBJECTS.iter().map(|(kind, name, reason, wins)| InventoryEntry {
         kind: *kind,
         name: Name::Fixed((*name).to_owned()),
         reason,
         wins: *wins,
         owner: CLUSTER_ADMIN,
     }));
-    entries.extend(WEBHOOKS.map(|kind| Entry {
+    entries.extend(WEBHOOKS.map(|kind| InventoryEntry {
         kind,
         name: Name::Fixed("gantry-devices".to_owned()),
-        reason: "a server asks about pods with devices, in every namespace, only if it is told to",
-        wins: Wins::Operator,
-        owner: DEVICES_WEBHOOK,
+        reason: "pods with devices of all namespaces are sent to a webhook that is registered",
+        wins: ConflictRule::Operator,
+        owner: DEVICES_WEBHOOK_ROLE,
     }));
-    entries.push(Entry {
+    entries.push(InventoryEntry {
         kind: ObjectKind::MutatingWebhookConfiguration,
         name: Name::Fixed("gantry-queue".to_owned()),
-        reason: "a server has the authors of AppWrappers recorded, in every namespace, only if it is told to",
-        wins: Wins::Operator,
-        owner: ACCESS_REVIEWS,
+        reason: "the authors of AppWrappers of all namespaces are recorded by a webhook",
+        wins: ConflictRule::Operator,
+        owner: ACCESS_REVIEWS_ROLE,
     });
-    entries.extend(PATTERNS.iter().map(|(kind, pattern, reason, wins)| Entry {
-        kind: *kind,
-        name: Name::Pattern(pattern),
-        reason,
-        wins: *wins,
-        owner: CLUSTER_ADMIN,
+    entries.extend(PER_INSTALLATION_OBJECTS.iter().map(|(kind, pattern, reason, wins)| {
+        InventoryEntry {
+            kind: *kind,
+            name: Name::Pattern(pattern),
+            reason,
+            wins: *wins,
+            owner: CLUSTER_ADMIN,
+        }
     }));
     entries
 }
 
-/// The ClusterRole to ask for by whoever may not write an object.
+/// The ClusterRole that a user needs to write an object.
 #[must_use]
-pub fn owner_of(kind: ObjectKind, name: &str) -> &'static str {
+pub fn owner_role(kind: ObjectKind, name: &str) -> &'static str {
     let found = inventory().into_iter().find(|entry| {
         entry.kind == kind && matches!(&entry.name, Name::Fixed(fixed) if fixed == name)
     });
     found.map_or(CLUSTER_ADMIN, |entry| entry.owner)
 }
 
-fn definitions() -> Vec<Entry> {
-    let entry = |kind: &gantry_api::kind::Kind| Entry {
+fn definitions() -> Vec<InventoryEntry> {
+    let entry = |kind: &gantry_api::kind::Kind| InventoryEntry {
         kind: ObjectKind::CustomResourceDefinition,
         name: Name::Fixed(kind.crd_name()),
-        reason: "a server serves a kind only with its definition, whose name is forced by the kind",
-        wins: Wins::FirstOfAVersion,
+        reason: "a server serves a kind only with its definition, whose name follows from the kind",
+        wins: ConflictRule::FirstOfAVersion,
         owner: if kind.group == FMA_GROUP { FMA_CRD_ADMIN } else { GANTRY_CRD_ADMIN },
     };
     KINDS.iter().map(entry).collect()
 }
 
-fn policies() -> Vec<Entry> {
-    let entry = |kind, name: &str| Entry {
+fn policies() -> Vec<InventoryEntry> {
+    let entry = |kind, name: &str| InventoryEntry {
         kind,
         name: Name::Fixed(name.to_owned()),
         reason: "keeps users from changing what controllers note on pods; one constant policy \
                  serves the controllers of every installation",
-        wins: Wins::LastApplied,
+        wins: ConflictRule::LastApplied,
         owner: FMA_POLICY_ADMIN,
     };
     let policies = POLICIES.map(|name| entry(ObjectKind::ValidatingAdmissionPolicy, name));
@@ -299,164 +308,126 @@ fn policies() -> Vec<Entry> {
     policies.into_iter().chain(bindings).collect()
 }
 
-/// The role of who may write the configurations of webhooks.
-const DEVICES_WEBHOOK: &str = "gantry-devices-webhook";
-/// The role of who may have the authors of AppWrappers recorded, and ask what they may do.
-const ACCESS_REVIEWS: &str = "gantry-access-reviews";
-/// By what a server is told whom to ask.
+/// The role that may write the webhook configurations of devices.
+const DEVICES_WEBHOOK_ROLE: &str = "gantry-devices-webhook";
+/// The role that may have the authors of AppWrappers recorded, and review their access.
+const ACCESS_REVIEWS_ROLE: &str = "gantry-access-reviews";
+/// The kinds that register webhooks.
 const WEBHOOKS: [ObjectKind; 2] =
     [ObjectKind::MutatingWebhookConfiguration, ObjectKind::ValidatingWebhookConfiguration];
 
 const ROLE: ObjectKind = ObjectKind::ClusterRole;
 const BINDING: ObjectKind = ObjectKind::ClusterRoleBinding;
 
-/// What has the same name everywhere, beside definitions and policies.
-const FIXED: &[(ObjectKind, &str, &str, Wins)] = &[
-    (ROLE, FMA_CRD_ADMIN, "lets people install definitions by themselves", Wins::Administrator),
-    (ROLE, FMA_POLICY_ADMIN, "lets people install policies by themselves", Wins::Administrator),
-    (ROLE, GANTRY_CRD_ADMIN, "lets people install definitions by themselves", Wins::Administrator),
+/// Objects with the same name in every cluster, beside definitions and policies.
+const FIXED_NAME_OBJECTS: &[(ObjectKind, &str, &str, ConflictRule)] = &[
+    (
+        ROLE,
+        FMA_CRD_ADMIN,
+        "lets users install definitions without an administrator",
+        ConflictRule::Administrator,
+    ),
+    (
+        ROLE,
+        FMA_POLICY_ADMIN,
+        "lets users install policies without an administrator",
+        ConflictRule::Administrator,
+    ),
+    (
+        ROLE,
+        GANTRY_CRD_ADMIN,
+        "lets users install definitions without an administrator",
+        ConflictRule::Administrator,
+    ),
     (
         ROLE,
         "gantry-viewer",
-        "joins `view`, so that whoever may look sees Gantry's kinds",
-        Wins::Administrator,
+        "aggregated to `view`, so that its users can read Gantry's kinds",
+        ConflictRule::Administrator,
     ),
     (
         ROLE,
         "gantry-editor",
-        "joins `edit`, so that tenants may write Gantry's kinds",
-        Wins::Administrator,
+        "aggregated to `edit`, so that tenants may write Gantry's kinds",
+        ConflictRule::Administrator,
     ),
     (
         ROLE,
         "gantry-modules-editor",
-        "is root on nodes, so somebody has to bind it",
-        Wins::Administrator,
+        "allows root on nodes, so an administrator has to bind it",
+        ConflictRule::Administrator,
     ),
-    (ROLE, "gantry-devices-administrator", "publishes devices for all", Wins::Administrator),
-    (ROLE, "gantry-quota-administrator", "divides the cluster among teams", Wins::Administrator),
-    (ROLE, NODE_VIEW, "nodes are in no namespace, and controllers place pods by them", Wins::Sum),
-    (ObjectKind::Namespace, "gantry-system", "where the operator lives", Wins::Administrator),
-    (ROLE, "gantry-operator", OPERATOR, Wins::Administrator),
-    (BINDING, "gantry-operator", OPERATOR, Wins::Administrator),
-    (ROLE, "gantry-metrics-auth", OPERATOR, Wins::Administrator),
-    (BINDING, "gantry-metrics-auth", OPERATOR, Wins::Administrator),
-    (ROLE, "gantry-metrics-reader", OPERATOR, Wins::Administrator),
-    (ROLE, "system:gantry:controllers", OWN, Wins::OwnCluster),
-    (BINDING, "system:gantry:controllers", OWN, Wins::OwnCluster),
-    (ROLE, "system:gantry:nodes", OWN, Wins::OwnCluster),
-    (BINDING, "system:gantry:nodes", OWN, Wins::OwnCluster),
-    (ROLE, "system:gantry:certificate-signer", OWN, Wins::OwnCluster),
-    (BINDING, "system:gantry:certificate-signer", OWN, Wins::OwnCluster),
-    (ROLE, "system:gantry:horizontal-pod-autoscaler", OWN, Wins::OwnCluster),
-    (BINDING, "system:gantry:horizontal-pod-autoscaler", OWN, Wins::OwnCluster),
-    (ROLE, "system:gantry:reader", OWN, Wins::OwnCluster),
-    (BINDING, "system:gantry:reader", OWN, Wins::OwnCluster),
-    (ROLE, "system:gantry:sample-driver", OWN, Wins::OwnCluster),
-    (BINDING, "system:gantry:sample-driver", OWN, Wins::OwnCluster),
-    (BINDING, "system:gantry:volume-provisioner", OWN, Wins::OwnCluster),
-    (ROLE, "system:aggregated-metrics-reader", OWN, Wins::OwnCluster),
+    (
+        ROLE,
+        "gantry-devices-administrator",
+        "publishes devices for all namespaces",
+        ConflictRule::Administrator,
+    ),
+    (
+        ROLE,
+        "gantry-quota-administrator",
+        "divides the cluster among teams",
+        ConflictRule::Administrator,
+    ),
+    (
+        ROLE,
+        NODE_VIEW,
+        "nodes are cluster-scoped, and controllers read them to place pods",
+        ConflictRule::Sum,
+    ),
+    (
+        ObjectKind::Namespace,
+        "gantry-system",
+        "the namespace of the operator",
+        ConflictRule::Administrator,
+    ),
+    (ROLE, "gantry-operator", OPERATOR_REASON, ConflictRule::Administrator),
+    (BINDING, "gantry-operator", OPERATOR_REASON, ConflictRule::Administrator),
+    (ROLE, "gantry-metrics-auth", OPERATOR_REASON, ConflictRule::Administrator),
+    (BINDING, "gantry-metrics-auth", OPERATOR_REASON, ConflictRule::Administrator),
+    (ROLE, "gantry-metrics-reader", OPERATOR_REASON, ConflictRule::Administrator),
+    (ROLE, "system:gantry:controllers", EMBEDDED_REASON, ConflictRule::OwnCluster),
+    (BINDING, "system:gantry:controllers", EMBEDDED_REASON, ConflictRule::OwnCluster),
+    (ROLE, "system:gantry:nodes", EMBEDDED_REASON, ConflictRule::OwnCluster),
+    (BINDING, "system:gantry:nodes", EMBEDDED_REASON, ConflictRule::OwnCluster),
+    (ROLE, "system:gantry:certificate-signer", EMBEDDED_REASON, ConflictRule::OwnCluster),
+    (BINDING, "system:gantry:certificate-signer", EMBEDDED_REASON, ConflictRule::OwnCluster),
+    (ROLE, "system:gantry:horizontal-pod-autoscaler", EMBEDDED_REASON, ConflictRule::OwnCluster),
+    (BINDING, "system:gantry:horizontal-pod-autoscaler", EMBEDDED_REASON, ConflictRule::OwnCluster),
+    (ROLE, "system:gantry:reader", EMBEDDED_REASON, ConflictRule::OwnCluster),
+    (BINDING, "system:gantry:reader", EMBEDDED_REASON, ConflictRule::OwnCluster),
+    (ROLE, "system:gantry:sample-driver", EMBEDDED_REASON, ConflictRule::OwnCluster),
+    (BINDING, "system:gantry:sample-driver", EMBEDDED_REASON, ConflictRule::OwnCluster),
+    (BINDING, "system:gantry:volume-provisioner", EMBEDDED_REASON, ConflictRule::OwnCluster),
+    (ROLE, "system:aggregated-metrics-reader", EMBEDDED_REASON, ConflictRule::OwnCluster),
 ];
 
-const OPERATOR: &str = "the operator serves all namespaces: one deployment in a cluster";
-const OPTIONAL: &str = "a right the operator needs for something that is off by default";
-const OWN: &str = "what the members of an embedded cluster may do";
+const OPERATOR_REASON: &str = "the operator serves all namespaces: one deployment in a cluster";
+const OPTIONAL_REASON: &str =
+    "a permission the operator needs for a feature that is off by default";
+const EMBEDDED_REASON: &str = "the permissions of the components of an embedded cluster";
 
-/// What exists once for each installation.
-const PATTERNS: &[(ObjectKind, &str, &str, Wins)] = &[
+/// Objects that exist once for each installation.
+const PER_INSTALLATION_OBJECTS: &[(ObjectKind, &str, &str, ConflictRule)] = &[
     (
         BINDING,
         "<release>-node-view",
         "lets the controllers of one installation read nodes",
-        Wins::ItsInstallation,
+        ConflictRule::ItsInstallation,
     ),
     (
         BINDING,
         "<any, of ClusterRole view>",
         "older charts let their controllers view everything",
-        Wins::NotMade,
+        ConflictRule::NotMade,
     ),
-    (ObjectKind::Namespace, "<namespace>", "where one installation lives", Wins::ItsInstallation),
+    (
+        ObjectKind::Namespace,
+        "<namespace>",
+        "the namespace of one installation",
+        ConflictRule::ItsInstallation,
+    ),
 ];
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn count(kind: ObjectKind, wins: Wins) -> usize {
-        inventory().iter().filter(|it| it.kind == kind && it.wins == wins).count()
-    }
-
-    /// Two entries for one object would be two rules for it.
-    #[test]
-    fn cs_4_every_object_has_one_rule_and_one_owner() {
-        let entries = inventory();
-        for (index, entry) in entries.iter().enumerate() {
-            let same = |it: &&Entry| it.kind == entry.kind && it.name == entry.name;
-            assert_eq!(entries.iter().filter(same).count(), 1, "{entry:?}");
-            assert!(!entry.reason.is_empty() && !entry.wins.rule().is_empty(), "{index}");
-        }
-    }
-
-    #[test]
-    fn cs_5_definitions_are_isolated_by_version_alone() {
-        assert_eq!(count(ObjectKind::CustomResourceDefinition, Wins::FirstOfAVersion), KINDS.len());
-        for kind in KINDS {
-            assert_eq!(kind.crd_name(), format!("{}.{}", kind.plural, kind.group));
-        }
-    }
-
-    #[test]
-    fn cs_6_to_cs_10_are_in_the_inventory() {
-        assert_eq!(count(ObjectKind::ValidatingAdmissionPolicy, Wins::LastApplied), 2);
-        assert_eq!(count(ObjectKind::ValidatingAdmissionPolicyBinding, Wins::LastApplied), 2);
-        assert_eq!(count(ObjectKind::ClusterRole, Wins::Sum), 1);
-        assert_eq!(count(ObjectKind::ClusterRoleBinding, Wins::ItsInstallation), 1);
-        assert_eq!(count(ObjectKind::ClusterRoleBinding, Wins::NotMade), 1);
-        assert_eq!(count(ObjectKind::Namespace, Wins::ItsInstallation), 1);
-        assert_eq!(count(ObjectKind::MutatingWebhookConfiguration, Wins::Operator), 2);
-        assert_eq!(count(ObjectKind::ValidatingWebhookConfiguration, Wins::Operator), 1);
-    }
-
-    #[test]
-    fn cs_30_policy_names_depend_on_nothing() {
-        for entry in inventory().iter().filter(|it| it.wins == Wins::LastApplied) {
-            assert!(matches!(&entry.name, Name::Fixed(name) if name.contains("fma-")), "{entry:?}");
-        }
-    }
-
-    #[test]
-    fn whoever_lacks_a_right_is_told_the_role() {
-        let definition = ObjectKind::CustomResourceDefinition;
-        let table = [
-            (definition, "launcherconfigs.fma.llm-d.ai", FMA_CRD_ADMIN),
-            (definition, "appwrappers.workload.codeflare.dev", GANTRY_CRD_ADMIN),
-            (definition, "others.example.com", CLUSTER_ADMIN),
-            (ObjectKind::ValidatingAdmissionPolicy, "fma-immutable-fields", FMA_POLICY_ADMIN),
-            (ObjectKind::ClusterRole, "fma-crd-admin", CLUSTER_ADMIN),
-            (ObjectKind::MutatingWebhookConfiguration, "gantry-devices", DEVICES_WEBHOOK),
-            (ObjectKind::ValidatingWebhookConfiguration, "gantry-devices", DEVICES_WEBHOOK),
-            (ObjectKind::MutatingWebhookConfiguration, "gantry-queue", ACCESS_REVIEWS),
-            (ObjectKind::ValidatingWebhookConfiguration, "others", CLUSTER_ADMIN),
-        ];
-        for (kind, name, role) in table {
-            assert_eq!(owner_of(kind, name), role, "{name}");
-        }
-    }
-
-    #[test]
-    fn paths_are_those_of_the_kinds() {
-        assert_eq!(ObjectKind::Namespace.path("n").unwrap().as_str(), "/api/v1/namespaces/n");
-        assert!(ObjectKind::Namespace.path("n/../m").is_err());
-        for kind in ObjectKind::ALL {
-            let api_version = match kind.group() {
-                "" => "v1".to_owned(),
-                group => format!("{group}/v1"),
-            };
-            let path = ApiPath::object(&api_version, "", kind.plural(), "a.b");
-            assert_eq!(kind.path("a.b"), path);
-            assert_eq!(ObjectKind::of(kind.as_str()), Some(kind));
-        }
-        assert_eq!(ObjectKind::of("Pod"), None);
-    }
-}
+mod tests;

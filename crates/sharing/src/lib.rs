@@ -1,9 +1,9 @@
-//! Who may change the cluster-scoped objects that many installations share, and when.
+//! Decides who may change the cluster-scoped objects that many installations share, and when.
 //!
-//! Many people and test runs use one cluster, most of them confined to a namespace, and different
-//! commits want different contents for one object. What they share is listed in [`inventory`], with
-//! the rule for who wins. Everything here is a decision about objects that somebody else has read;
-//! only [`effects`] reads and writes.
+//! Many users and test runs use one cluster, most of them confined to a namespace, and different
+//! commits want different contents for one object. The shared objects are listed in [`inventory`],
+//! each with the rule that settles conflicts. Everything here is a decision about objects that the
+//! caller has read; only [`effects`] reads and writes.
 
 pub mod admin_roles;
 pub mod conditional_apply;

@@ -12,30 +12,30 @@ pub struct Manifest {
     version: String,
 }
 
-/// Why an object is no such manifest.
+/// Why an object is not such a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadManifest {
-    /// It is another kind of object.
+pub enum InvalidManifest {
+    /// It has another kind.
     #[error("is a {kind}, not a CustomResourceDefinition of apiextensions.k8s.io/v1")]
     Kind {
-        /// What it is.
+        /// Its kind.
         kind: String,
     },
-    /// Others have rules of their own.
-    #[error("defines a kind of group {group}, which is none of Gantry's: {}", groups().join(", "))]
+    /// It belongs to another project, which has rules of its own.
+    #[error("defines a kind of group {group}, not one of Gantry's: {}", groups().join(", "))]
     Group {
         /// Its group.
         group: String,
     },
     /// The name does not follow from the kind.
-    #[error("is called {name}, and must be called {forced}")]
+    #[error("is named {name}, and must be named {forced}")]
     Name {
-        /// What it is called.
+        /// Its name.
         name: String,
-        /// What a server would accept.
+        /// The name that a server accepts.
         forced: String,
     },
-    /// It does not say which version is wanted.
+    /// It does not have exactly one storage version.
     #[error("must have one version with storage: true, which is the one it wants; it has {count}")]
     Storage {
         /// How many it has.
@@ -55,28 +55,28 @@ impl Manifest {
     /// Checks an object that was read from a file.
     ///
     /// # Errors
-    /// It is not one that Gantry can decide about.
-    pub fn read(mut object: Value) -> Result<Self, BadManifest> {
+    /// It is not a manifest that Gantry can decide about.
+    pub fn read(mut object: Value) -> Result<Self, InvalidManifest> {
         let what = (text(&object, "/apiVersion"), text(&object, "/kind"));
         if what != ("apiextensions.k8s.io/v1", "CustomResourceDefinition") {
-            return Err(BadManifest::Kind { kind: format!("{} {}", what.0, what.1) });
+            return Err(InvalidManifest::Kind { kind: format!("{} {}", what.0, what.1) });
         }
         let group = text(&object, "/spec/group");
         if !groups().contains(&group) {
-            return Err(BadManifest::Group { group: group.to_owned() });
+            return Err(InvalidManifest::Group { group: group.to_owned() });
         }
         let forced = format!("{}.{group}", text(&object, "/spec/names/plural"));
         let name = text(&object, "/metadata/name");
         if name != forced {
-            return Err(BadManifest::Name { name: name.to_owned(), forced });
+            return Err(InvalidManifest::Name { name: name.to_owned(), forced });
         }
         let stored = list(&object, "/spec/versions").iter().filter(|it| it["storage"] == true);
         let stored: Vec<&str> = stored.map(|it| text(it, "/name")).collect();
         let [version] = stored[..] else {
-            return Err(BadManifest::Storage { count: stored.len() });
+            return Err(InvalidManifest::Storage { count: stored.len() });
         };
         let version = version.to_owned();
-        // What a server says about an object is no wish.
+        // Fields that the server sets are not part of what is wanted.
         if let Some(fields) = object.as_object_mut() {
             fields.shift_remove("status");
         }
@@ -107,13 +107,13 @@ impl Manifest {
         text(&self.object, "/spec/group")
     }
 
-    /// The name in URLs.
+    /// The plural name in URLs.
     #[must_use]
     pub fn plural(&self) -> &str {
         text(&self.object, "/spec/names/plural")
     }
 
-    /// The one version that the commit uses: the one it wants objects to be stored in.
+    /// The one version that the commit uses: its storage version.
     #[must_use]
     pub fn version(&self) -> &str {
         &self.version
@@ -178,12 +178,12 @@ mod tests {
             it["metadata"]["uid"] = json!("u");
             it["metadata"]["resourceVersion"] = json!("7");
         };
-        assert_eq!(read(server).as_ref(), Ok(&good), "what the server says is left out");
+        assert_eq!(read(server).as_ref(), Ok(&good), "fields of the server are left out");
         type Change = fn(&mut Value);
         let table: [(Change, &str); 5] = [
             (|it| it["kind"] = json!("Pod"), "is a apiextensions.k8s.io/v1 Pod, not a"),
-            (|it| it["spec"]["group"] = json!("x.test"), "group x.test, which is none of Gantry's"),
-            (|it| it["metadata"]["name"] = json!("x"), "is called x, and must be called"),
+            (|it| it["spec"]["group"] = json!("x.test"), "group x.test, not one of Gantry's"),
+            (|it| it["metadata"]["name"] = json!("x"), "is named x, and must be named"),
             (|it| it["spec"]["versions"][0]["storage"] = json!(false), "it has 0"),
             (
                 |it| {

@@ -1,8 +1,8 @@
-//! Merging one tree into another, and whether that would change it.
+//! Merges one JSON tree into another, and tells whether that would change it.
 
 use serde_json::{Map, Number, Value};
 
-/// The tree that results: objects are merged field by field, everything else, lists too, is replaced.
+/// The merged tree: objects are merged field by field, everything else, lists too, is replaced.
 #[must_use]
 pub fn merged(base: &Value, over: &Value) -> Value {
     match (base, over) {
@@ -18,7 +18,7 @@ pub fn merged(base: &Value, over: &Value) -> Value {
     }
 }
 
-/// Whether two trees say the same. Numbers are compared by value: a server may write 1.0 as 1.
+/// Whether two trees are equal. Numbers are compared by value: a server may write 1.0 as 1.
 #[must_use]
 pub fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
@@ -35,7 +35,7 @@ pub fn same(one: &Value, other: &Value) -> bool {
 }
 
 fn same_number(one: &Number, other: &Number) -> bool {
-    // Only where one of them is written as a fraction may they differ in form alone.
+    // They may differ in form alone only where one of them is written as a fraction.
     one == other || ((one.is_f64() || other.is_f64()) && one.as_f64() == other.as_f64())
 }
 
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn objects_are_merged_and_lists_replaced() {
         let table = [
-            // why                      base                          over                      result
+            // why                      base                          over   result
             ("a new field", json!({"a": 1}), json!({"b": 2}), json!({"a": 1, "b": 2})),
             ("a changed one", json!({"a": 1}), json!({"a": 2}), json!({"a": 2})),
             (
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn only_a_difference_is_a_change() {
         let table = [
-            // why                       base                             over                      change
+            // why                       base                             over   change
             ("the same", json!({"a": [1]}), json!({"a": [1]}), false),
             ("a part of it", json!({"a": 1, "defaulted": true}), json!({"a": 1}), false),
             ("in another order", json!({"a": 1, "b": 2}), json!({"b": 2, "a": 1}), false),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     proptest! {
-        /// Done once, it need not be done again, whoever comes.
+        /// Merging is idempotent.
         #[test]
         fn merging_settles(base in any_tree(), over in any_tree()) {
             let once = merged(&base, &over);

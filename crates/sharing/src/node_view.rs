@@ -1,4 +1,4 @@
-//! Reading nodes: the one right beyond its namespace that an installation needs.
+//! The permission to read nodes, the only one beyond its namespace that an installation needs.
 
 use serde_json::{Value, json};
 
@@ -6,73 +6,74 @@ use crate::definition::{list, text};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const VERBS: [&str; 3] = ["get", "list", "watch"];
-/// How the accounts of controllers end, in any release and any namespace.
-pub const CONTROLLERS: &str = "-fma-controllers";
+/// The suffix of the service accounts of controllers, in any release and any namespace.
+pub const CONTROLLER_ACCOUNT_SUFFIX: &str = "-fma-controllers";
 
-/// What is to be done about a role or a binding.
+/// What to do about a role or a binding.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Decision {
-    /// It does what it should.
+pub enum RoleDecision {
+    /// It already grants what it should.
     Leave,
-    /// There is none: this is made.
+    /// It does not exist: this one is created.
     Create(Value),
-    /// It gives too little: this takes its place, and has everything that it had.
+    /// It grants too little: this replaces it, and contains everything that it had.
     Extend(Value),
-    /// It must not be touched.
-    Refuse(Refusal),
+    /// It must not be changed.
+    Refuse(RoleRefusal),
 }
 
-/// Why a role or a binding must not be touched.
+/// Why a role or a binding must not be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The server makes its rules out of other roles, and would take ours away again.
+pub enum RoleRefusal {
+    /// The server aggregates its rules from other roles, and would remove ours again.
     Aggregated,
-    /// It gives another role, which cannot be changed.
+    /// It grants another role, and a `roleRef` is immutable.
     OtherRole(String),
-    /// It is for the account of another installation.
+    /// It is bound to the account of another installation.
     OtherAccount(String),
 }
 
-impl std::fmt::Display for Refusal {
+impl std::fmt::Display for RoleRefusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Aggregated => f.write_str(
-                "it does not let nodes be read, and its rules are made of other roles: choose \
-                 another name",
+                "it does not allow reading nodes, and its rules are aggregated from other roles: \
+                 choose another name",
             ),
             Self::OtherRole(role) => {
                 write!(
                     f,
-                    "it is there for {role}, and that cannot be changed: delete it, or choose another release name"
+                    "it is bound to {role}, and a roleRef is immutable: delete it, or choose \
+                     another release name"
                 )
             }
             Self::OtherAccount(account) => write!(
                 f,
-                "it is there for the account {account} of another installation: choose another \
+                "it is bound to account {account} of another installation: choose another \
                  release name"
             ),
         }
     }
 }
 
-/// Decides about the role of this name.
+/// Decides about the role with this name.
 #[must_use]
-pub fn decide(name: &str, found: Option<&Value>) -> Decision {
+pub fn decide(name: &str, found: Option<&Value>) -> RoleDecision {
     let rule = json!({"apiGroups": [""], "resources": ["nodes"], "verbs": VERBS});
     let Some(found) = found else {
-        return Decision::Create(role(name, &[rule]));
+        return RoleDecision::Create(role(name, &[rule]));
     };
     let rules = list(found, "/rules");
     if VERBS.into_iter().all(|verb| rules.iter().any(|rule| allows(rule, verb))) {
-        return Decision::Leave;
+        return RoleDecision::Leave;
     }
     if !found["aggregationRule"].is_null() {
-        return Decision::Refuse(Refusal::Aggregated);
+        return RoleDecision::Refuse(RoleRefusal::Aggregated);
     }
     let rules: Vec<Value> = rules.iter().cloned().chain([rule]).collect();
     let mut object = role(name, &rules);
     object["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
-    Decision::Extend(object)
+    RoleDecision::Extend(object)
 }
 
 fn role(name: &str, rules: &[Value]) -> Value {
@@ -83,7 +84,7 @@ fn role(name: &str, rules: &[Value]) -> Value {
     })
 }
 
-/// Whether a rule lets all nodes be read so.
+/// Whether a rule allows this verb on all nodes.
 fn allows(rule: &Value, verb: &str) -> bool {
     let has = |field: &str, wanted: &str| {
         rule[field].as_array().into_iter().flatten().any(|it| it == wanted || it == "*")
@@ -101,12 +102,12 @@ pub fn binding(release: &str, namespace: &str, role: &str) -> Value {
         "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
         "subjects": [{
             "kind": "ServiceAccount",
-            "name": format!("{release}{CONTROLLERS}"), "namespace": namespace,
+            "name": format!("{release}{CONTROLLER_ACCOUNT_SUFFIX}"), "namespace": namespace,
         }],
     })
 }
 
-/// What the binding of a release is called.
+/// The name of the binding of a release.
 #[must_use]
 pub fn binding_name(release: &str) -> String {
     format!("{release}-node-view")
@@ -114,20 +115,20 @@ pub fn binding_name(release: &str) -> String {
 
 /// Decides about the binding of an installation.
 #[must_use]
-pub fn decide_binding(wanted: &Value, found: Option<&Value>) -> Decision {
-    let Some(found) = found else { return Decision::Create(wanted.clone()) };
+pub fn decide_binding(wanted: &Value, found: Option<&Value>) -> RoleDecision {
+    let Some(found) = found else { return RoleDecision::Create(wanted.clone()) };
     let role = |it: &Value| format!("{} {}", text(it, "/roleRef/kind"), text(it, "/roleRef/name"));
     if role(found) != role(wanted) {
-        return Decision::Refuse(Refusal::OtherRole(role(found)));
+        return RoleDecision::Refuse(RoleRefusal::OtherRole(role(found)));
     }
     match accounts(found).iter().find(|account| !accounts(wanted).contains(account)) {
-        Some(other) => Decision::Refuse(Refusal::OtherAccount(other.clone())),
+        Some(other) => RoleDecision::Refuse(RoleRefusal::OtherAccount(other.clone())),
         None if accounts(found).is_empty() => {
             let mut object = wanted.clone();
             object["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
-            Decision::Extend(object)
+            RoleDecision::Extend(object)
         }
-        None => Decision::Leave,
+        None => RoleDecision::Leave,
     }
 }
 
@@ -146,7 +147,7 @@ pub fn view_bindings(bindings: &[Value]) -> Vec<(String, String)> {
     for binding in views {
         let subjects = list(binding, "/subjects").iter();
         let ours = subjects.filter(|it| {
-            it["kind"] == "ServiceAccount" && text(it, "/name").ends_with(CONTROLLERS)
+            it["kind"] == "ServiceAccount" && text(it, "/name").ends_with(CONTROLLER_ACCOUNT_SUFFIX)
         });
         for subject in ours {
             let account = format!("{}/{}", text(subject, "/namespace"), text(subject, "/name"));
@@ -167,12 +168,14 @@ mod tests {
     #[test]
     fn cs_7_the_role_is_made_or_extended() {
         let all = rule("", "nodes", &VERBS);
-        assert!(matches!(decide("r", None), Decision::Create(it) if it["rules"] == json!([all])));
+        assert!(
+            matches!(decide("r", None), RoleDecision::Create(it) if it["rules"] == json!([all]))
+        );
         let some_nodes = json!({
             "apiGroups": [""], "resources": ["nodes"], "verbs": VERBS, "resourceNames": ["a"],
         });
         let table = [
-            // why                                   rules                                       enough
+            // why                                   rules   enough
             ("the rule", vec![all.clone()], true),
             ("everything", vec![rule("*", "*", &["*"])], true),
             (
@@ -189,8 +192,8 @@ mod tests {
         for (why, rules, enough) in table {
             let found = json!({"metadata": {"name": "r", "resourceVersion": "7"}, "rules": rules});
             match decide("r", Some(&found)) {
-                Decision::Leave => assert!(enough, "{why}"),
-                Decision::Extend(object) => {
+                RoleDecision::Leave => assert!(enough, "{why}"),
+                RoleDecision::Extend(object) => {
                     assert!(!enough, "{why}");
                     let mut expected = rules.clone();
                     expected.push(all.clone());
@@ -201,7 +204,10 @@ mod tests {
             }
         }
         let made_of_others = json!({"aggregationRule": {"clusterRoleSelectors": []}, "rules": []});
-        assert_eq!(decide("r", Some(&made_of_others)), Decision::Refuse(Refusal::Aggregated));
+        assert_eq!(
+            decide("r", Some(&made_of_others)),
+            RoleDecision::Refuse(RoleRefusal::Aggregated)
+        );
     }
 
     #[test]
@@ -209,19 +215,19 @@ mod tests {
         let ours = binding("one", "ns-1", "nodes");
         assert_eq!(ours["metadata"]["name"], "one-node-view");
         assert_eq!(ours["subjects"][0]["name"], "one-fma-controllers");
-        assert_eq!(decide_binding(&ours, None), Decision::Create(ours.clone()));
-        assert_eq!(decide_binding(&ours, Some(&ours)), Decision::Leave);
+        assert_eq!(decide_binding(&ours, None), RoleDecision::Create(ours.clone()));
+        assert_eq!(decide_binding(&ours, Some(&ours)), RoleDecision::Leave);
         let other_namespace = binding("one", "ns-2", "nodes");
         let refused = decide_binding(&ours, Some(&other_namespace));
         let account = "ns-2/one-fma-controllers".to_owned();
-        assert_eq!(refused, Decision::Refuse(Refusal::OtherAccount(account)));
+        assert_eq!(refused, RoleDecision::Refuse(RoleRefusal::OtherAccount(account)));
         let other_role = binding("one", "ns-1", "cluster-admin");
         let refused = decide_binding(&ours, Some(&other_role));
         let role = "ClusterRole cluster-admin".to_owned();
-        assert_eq!(refused, Decision::Refuse(Refusal::OtherRole(role)));
+        assert_eq!(refused, RoleDecision::Refuse(RoleRefusal::OtherRole(role)));
         let mut nobody = ours.clone();
         nobody["subjects"] = json!([]);
-        assert!(matches!(decide_binding(&ours, Some(&nobody)), Decision::Extend(_)));
+        assert!(matches!(decide_binding(&ours, Some(&nobody)), RoleDecision::Extend(_)));
     }
 
     #[test]

@@ -1,13 +1,13 @@
-//! The admission policies, which are applied whatever is there, wherever a server knows such objects.
+//! The admission policies, which are always applied on servers that support them.
 
-use gantry_api::yaml;
 use gantry_reconcile::ApiPath;
+use gantry_yaml as yaml;
 use serde_json::Value;
 
 use crate::definition::{list, text};
 use crate::inventory::ObjectKind;
 
-/// The published files, policies before what binds them.
+/// The published files, policies before their bindings.
 const FILES: [&str; 4] = [
     include_str!("../../../config/validating-admission-policies/fma-bound-serverreqpod.yaml"),
     include_str!("../../../config/validating-admission-policies/fma-immutable-fields.yaml"),
@@ -25,7 +25,7 @@ pub fn policies() -> Vec<Value> {
     FILES.iter().flat_map(read).map(|document| document.to_json()).collect()
 }
 
-/// Which of the two kinds an object is; nothing if it is neither.
+/// The kind of an object, if it is a policy or a policy binding.
 #[must_use]
 pub fn kind(object: &Value) -> Option<ObjectKind> {
     let kind = ObjectKind::of(text(object, "/kind"))?;
@@ -36,17 +36,18 @@ pub fn kind(object: &Value) -> Option<ObjectKind> {
     (ours && text(object, "/apiVersion") == "admissionregistration.k8s.io/v1").then_some(kind)
 }
 
-/// Where a server says whether it knows these kinds.
-pub const DISCOVERY: ApiPath = ApiPath::from_static("/apis/admissionregistration.k8s.io/v1");
+/// The discovery document that says whether a server supports these kinds.
+pub const DISCOVERY_PATH: ApiPath = ApiPath::from_static("/apis/admissionregistration.k8s.io/v1");
 
-/// What is said where it does not.
-pub const UNSUPPORTED: &str = "this server does not serve ValidatingAdmissionPolicies in \
+/// The message for servers that do not.
+pub const UNSUPPORTED_MESSAGE: &str = "this server does not serve ValidatingAdmissionPolicies in \
                                admissionregistration.k8s.io/v1 (Kubernetes 1.30 and later do); all \
                                works without them, except that improper edits are not refused";
 
-/// Whether a server knows both kinds, by what it answers to [`DISCOVERY`]; nothing is "no such page".
+/// Whether a server supports both kinds, by its response to [`DISCOVERY_PATH`]; `None` means not
+/// found.
 #[must_use]
-pub fn supported(answer: Option<&Value>) -> bool {
+pub fn are_supported(answer: Option<&Value>) -> bool {
     let served = |kind: ObjectKind| {
         let resources = answer.map(|it| list(it, "/resources")).unwrap_or_default();
         resources.iter().any(|it| it["name"] == kind.plural())
@@ -88,14 +89,14 @@ mod tests {
         let both = answer(&["validatingadmissionpolicies", "validatingadmissionpolicybindings"]);
         let webhooks = answer(&["validatingwebhookconfigurations"]);
         let half = answer(&["validatingadmissionpolicies"]);
-        assert!(supported(Some(&both)));
+        assert!(are_supported(Some(&both)));
         for answer in [Some(&webhooks), Some(&half), Some(&json!({})), None] {
-            assert!(!supported(answer), "{answer:?}");
+            assert!(!are_supported(answer), "{answer:?}");
         }
     }
 
     #[test]
-    fn other_objects_are_none_of_these() {
+    fn other_kinds_are_not_policies() {
         assert_eq!(kind(&json!({"kind": "Pod", "apiVersion": "v1"})), None);
         let old = json!({
             "kind": "ValidatingAdmissionPolicy",

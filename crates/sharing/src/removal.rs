@@ -1,4 +1,4 @@
-//! What may be taken away from a cluster that others use, and what stays.
+//! Decides which shared objects may be removed from a cluster, and which stay.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use serde_json::Value;
 use crate::definition::Definition;
 use crate::manifest::Manifest;
 
-/// The objects of a group, as far as somebody may see them.
+/// The objects of a group, as far as the caller may list them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
-    /// How many there are in each namespace; those in none are under the empty name.
+    /// The number of objects in each namespace; cluster-scoped ones are under the empty name.
     pub namespaces: BTreeMap<String, usize>,
     /// Kinds whose objects the caller may not list in all namespaces.
     pub unseen: Vec<String>,
 }
 
 impl Usage {
-    /// Adds what there is of one kind.
+    /// Adds the objects of one kind.
     pub fn add(&mut self, objects: &[Value]) {
         for object in objects {
             let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
@@ -27,64 +27,64 @@ impl Usage {
         }
     }
 
-    /// Who would lose something beside the caller, whose namespace is given.
+    /// The namespaces that would lose objects, except the caller's own.
     #[must_use]
-    pub fn others(&self, own: &str) -> BTreeMap<String, usize> {
+    pub fn other_namespaces(&self, own: &str) -> BTreeMap<String, usize> {
         let others = self.namespaces.iter().filter(|(name, _)| name.is_empty() || *name != own);
         others.map(|(name, count)| (name.clone(), *count)).collect()
     }
 }
 
-/// Whether reasons to stay are listened to.
+/// Whether reasons to keep an object are overridden.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Force {
-    /// They are.
+pub enum RemovalForce {
+    /// They are respected.
     No,
-    /// They are not: somebody takes the responsibility.
+    /// They are overridden: the user takes the responsibility.
     Yes,
 }
 
-/// What is to be done about an object that is to go.
+/// What to do about an object that is to be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// It is not there.
-    Absent,
-    /// It is going already.
-    Going,
-    /// It is deleted, if it still is as it was read.
+pub enum RemovalDecision {
+    /// It does not exist.
+    NotFound,
+    /// It is already terminating.
+    Terminating,
+    /// It is deleted, if it still has the revision at which it was read.
     Delete {
-        /// The revision it was read at.
+        /// The revision at which it was read.
         resource_version: String,
     },
-    /// It stays.
-    Keep(Vec<Kept>),
+    /// It is kept.
+    Keep(Vec<RetainReason>),
 }
 
-/// A reason to stay.
+/// A reason to keep an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "reason", rename_all_fields = "camelCase")]
-pub enum Kept {
-    /// Others have objects of the group, which would be deleted or lose their protection.
+pub enum RetainReason {
+    /// Other namespaces have objects of the group, which would be deleted or lose their protection.
     InUse {
-        /// How many in which namespace.
+        /// The number of objects in each namespace.
         namespaces: BTreeMap<String, usize>,
     },
-    /// It has versions of others.
+    /// It has versions that this commit does not know.
     ForeignVersions {
         /// Those versions.
         versions: Vec<String>,
     },
-    /// Whether others have objects cannot be seen.
+    /// The caller may not list the objects of all namespaces.
     Unseen {
         /// The kinds.
         kinds: Vec<String>,
     },
 }
 
-impl Kept {
-    /// Whether the caller lacks a right, rather than somebody else having a need.
+impl RetainReason {
+    /// Whether the caller lacks a permission, rather than others using the object.
     #[must_use]
-    pub fn is_blindness(&self) -> bool {
+    pub fn is_missing_permission(&self) -> bool {
         match self {
             Self::Unseen { .. } => true,
             Self::InUse { .. } | Self::ForeignVersions { .. } => false,
@@ -92,12 +92,12 @@ impl Kept {
     }
 }
 
-impl std::fmt::Display for Kept {
+impl std::fmt::Display for RetainReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::InUse { namespaces } => {
                 let place = |(name, count): (&String, &usize)| match name.as_str() {
-                    "" => format!("{count} in no namespace"),
+                    "" => format!("{count} cluster-scoped"),
                     name => format!("{count} in {name}"),
                 };
                 let places: Vec<_> = namespaces.iter().map(place).collect();
@@ -116,19 +116,19 @@ impl std::fmt::Display for Kept {
     }
 }
 
-/// Decides about a definition that is to go.
+/// Decides about a definition that is to be removed.
 #[must_use]
 pub fn definition(
     wanted: &Manifest,
     found: Option<&Value>,
     usage: &Usage,
     own: &str,
-    force: Force,
-) -> Decision {
-    let Some(found) = found else { return Decision::Absent };
+    force: RemovalForce,
+) -> RemovalDecision {
+    let Some(found) = found else { return RemovalDecision::NotFound };
     let present = Definition::read(found);
     if present.terminating {
-        return Decision::Going;
+        return RemovalDecision::Terminating;
     }
     let mut kept = in_use(usage, own);
     let versions = present.versions.iter().map(|it| &it.name).chain(&present.stored);
@@ -136,35 +136,42 @@ pub fn definition(
     versions.sort_unstable();
     versions.dedup();
     if !versions.is_empty() {
-        kept.insert(0, Kept::ForeignVersions { versions });
+        kept.insert(0, RetainReason::ForeignVersions { versions });
     }
-    settle(kept, &present.resource_version, force)
+    decide(kept, &present.resource_version, force)
 }
 
-/// Decides about a policy or a binding of one that is to go.
+/// Decides about a policy or a policy binding that is to be removed.
 #[must_use]
-pub fn policy(found: Option<&Value>, usage: &Usage, own: &str, force: Force) -> Decision {
-    let Some(found) = found else { return Decision::Absent };
+pub fn policy(
+    found: Option<&Value>,
+    usage: &Usage,
+    own: &str,
+    force: RemovalForce,
+) -> RemovalDecision {
+    let Some(found) = found else { return RemovalDecision::NotFound };
     let revision = found["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-    settle(in_use(usage, own), revision, force)
+    decide(in_use(usage, own), revision, force)
 }
 
-fn in_use(usage: &Usage, own: &str) -> Vec<Kept> {
+fn in_use(usage: &Usage, own: &str) -> Vec<RetainReason> {
     let mut kept = Vec::new();
-    let others = usage.others(own);
+    let others = usage.other_namespaces(own);
     if !others.is_empty() {
-        kept.push(Kept::InUse { namespaces: others });
+        kept.push(RetainReason::InUse { namespaces: others });
     }
     if !usage.unseen.is_empty() {
-        kept.push(Kept::Unseen { kinds: usage.unseen.clone() });
+        kept.push(RetainReason::Unseen { kinds: usage.unseen.clone() });
     }
     kept
 }
 
-fn settle(kept: Vec<Kept>, revision: &str, force: Force) -> Decision {
+fn decide(kept: Vec<RetainReason>, revision: &str, force: RemovalForce) -> RemovalDecision {
     match force {
-        Force::No if !kept.is_empty() => Decision::Keep(kept),
-        Force::No | Force::Yes => Decision::Delete { resource_version: revision.to_owned() },
+        RemovalForce::No if !kept.is_empty() => RemovalDecision::Keep(kept),
+        RemovalForce::No | RemovalForce::Yes => {
+            RemovalDecision::Delete { resource_version: revision.to_owned() }
+        }
     }
 }
 
@@ -190,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_use_stays_unless_forced() {
+    fn objects_in_use_are_kept_unless_forced() {
         let ours = Manifest::built_in(&[FMA_GROUP.to_owned()]).remove(0);
         let plain = found(&["v1alpha1"], &["v1alpha1"]);
         let foreign = found(&["v1alpha1", "v9"], &["v1alpha1"]);
@@ -199,44 +206,50 @@ mod tests {
         let others = usage(&[("mine", 3), ("theirs", 2)], &[]);
         let table: [(&str, Option<&Value>, &Usage, &str); 8] = [
             ("nothing there", None, &others, "absent"),
-            ("nobody uses it", Some(&plain), &none, "delete"),
+            ("it is not used", Some(&plain), &none, "delete"),
             ("only the caller does", Some(&plain), &own, "delete"),
             ("others do", Some(&plain), &others, "objects of the group: 2 in theirs"),
-            ("in no namespace", Some(&plain), &usage(&[("", 1)], &[]), "1 in no namespace"),
-            ("who knows", Some(&plain), &usage(&[], &["launcherconfigs"]), "cannot be seen"),
+            ("cluster-scoped", Some(&plain), &usage(&[("", 1)], &[]), "1 cluster-scoped"),
+            ("it is unknown", Some(&plain), &usage(&[], &["launcherconfigs"]), "cannot be seen"),
             ("a version of others", Some(&foreign), &none, "versions of others: v9"),
             ("a stored one", Some(&once_stored), &none, "versions of others: v0"),
         ];
         for (why, found, usage, words) in table {
-            let decision = definition(&ours, found, usage, "mine", Force::No);
+            let decision = definition(&ours, found, usage, "mine", RemovalForce::No);
             let said = match &decision {
-                Decision::Absent => "absent".to_owned(),
-                Decision::Going => "going".to_owned(),
-                Decision::Delete { resource_version } => {
+                RemovalDecision::NotFound => "absent".to_owned(),
+                RemovalDecision::Terminating => "going".to_owned(),
+                RemovalDecision::Delete { resource_version } => {
                     assert_eq!(resource_version, "7");
                     "delete".to_owned()
                 }
-                Decision::Keep(kept) => kept.iter().map(ToString::to_string).collect(),
+                RemovalDecision::Keep(kept) => kept.iter().map(ToString::to_string).collect(),
             };
             assert!(said.contains(words), "{why}: {said}");
-            let forced = definition(&ours, found, usage, "mine", Force::Yes);
-            assert!(!matches!(forced, Decision::Keep(_)), "{why}");
+            let forced = definition(&ours, found, usage, "mine", RemovalForce::Yes);
+            assert!(!matches!(forced, RemovalDecision::Keep(_)), "{why}");
         }
         let mut going = plain.clone();
         going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        let decision = definition(&ours, Some(&going), &others, "mine", Force::Yes);
-        assert_eq!(decision, Decision::Going);
+        let decision = definition(&ours, Some(&going), &others, "mine", RemovalForce::Yes);
+        assert_eq!(decision, RemovalDecision::Terminating);
     }
 
     #[test]
-    fn policies_stay_while_others_have_something_to_protect() {
+    fn policies_are_kept_while_others_use_them() {
         let object = json!({"metadata": {"resourceVersion": "9"}});
-        let delete = Decision::Delete { resource_version: "9".to_owned() };
+        let delete = RemovalDecision::Delete { resource_version: "9".to_owned() };
         let others = usage(&[("theirs", 1)], &[]);
-        assert_eq!(policy(None, &others, "mine", Force::No), Decision::Absent);
-        assert_eq!(policy(Some(&object), &usage(&[("mine", 1)], &[]), "mine", Force::No), delete);
-        assert!(matches!(policy(Some(&object), &others, "mine", Force::No), Decision::Keep(_)));
-        assert_eq!(policy(Some(&object), &others, "mine", Force::Yes), delete);
+        assert_eq!(policy(None, &others, "mine", RemovalForce::No), RemovalDecision::NotFound);
+        assert_eq!(
+            policy(Some(&object), &usage(&[("mine", 1)], &[]), "mine", RemovalForce::No),
+            delete
+        );
+        assert!(matches!(
+            policy(Some(&object), &others, "mine", RemovalForce::No),
+            RemovalDecision::Keep(_)
+        ));
+        assert_eq!(policy(Some(&object), &others, "mine", RemovalForce::Yes), delete);
     }
 
     #[test]
@@ -248,7 +261,7 @@ mod tests {
             json!({"metadata": {"name": "x"}}),
         ]);
         assert_eq!(usage.namespaces, BTreeMap::from([("a".to_owned(), 2), (String::new(), 1)]));
-        // What is in no namespace is nobody's alone.
-        assert_eq!(usage.others(""), usage.namespaces);
+        // Cluster-scoped objects do not belong to one namespace.
+        assert_eq!(usage.other_namespaces(""), usage.namespaces);
     }
 }

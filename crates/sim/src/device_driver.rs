@@ -1,21 +1,21 @@
-//! A driver that has no hardware: it publishes the pools that it is told of, and says of every device
-//! that somebody gets that it is ready.
+//! A device driver without hardware: it publishes configured device pools, and reports every
+//! allocated device as ready.
 //!
-//! What it is told of are facts ([`Publication`]), so a file that changes is news like any other. It
-//! owns what it publishes under the name of the driver, and of claims only the statuses of its own
-//! devices.
+//! The configuration is recorded as facts ([`Publication`]), so a changed file is a change like any
+//! other. The driver owns what it publishes under its name, and of claims only the statuses of its
+//! own devices.
 
+mod config;
 mod publish;
 mod report;
 #[cfg(test)]
 mod tests;
-mod told;
 mod view;
 
+pub use config::{DriverConfig, DriverConfigError, driver_config};
 pub use publish::Publisher;
-pub use report::Reporter;
-pub use told::{Told, ToldError, told};
+pub use report::DeviceStatusReporter;
 pub use view::{DeviceClaim, DeviceDriver, DevicePool, Publication};
 
-/// The label of what a driver publishes, by which it knows what to take back.
-pub const LABEL: &str = "gantry.dev/published-by";
+/// The label of the objects a driver publishes, by which it finds those to delete.
+pub const PUBLISHED_BY_LABEL: &str = "gantry.dev/published-by";

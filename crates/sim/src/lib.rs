@@ -1,37 +1,23 @@
-//! Pretend nodes, a scheduler and the workload controllers of Kubernetes.
+//! Simulated nodes: their kubelets, the programs in their pods, what containers log and use, and
+//! the driver of their devices.
 //!
-//! What a real cluster does between an object and a running pod is done here by controllers in the
-//! words of crate `reconcile`: each looks at views of objects ([`view`]) and answers with a plan.
-//! What a pretend container says is kept in [`logs`], and what runs in it on demand is [`shell`].
+//! Controllers in the words of crate `reconcile` take pods from a node that was chosen to a status,
+//! as a kubelet does. What a simulated container logs is kept in [`logs`], commands in it are run
+//! by [`shell`], and images of Gantry's own programs really run ([`programs`]).
 
-mod lot;
 #[cfg(test)]
-mod stand;
+mod test_world;
 pub mod view;
 
-pub mod autoscaling;
-pub mod batch;
-pub mod certificates;
+pub mod controller_set;
 pub mod device_driver;
-pub mod disruption;
 pub mod effects;
 pub mod kubelet;
 pub mod logs;
-pub mod members;
-pub mod namespaces;
-pub mod node_lifecycle;
+pub mod node_shape;
 pub mod pod_config;
-pub mod pod_gc;
 pub mod programs;
-pub mod resource_claims;
-pub mod rights;
-pub mod scheduler;
-pub mod services;
-pub mod shape;
+pub mod rbac;
 pub mod shell;
-pub mod storage;
 pub mod subsystem;
 pub mod usage;
-pub mod workloads;
-
-pub use members::{Brief, Member, members};

@@ -1,10 +1,10 @@
-//! What containers have said: a bounded log in memory for each, and the one of the run before.
+//! The output of containers: a bounded log in memory for each, and the one of the previous run.
 //!
-//! Whoever sees pods change calls [`Logs::observe`] for each and [`Logs::forget`] when one is gone;
-//! that is all pretend containers need. A program that really runs calls [`Logs::begin`] when it
-//! starts, [`Logs::append`] for what it says and [`Logs::end`] when it stops. Whoever reads calls
-//! [`readable`] to learn which run a request is about, and then [`Logs::read`]. What is read, and in
-//! which order options apply, is as a kubelet does it.
+//! The observer of pods calls [`Logs::observe`] for each change and [`Logs::remove_pod`] when a pod
+//! is gone; that is all simulated containers need. A program that really runs calls
+//! [`Logs::start_run`] when it starts, [`Logs::append`] for its output and [`Logs::end_run`] when
+//! it stops. Readers call [`select_run`] to determine which run a request is about, and then
+//! [`Logs::read`]. What is read, and in which order options apply, is as in a kubelet.
 
 mod observe;
 mod observer;
@@ -19,67 +19,67 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 pub use self::observer::LogObserver;
-use self::ring::{Ring, Taken};
+use self::ring::{ReadControl, RingBuffer};
 
-/// The annotation of a pod that says what its containers say first, a line each.
-pub const SAYS: &str = "gantry.dev/sim-logs";
+/// The annotation of a pod with the first lines its containers log.
+pub const LOG_LINES_ANNOTATION: &str = "gantry.dev/sim-logs";
 
-/// The logs of all containers. Clones are one.
+/// The logs of all containers. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Logs(Arc<Shared>);
+pub struct Logs(Arc<LogStore>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    /// By uid of the pod and name of the container.
-    pods: Mutex<HashMap<String, BTreeMap<String, Runs>>>,
-    /// Bytes in all rings.
+struct LogStore {
+    /// By UID of the pod and name of the container.
+    pods: Mutex<HashMap<String, BTreeMap<String, ContainerRuns>>>,
+    /// The bytes in all ring buffers.
     total: Arc<AtomicUsize>,
 }
 
 /// The runs of a container whose logs are kept.
 #[derive(Debug)]
-struct Runs {
-    /// How often the container had been started again when the current run began.
+struct ContainerRuns {
+    /// The restart count of the current run.
     number: i64,
-    current: Arc<Ring>,
-    previous: Option<Arc<Ring>>,
+    current: Arc<RingBuffer>,
+    previous: Option<Arc<RingBuffer>>,
 }
 
-/// Which run of a container.
+/// A run of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Run {
-    /// The one that runs, or ran last.
+pub enum ContainerRun {
+    /// The run in progress, or the last one.
     Current,
     /// The one before it.
     Previous,
 }
 
-/// What of a log is wanted.
+/// The options of reading a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// Go on with lines as they are written, until the run ends.
+pub struct LogReadOptions {
+    /// Continue with lines as they are written, until the run ends.
     pub follow: bool,
-    /// Put the time before each line.
+    /// Write the time before each line.
     pub timestamps: bool,
-    /// Leave out lines from before this moment. They count as lines of the tail all the same.
+    /// Leave out lines from before this time. They count as lines of the tail all the same.
     pub since: Option<Timestamp>,
-    /// Begin with the last so many lines.
+    /// Begin with the last lines, this many.
     pub tail: Option<u64>,
-    /// End after so many bytes, be it in the middle of a line.
+    /// End after this many bytes, even in the middle of a line.
     pub limit: Option<u64>,
 }
 
 impl Logs {
-    /// No logs.
+    /// Creates an empty store of logs.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A run of a container begins with `lines`; `run` is how often it had been started again. What
-    /// it said before becomes the previous run, and what was before that is forgotten. A run that
-    /// has begun already does not begin again.
-    pub fn begin<'a>(
+    /// Starts a run of a container with `lines`; `run` is its restart count. The current log
+    /// becomes that of the previous run, and the one before it is dropped. A run that has started
+    /// already does not start again.
+    pub fn start_run<'a>(
         &self,
         pod: &str,
         container: &str,
@@ -93,12 +93,12 @@ impl Logs {
             if all.get(container).is_some_and(|runs| runs.number >= run) {
                 return;
             }
-            let current = Arc::new(Ring::new(Arc::clone(&self.0.total)));
+            let current = Arc::new(RingBuffer::new(Arc::clone(&self.0.total)));
             for line in lines {
                 current.push(now, line);
             }
             let previous = all.remove(container).map(|runs| runs.current);
-            let runs = Runs { number: run, current, previous: previous.clone() };
+            let runs = ContainerRuns { number: run, current, previous: previous.clone() };
             all.insert(container.to_owned(), runs);
             previous
         };
@@ -107,33 +107,33 @@ impl Logs {
         }
     }
 
-    /// A container says something. Text of several lines is several lines. A container of which no
-    /// run has begun, or whose run is over, has nothing to say, and nothing is kept.
+    /// Appends output of a container. Text of several lines is several lines. The output of a
+    /// container without a run, or whose run has ended, is dropped.
     pub fn append(&self, pod: &str, container: &str, now: Timestamp, text: &str) {
-        if let Some(ring) = self.ring(pod, container, Run::Current) {
+        if let Some(ring) = self.ring(pod, container, ContainerRun::Current) {
             for line in text.lines() {
                 ring.push(now, line);
             }
         }
     }
 
-    /// The run of a container is over: it says nothing any more, and nobody waits for it. It can
-    /// still be read.
-    pub fn end(&self, pod: &str, container: &str) {
-        if let Some(ring) = self.ring(pod, container, Run::Current) {
+    /// Ends the run of a container: nothing can be appended, and followers reach the end. Its log
+    /// can still be read.
+    pub fn end_run(&self, pod: &str, container: &str) {
+        if let Some(ring) = self.ring(pod, container, ContainerRun::Current) {
             ring.end();
         }
     }
 
-    /// A run is over, if it is the current one and was not over before; it may have a last word.
-    fn finish(&self, pod: &str, container: &str, run: i64, now: Timestamp, line: Option<&str>) {
+    /// Ends a run, if it is the current one and has not ended before, optionally with a last line.
+    fn finish_run(&self, pod: &str, container: &str, run: i64, now: Timestamp, line: Option<&str>) {
         let ring = {
             let pods = self.pods();
             let runs = pods.get(pod).and_then(|all| all.get(container));
             runs.filter(|runs| runs.number == run).map(|runs| Arc::clone(&runs.current))
         };
         if let Some(ring) = ring {
-            // After its end a ring takes no more words.
+            // After its end a ring buffer accepts no more lines.
             if let Some(line) = line {
                 ring.push(now, line);
             }
@@ -141,82 +141,94 @@ impl Logs {
         }
     }
 
-    /// A pod is gone, and so is what its containers said. Those who still read it come to an end.
-    pub fn forget(&self, pod: &str) {
+    /// Removes the logs of a pod that is gone. Followers reach the end.
+    pub fn remove_pod(&self, pod: &str) {
         let gone = self.pods().remove(pod).unwrap_or_default();
         for runs in gone.into_values() {
             runs.current.end();
         }
     }
 
-    /// How many pods there are logs of.
+    /// Returns how many pods have logs.
     #[must_use]
-    pub fn pods_known(&self) -> usize {
+    pub fn pod_count(&self) -> usize {
         self.pods().len()
     }
 
     /// Opens the log of a run; `None` if there is none.
     #[must_use]
-    pub fn read(&self, pod: &str, container: &str, run: Run, options: &Options) -> Option<Reader> {
+    pub fn read(
+        &self,
+        pod: &str,
+        container: &str,
+        run: ContainerRun,
+        options: &LogReadOptions,
+    ) -> Option<LogReader> {
         let ring = self.ring(pod, container, run)?;
-        let at = ring.before_last(options.tail);
-        Some(Reader { ring, at, left: options.limit, options: options.clone() })
+        let at = ring.tail_position(options.tail);
+        Some(LogReader {
+            ring,
+            position: at,
+            remaining_bytes: options.limit,
+            options: options.clone(),
+        })
     }
 
-    fn ring(&self, pod: &str, container: &str, run: Run) -> Option<Arc<Ring>> {
+    fn ring(&self, pod: &str, container: &str, run: ContainerRun) -> Option<Arc<RingBuffer>> {
         let pods = self.pods();
         let runs = pods.get(pod)?.get(container)?;
         match run {
-            Run::Current => Some(Arc::clone(&runs.current)),
-            Run::Previous => runs.previous.clone(),
+            ContainerRun::Current => Some(Arc::clone(&runs.current)),
+            ContainerRun::Previous => runs.previous.clone(),
         }
     }
 
-    fn pods(&self) -> MutexGuard<'_, HashMap<String, BTreeMap<String, Runs>>> {
+    fn pods(&self) -> MutexGuard<'_, HashMap<String, BTreeMap<String, ContainerRuns>>> {
         self.0.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What is given out at once.
-const CHUNK: usize = 32 * 1024;
+/// The most bytes that are returned at once.
+const MAX_CHUNK_BYTES: usize = 32 * 1024;
 
-/// Reads a log from one place on. Lines that were dropped before they were read are skipped.
+/// Reads a log from a position on. Lines that were dropped before they were read are skipped.
 #[derive(Debug)]
-pub struct Reader {
-    ring: Arc<Ring>,
+pub struct LogReader {
+    ring: Arc<RingBuffer>,
     /// The number of the next line.
-    at: u64,
-    /// Bytes that may still be given out; `None` is any number.
-    left: Option<u64>,
-    options: Options,
+    position: u64,
+    /// The bytes that may still be returned; `None` is any number.
+    remaining_bytes: Option<u64>,
+    options: LogReadOptions,
 }
 
-impl Reader {
-    /// The next lines; `None` when there are no more, or when the run of a log that is followed is
-    /// over. Dropping the future loses nothing.
+impl LogReader {
+    /// Returns the next lines; `None` when there are no more, or when the run of a followed log has
+    /// ended. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<Bytes> {
         let ring = Arc::clone(&self.ring);
         loop {
-            // Asked for before we look: what is written after that wakes us.
+            // Registered before the buffer is read: a line that is written after that wakes the
+            // reader.
             let changed = ring.changed();
-            let (chunk, over) = self.take();
+            let (chunk, over) = self.take_available();
             if !chunk.is_empty() {
                 return Some(chunk);
             }
-            if over || self.left == Some(0) || !self.options.follow {
+            if over || self.remaining_bytes == Some(0) || !self.options.follow {
                 return None;
             }
             changed.await;
         }
     }
 
-    /// What is there now, and whether nothing can come after it.
-    fn take(&mut self) -> (Bytes, bool) {
+    /// Returns the available lines, and whether no more can follow.
+    fn take_available(&mut self) -> (Bytes, bool) {
         let mut chunk = BytesMut::new();
-        let Self { ring, at, left, options } = self;
+        let Self { ring, position: at, remaining_bytes: left, options } = self;
         let over = ring.lines_from(at, |time, line| {
             if options.since.is_some_and(|since| time < since) {
-                return Taken::More;
+                return ReadControl::Continue;
             }
             let begun = chunk.len();
             if options.timestamps {
@@ -230,20 +242,20 @@ impl Reader {
                 chunk.truncate(begun + most);
                 *left -= u64::try_from(most).unwrap_or(*left);
                 if *left == 0 {
-                    return Taken::Enough;
+                    return ReadControl::Stop;
                 }
             }
-            if chunk.len() >= CHUNK { Taken::Enough } else { Taken::More }
+            if chunk.len() >= MAX_CHUNK_BYTES { ReadControl::Stop } else { ReadControl::Continue }
         });
         (chunk.freeze(), over)
     }
 }
 
-/// Which run of a container its log is to be read from, by the status of its pod.
+/// Returns which run of a container its log is to be read from, by the status of its pod.
 ///
 /// # Errors
-/// Why there is nothing to read, in the words of a kubelet.
-pub fn readable(pod: &Value, container: &str, previous: bool) -> Result<Run, String> {
+/// Why there is nothing to read, with the text of a kubelet.
+pub fn select_run(pod: &Value, container: &str, previous: bool) -> Result<ContainerRun, String> {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let what = || format!("container {container:?} in pod {name:?}");
     let lists = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
@@ -260,19 +272,19 @@ pub fn readable(pod: &Value, container: &str, previous: bool) -> Result<Run, Str
     let begun = state["running"].is_object() || ran(state);
     if previous {
         return match (ran(last), begun) {
-            (true, true) => Ok(Run::Previous),
-            // Nothing has begun since, so what we keep of the last run is the current one.
-            (true, false) => Ok(Run::Current),
+            (true, true) => Ok(ContainerRun::Previous),
+            // No run has started since, so the log of the last run is the current one.
+            (true, false) => Ok(ContainerRun::Current),
             (false, _) => Err(format!("previous terminated {} not found", what())),
         };
     }
     if begun {
-        return Ok(Run::Current);
+        return Ok(ContainerRun::Current);
     }
-    // A run that did not begin has no log, and what is there is still the last one's.
+    // A run that did not start has no log, and the current log is still that of the last one.
     if state["terminated"].is_object() || last["terminated"].is_object() {
         return match ran(last) {
-            true => Ok(Run::Current),
+            true => Ok(ContainerRun::Current),
             false => Err(format!("{} is terminated", what())),
         };
     }

@@ -1,8 +1,8 @@
-//! What a container finds around it: variables, arguments, and files of volumes. Pure.
+//! Resolves the environment of a container: variables, arguments, and files of volumes. Pure.
 //!
-//! Values come from the pod, its node, and the ConfigMaps and Secrets it names. Those are read one by one
-//! ([`PodSources`]), so whoever resolves something may find that an object is not known yet, is missing, or
-//! could not be read; a kubelet says the same in its events, and its words are used here.
+//! Values come from the pod, its node, and the ConfigMaps and Secrets it references. Those are read
+//! one by one ([`PodSourceInquiry`]), so resolving may find that an object was not read yet, is
+//! missing, or could not be read; the messages are those of a kubelet's events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,56 +20,58 @@ mod volumes;
 
 pub use command::{Command, command, expand};
 pub use environment::{ApiServer, environment};
-pub use inquiry::PodSources;
+pub use inquiry::PodSourceInquiry;
 pub use volumes::{FileContent, MAX_POD_BYTES, VolumeContent, VolumeFile, checked_path, volumes};
 
-/// What is known of a ConfigMap or a Secret.
+/// The result of looking up a ConfigMap or a Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lookup {
-    /// Nothing yet.
+pub enum SourceLookup {
+    /// The object was not read yet.
     Unknown,
-    /// It could not be read, for this reason.
+    /// The object could not be read, for this reason.
     Failed(String),
-    /// There is none.
+    /// The object does not exist.
     Absent,
-    /// Its values by key.
+    /// The values of the object by key.
     Present(Arc<BTreeMap<String, Bytes>>),
 }
 
-/// Knows ConfigMaps and Secrets.
+/// Looks up ConfigMaps and Secrets.
 pub trait Sources {
-    /// What is known of one.
-    fn find(&self, key: &SourceKey) -> Lookup;
+    /// Looks up one object.
+    fn find(&self, key: &SourceKey) -> SourceLookup;
 }
 
 impl Sources for World {
-    fn find(&self, key: &SourceKey) -> Lookup {
-        let Some(state) = self.facts::<SourceObject>().get(key) else { return Lookup::Unknown };
+    fn find(&self, key: &SourceKey) -> SourceLookup {
+        let Some(state) = self.facts::<SourceObject>().get(key) else {
+            return SourceLookup::Unknown;
+        };
         match (state.value(), &state.failure) {
-            // What was read once is good until something newer is read.
-            (Some(SourceObject::Present(data)), _) => Lookup::Present(Arc::clone(data)),
-            (Some(SourceObject::Absent), _) => Lookup::Absent,
-            (None, Some(failure)) => Lookup::Failed(failure.message.clone()),
-            (None, None) => Lookup::Unknown,
+            // The last read data stays valid until something newer is read.
+            (Some(SourceObject::Present(data)), _) => SourceLookup::Present(Arc::clone(data)),
+            (Some(SourceObject::Absent), _) => SourceLookup::Absent,
+            (None, Some(failure)) => SourceLookup::Failed(failure.message.clone()),
+            (None, None) => SourceLookup::Unknown,
         }
     }
 }
 
-/// Objects as pods without programs need them. The certificates of the API server, which every pod names,
-/// are taken to be there: nobody reads them, and no start of a pod shall wait for them.
+/// Looks up objects for pods without programs. The CA certificates of the API server, which every
+/// pod references, are assumed to exist: they are not read, and no pod's start shall wait for them.
 #[derive(Debug)]
-pub struct WithoutPrograms<'a>(pub &'a World);
+pub struct SourcesWithoutPrograms<'a>(pub &'a World);
 
-impl WithoutPrograms<'_> {
+impl SourcesWithoutPrograms<'_> {
     fn assumes(key: &SourceKey) -> bool {
-        key.kind == SourceKind::ConfigMap && key.name == ConfigMap::ROOT_CERTIFICATES
+        key.kind == SourceKind::ConfigMap && key.name == ConfigMap::ROOT_CA_CONFIG_MAP
     }
 }
 
-impl Sources for WithoutPrograms<'_> {
-    fn find(&self, key: &SourceKey) -> Lookup {
+impl Sources for SourcesWithoutPrograms<'_> {
+    fn find(&self, key: &SourceKey) -> SourceLookup {
         match Self::assumes(key) {
-            true => Lookup::Present(Arc::new([("ca.crt".to_owned(), Bytes::new())].into())),
+            true => SourceLookup::Present(Arc::new([("ca.crt".to_owned(), Bytes::new())].into())),
             false => Sources::find(self.0, key),
         }
     }
@@ -80,16 +82,16 @@ impl Sources for WithoutPrograms<'_> {
 pub enum Unresolved {
     /// An object was not read yet.
     Pending,
-    /// Something is wrong, in the words of a kubelet.
-    Fault(String),
+    /// Something is invalid, with the message of a kubelet.
+    Invalid(String),
 }
 
-/// What values are made of.
+/// The inputs of resolving.
 #[derive(Clone, Copy)]
-pub struct Surroundings<'a> {
+pub struct ResolveContext<'a> {
     /// The pod.
     pub pod: &'a Pod,
-    /// Its node, for amounts that no container limits.
+    /// Its node, for quantities that no container limits.
     pub node: Option<&'a Node>,
     /// ConfigMaps and Secrets.
     pub sources: &'a dyn Sources,
@@ -97,44 +99,44 @@ pub struct Surroundings<'a> {
     pub api_server: Option<&'a ApiServer>,
 }
 
-impl std::fmt::Debug for Surroundings<'_> {
+impl std::fmt::Debug for ResolveContext<'_> {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(to, "Surroundings({})", self.pod.metadata.key())
     }
 }
 
-impl Surroundings<'_> {
+impl ResolveContext<'_> {
     fn key(&self, kind: SourceKind, name: &str) -> SourceKey {
-        source(self.pod, kind, name)
+        source_key(self.pod, kind, name)
     }
 
-    /// The values of an object; none when it may be missing and is.
-    fn object(
+    /// Returns the values of an object; `None` when it is optional and missing.
+    fn source_data(
         &self,
         kind: SourceKind,
         name: &str,
         optional: bool,
     ) -> Result<Option<Arc<BTreeMap<String, Bytes>>>, Unresolved> {
         match self.sources.find(&self.key(kind, name)) {
-            Lookup::Unknown => Err(Unresolved::Pending),
-            Lookup::Failed(message) => {
+            SourceLookup::Unknown => Err(Unresolved::Pending),
+            SourceLookup::Failed(message) => {
                 let what = kind.as_str();
-                Err(Unresolved::Fault(format!("failed to get {what} {name:?}: {message}")))
+                Err(Unresolved::Invalid(format!("failed to get {what} {name:?}: {message}")))
             }
-            Lookup::Absent if optional => Ok(None),
-            Lookup::Absent => {
-                Err(Unresolved::Fault(format!("{} {name:?} not found", kind.as_str())))
+            SourceLookup::Absent if optional => Ok(None),
+            SourceLookup::Absent => {
+                Err(Unresolved::Invalid(format!("{} {name:?} not found", kind.as_str())))
             }
-            Lookup::Present(data) => Ok(Some(data)),
+            SourceLookup::Present(data) => Ok(Some(data)),
         }
     }
 }
 
-fn source(pod: &Pod, kind: SourceKind, name: &str) -> SourceKey {
+fn source_key(pod: &Pod, kind: SourceKind, name: &str) -> SourceKey {
     SourceKey { kind, namespace: pod.metadata.namespace.clone(), name: name.to_owned() }
 }
 
-/// The ConfigMaps and Secrets that a pod names in variables and volumes.
+/// Returns the ConfigMaps and Secrets that a pod references in variables and volumes.
 #[must_use]
 pub fn sources_of(pod: &Pod) -> BTreeSet<SourceKey> {
     use SourceKind::{ConfigMap as Map, Secret};
@@ -149,7 +151,7 @@ pub fn sources_of(pod: &Pod) -> BTreeSet<SourceKey> {
             found.extend(projection.config_map.iter().map(|it| (Map, it.name.as_str())));
         }
     }
-    found.into_iter().map(|(kind, name)| source(pod, kind, name)).collect()
+    found.into_iter().map(|(kind, name)| source_key(pod, kind, name)).collect()
 }
 
 fn sources_of_container(container: &Container) -> Vec<(SourceKind, &str)> {

@@ -1,15 +1,15 @@
-//! Programs that really run: what is inside the containers of Gantry's own images.
+//! Programs that really run: the content of the containers of Gantry's own images.
 //!
-//! A container whose image is in the [`Registry`] is a program in this process, which listens on the
-//! pod's own address in 127.0.0.0/8. A [`ProgramObserver`] follows pods: when their kubelet says that such
-//! a container runs, the [`ProgramRunner`] starts the program; when the container is to stop, it stops the
-//! program. What becomes of a program is a fact
-//! ([`view::Program`](crate::view::Program)) by which the kubelet decides what to say next. So a
-//! program that ends with a code is seen like any container that does.
+//! A container whose image is in the [`ProgramRegistry`] is a program in this process, which
+//! listens on the pod's own address in 127.0.0.0/8. A [`ProgramObserver`] observes pods: when their
+//! kubelet reports that such a container runs, the [`ProgramRunner`] starts the program; when the
+//! container is to stop, it stops the program. The state of a program is a fact
+//! ([`view::Program`](crate::view::Program)) by which the kubelet updates the pod's status. So a
+//! program that exits with a code looks like any container that does.
 //!
-//! A program has what its container would have: variables, files of volumes ([`Mounts`]), probes, hooks, a
-//! last message, and the API server in the name of its pod's account ([`PodApi`]). Probes and hooks reach
-//! the program's own pod and nobody else.
+//! A program has what its container would have: variables, files of volumes ([`Mounts`]), probes,
+//! hooks, a termination message, and access to the API server as its pod's service account
+//! ([`PodApi`]). Probes and hooks reach the program's own pod and no other host.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use gantry_process::tasks::Tasks;
 use gantry_reconcile::Key;
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use crate::view;
 
@@ -33,30 +34,34 @@ mod files;
 mod mounts;
 mod network;
 mod probe;
+mod program_spec;
 mod run;
 mod runner;
-mod wanted;
 
 pub use account::{Accounts, ApiBody, PodApi, PodIdentity, Token};
 pub use child::ChildProcess;
 pub use echo::Echo;
 pub use mounts::Mounts;
-pub use network::{Dial, Duplex, Later, PodListener, PodNetwork};
-pub use runner::{ProgramObserver, ProgramRunner, Site, programs};
+pub use network::{BoxFuture, Dial, Duplex, PodListener, PodNetwork};
+pub use runner::{ProgramHost, ProgramObserver, ProgramRunner, programs};
 
-/// What an image does when it runs.
+/// The implementation of an image.
 pub trait Binary: Send + Sync + fmt::Debug {
-    /// Runs until it is done or the token of `tasks` is cancelled, and answers with its exit code.
-    /// Whatever it starts is one of `tasks`, and is joined before it ends. It is dropped, and with it its
-    /// tasks, when it does not end in time or its node loses power.
-    fn run(&self, setting: Setting, tasks: Tasks) -> Pin<Box<dyn Future<Output = u8> + Send>>;
+    /// Runs until it is done or the token of `tasks` is cancelled, and returns its exit code.
+    /// Everything it starts is one of `tasks`, and is joined before it ends. It is dropped, and
+    /// with it its tasks, when it does not end in time or its node loses power.
+    fn run(
+        &self,
+        context: ProgramContext,
+        tasks: Tasks,
+    ) -> Pin<Box<dyn Future<Output = u8> + Send>>;
 }
 
-/// What a program finds around it.
-pub struct Setting {
+/// The environment of a program.
+pub struct ProgramContext {
     /// Its pod.
     pub pod: Key,
-    /// The identity of its pod.
+    /// The UID of its pod.
     pub uid: String,
     /// Its container.
     pub container: String,
@@ -64,51 +69,56 @@ pub struct Setting {
     pub node: String,
     /// Its environment.
     pub environment: BTreeMap<String, String>,
-    /// The program that its container names; none when it is the image's own.
+    /// The program that its container names; `None` when it is the image's own.
     pub program: Option<String>,
     /// Its arguments.
     pub args: Vec<String>,
-    /// Where it listens: the pod's own address.
+    /// The address it listens on: the pod's own.
     pub address: Ipv4Addr,
-    /// The ports its container names.
+    /// The ports of its container.
     pub ports: Vec<u16>,
-    /// The devices that its pod was given by ResourceClaims, when it started.
-    pub devices: Vec<GivenDevice>,
+    /// The devices that were allocated to its pod when it started.
+    pub devices: Vec<AllocatedDevice>,
     /// Where its volumes are on this machine.
     pub mounts: Mounts,
     /// The directory of its pod on this machine, if there is one.
     pub directory: Option<PathBuf>,
     /// Listens and dials without sockets.
     pub network: PodNetwork,
-    /// The API server in the name of the pod's account, if there is one.
+    /// Access to the API server as the pod's service account, if there is one.
     pub api: Option<Box<dyn PodApi>>,
-    /// Called when it can do its work, and when it cannot any more: the container is ready accordingly.
+    /// Called when the program becomes ready or unready; the container is ready accordingly.
     pub set_ready: Box<dyn Fn(bool) + Send + Sync>,
-    /// Called with what it says, a line or more.
-    pub say: Box<dyn Fn(&str) + Send + Sync>,
-    /// Its last words.
-    pub last_words: LastWords,
+    /// Called with its output, a line or more.
+    pub log: Box<dyn Fn(&str) + Send + Sync>,
+    /// Its termination message.
+    pub termination_message: TerminationMessage,
 }
 
-/// A device that a pod was given.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GivenDevice {
-    /// The claim, by its name in the pod.
+/// A device that is allocated to a container, by a ResourceClaim or by a DeviceClaim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllocatedDevice {
+    /// The claim: a ResourceClaim by its name in the pod, a DeviceClaim by its own.
     pub claim: String,
-    /// The request of the claim.
+    /// The request of a ResourceClaim.
+    #[serde(default)]
     pub request: String,
-    /// Whose device it is.
-    pub driver: String,
+    /// The driver of the device; `None` if its pool is gone.
+    pub driver: Option<String>,
     /// The pool it is in.
     pub pool: String,
-    /// The device.
+    /// The device; empty for a pool of identical ones.
+    #[serde(default)]
     pub device: String,
+    /// How many of a pool of identical ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<i64>,
 }
 
-impl Setting {
-    /// Almost nothing: a pod, a container and an address. For tests of programs.
+impl ProgramContext {
+    /// Creates a minimal context for tests: a pod, a container and an address.
     #[must_use]
-    pub fn bare(pod: Key, container: &str, address: Ipv4Addr) -> Self {
+    pub fn minimal(pod: Key, container: &str, address: Ipv4Addr) -> Self {
         Self {
             pod,
             uid: String::new(),
@@ -125,29 +135,30 @@ impl Setting {
             network: PodNetwork::default(),
             api: None,
             set_ready: Box::new(|_| {}),
-            say: Box::new(|_| {}),
-            last_words: LastWords::default(),
+            log: Box::new(|_| {}),
+            termination_message: TerminationMessage::default(),
         }
     }
 }
 
-impl fmt::Debug for Setting {
+impl fmt::Debug for ProgramContext {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "Setting({} of {} at {})", self.container, self.pod, self.address)
     }
 }
 
-/// What a container says last: `status.containerStatuses[].state.terminated.message`. Clones are the same.
+/// The termination message of a container: `status.containerStatuses[].state.terminated.message`.
+/// Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct LastWords(Arc<Mutex<String>>);
+pub struct TerminationMessage(Arc<Mutex<String>>);
 
-impl LastWords {
-    /// The most that is kept, in bytes.
-    pub const MOST_BYTES: usize = 4096;
+impl TerminationMessage {
+    /// The most bytes that are kept.
+    pub const MAX_BYTES: usize = 4096;
 
-    /// Sets them; what is too long is cut off.
+    /// Sets the message; what is too long is cut off.
     pub fn set(&self, text: &str) {
-        let text = cut(text, Self::MOST_BYTES).to_owned();
+        let text = truncate(text, Self::MAX_BYTES).to_owned();
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = text;
     }
 
@@ -156,8 +167,8 @@ impl LastWords {
     }
 }
 
-/// The beginning of a text, of so many bytes at most.
-fn cut(text: &str, most_bytes: usize) -> &str {
+/// Returns the beginning of a text, at most this many bytes.
+fn truncate(text: &str, most_bytes: usize) -> &str {
     let mut end = text.len().min(most_bytes);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -165,41 +176,43 @@ fn cut(text: &str, most_bytes: usize) -> &str {
     &text[..end]
 }
 
-/// Where it is recorded what becomes of programs and what they say.
-pub trait Facts: Send + Sync {
-    /// Records what became of a program.
+/// Records the states and the output of programs.
+pub trait ProgramRecorder: Send + Sync {
+    /// Records the state of a program.
     fn record(&self, container: view::ContainerKey, program: view::Program);
-    /// Forgets a program whose pod is gone or whose node has no power, and what its probes found.
+    /// Removes the state and the probe results of a program whose pod is gone or whose node has no
+    /// power.
     fn forget(&self, container: &view::ContainerKey);
-    /// Records what a probe found.
+    /// Records the result of a probe.
     fn record_probe(&self, probe: view::ProbeKey, result: view::ProbeResult);
-    /// A run of a container begins.
-    fn begins(&self, uid: &str, container: &str, now: Timestamp);
-    /// A container says something.
-    fn says(&self, uid: &str, container: &str, now: Timestamp, text: &str);
-    /// A run of a container is over.
-    fn ends(&self, uid: &str, container: &str);
+    /// Records that a run of a container started.
+    fn run_started(&self, uid: &str, container: &str, now: Timestamp);
+    /// Appends to the log of a container.
+    fn append_log(&self, uid: &str, container: &str, now: Timestamp, text: &str);
+    /// Records that a run of a container ended.
+    fn run_ended(&self, uid: &str, container: &str);
 }
 
-/// Which images are programs.
+/// The programs by image.
 #[derive(Clone, Debug, Default)]
-pub struct Registry(BTreeMap<String, Arc<dyn Binary>>);
+pub struct ProgramRegistry(BTreeMap<String, Arc<dyn Binary>>);
 
-impl Registry {
-    /// The programs Gantry comes with.
+impl ProgramRegistry {
+    /// Returns the programs Gantry comes with.
     #[must_use]
-    pub fn own() -> Self {
+    pub fn built_in() -> Self {
         Self::default().with("gantry.dev/echo", Echo)
     }
 
-    /// The same, and one more. The image is named without a tag: every tag is the same program.
+    /// Returns the same registry with one more program. The image is named without a tag: every tag
+    /// is the same program.
     #[must_use]
     pub fn with(mut self, image: &str, binary: impl Binary + 'static) -> Self {
         self.0.insert(image.to_owned(), Arc::new(binary));
         self
     }
 
-    /// The images, for [`kubelet::Settings`](crate::kubelet::Settings).
+    /// Returns the images, for [`kubelet::Settings`](crate::kubelet::Settings).
     #[must_use]
     pub fn images(&self) -> BTreeSet<String> {
         self.0.keys().cloned().collect()
@@ -210,7 +223,7 @@ impl Registry {
     }
 }
 
-/// An image without its tag and digest.
+/// Returns an image without its tag and digest.
 pub(crate) fn repository(image: &str) -> &str {
     let image = image.split('@').next().unwrap_or_default();
     let tag = image.rfind(':').filter(|at| !image[*at..].contains('/'));

@@ -1,15 +1,15 @@
-//! A shell that is all a pretend container has: enough to look around, and for scripts that do.
+//! The shell of a simulated container: enough to look around, and for scripts that do.
 //!
-//! It reads commands as `sh` does (lists with `;`, `&&` and `||`, quotes, variables) and has a
-//! handful of programs inside. There is nothing else: it opens no file, starts no process, and what
-//! it knows of time and place it is given. Where it has to refuse it does so in the words of a small
-//! Linux image, and what it does not pretend to do it says so.
+//! It parses commands as `sh` does (lists with `;`, `&&` and `||`, quotes, variables) and has a
+//! handful of built-in programs. There is nothing else: it opens no file, starts no process, and
+//! time and environment are passed in. Its errors have the text of a small Linux image, and it
+//! reports what it does not support.
 
 mod commands;
 mod input;
 mod output;
+pub(crate) mod parser;
 mod variables;
-pub(crate) mod words;
 
 pub(crate) use variables::PATH;
 pub use variables::{hostname, variables};
@@ -23,105 +23,104 @@ use tokio_util::sync::CancellationToken;
 
 use crate::programs::Mounts;
 
-use self::input::{Heard, Input};
+use self::input::{Input, InputEvent};
 use self::output::Output;
-use self::words::{When, parse};
+use self::parser::{RunCondition, parse};
 
-/// What a command finds around it.
+/// The environment of a command.
 #[derive(Clone, Debug)]
-pub struct Setting {
-    /// The name of the machine: that of the pod.
+pub struct ShellContext {
+    /// The host name: that of the pod.
     pub hostname: String,
     /// The variables of the container, in its own order; the last of a name counts.
     pub variables: Vec<(String, String)>,
-    /// Whether there is a terminal: what is typed is shown and can be corrected, and errors come with
-    /// the output.
+    /// Whether there is a terminal: input is echoed and can be edited, and errors go to the output.
     pub tty: bool,
-    /// What time it is, and how long to sleep.
+    /// The current time, and timers for `sleep`.
     pub clock: Clock,
     /// The volumes of a container that is a program; others have no files.
     pub files: Mounts,
 }
 
-/// A command's ends of its streams; those that are not there read as empty and forget what they are
-/// told.
+/// A command's ends of its streams; missing ones read as empty and discard what is written.
 #[derive(Debug, Default)]
 pub struct Stdio {
-    /// What is typed; closed when there is no more.
+    /// The input; closed when there is no more.
     pub stdin: Option<mpsc::Receiver<Bytes>>,
-    /// Where output goes.
+    /// The output.
     pub stdout: Option<mpsc::Sender<Bytes>>,
-    /// Where errors go.
+    /// The error output.
     pub stderr: Option<mpsc::Sender<Bytes>>,
 }
 
-/// The code of what was killed.
-pub const KILLED: u8 = 137;
-/// The code of what was interrupted from the keyboard.
-const INTERRUPTED: u8 = 130;
-/// The code of what the shell does not understand.
-const MISUSED: u8 = 2;
-/// The code of what is not there.
-const NOT_FOUND: u8 = 127;
+/// The exit code of a killed command.
+pub const KILLED_EXIT_CODE: u8 = 137;
+/// The exit code of a command that was interrupted from the keyboard.
+const INTERRUPTED_EXIT_CODE: u8 = 130;
+/// The exit code of a syntax error.
+const USAGE_EXIT_CODE: u8 = 2;
+/// The exit code of a command that does not exist.
+const NOT_FOUND_EXIT_CODE: u8 = 127;
 
-/// Variables a shell keeps. Scripts here cannot loop, but somebody may type for long.
-const VARIABLES: usize = 1_000;
+/// The most variables of a shell. Scripts here cannot loop, but a session may be long.
+const MAX_VARIABLES: usize = 1_000;
 
-/// Runs a command to its end, and gives back its code; [`KILLED`] when `stop` is cancelled before.
+/// Runs a command to its end, and returns its exit code; [`KILLED_EXIT_CODE`] when `stop` is
+/// cancelled before.
 ///
 /// # Errors
-/// There is no such program, in the words of a container runtime.
+/// There is no such program, with the text of a container runtime.
 pub async fn run(
     command: &[String],
-    setting: &Setting,
+    context: &ShellContext,
     stdio: Stdio,
     stop: &CancellationToken,
 ) -> Result<u8, String> {
-    let mut shell = Shell::new(setting, stdio);
+    let mut shell = Shell::new(context, stdio);
     tokio::select! {
         biased;
-        // Dropped when it is stopped: nothing of it is left anywhere.
+        // Dropped when it is stopped: it leaves nothing behind.
         code = shell.start(command) => code,
-        // Dropped when the command has ended: nobody asks any more.
-        () = stop.cancelled() => Ok(KILLED),
+        // Dropped when the command has ended: nothing waits for it any more.
+        () = stop.cancelled() => Ok(KILLED_EXIT_CODE),
     }
 }
 
 /// One shell, or one program.
 struct Shell<'a> {
-    setting: &'a Setting,
+    context: &'a ShellContext,
     variables: BTreeMap<String, String>,
-    /// The directory it is in.
-    place: String,
+    /// The working directory.
+    working_directory: String,
     input: Input,
     out: Output,
     err: Output,
-    /// The code of the last command.
-    last: u8,
-    /// Set when it shall end.
+    /// The exit code of the last command.
+    last_exit_code: u8,
+    /// Set when the shell is to exit.
     exit: Option<u8>,
 }
 
 impl<'a> Shell<'a> {
-    fn new(setting: &'a Setting, stdio: Stdio) -> Self {
+    fn new(context: &'a ShellContext, stdio: Stdio) -> Self {
         let Stdio { stdin, stdout, stderr } = stdio;
-        let errors = if setting.tty { stdout.clone() } else { stderr };
+        let errors = if context.tty { stdout.clone() } else { stderr };
         Self {
-            variables: setting.variables.iter().cloned().collect(),
-            place: "/".to_owned(),
-            input: Input::new(stdin, setting.tty),
-            out: Output::new(stdout, setting.tty),
-            err: Output::new(errors, setting.tty),
-            last: 0,
+            variables: context.variables.iter().cloned().collect(),
+            working_directory: "/".to_owned(),
+            input: Input::new(stdin, context.tty),
+            out: Output::new(stdout, context.tty),
+            err: Output::new(errors, context.tty),
+            last_exit_code: 0,
             exit: None,
-            setting,
+            context,
         }
     }
 
     async fn start(&mut self, command: &[String]) -> Result<u8, String> {
         let [program, arguments @ ..] = command else {
-            let words = "OCI runtime exec failed: exec failed: unable to start container process";
-            return Err(format!("{words}: exec: no command"));
+            let message = "OCI runtime exec failed: exec failed: unable to start container process";
+            return Err(format!("{message}: exec: no command"));
         };
         match commands::program(program) {
             Some("sh") => Ok(self.shell(arguments).await),
@@ -134,48 +133,48 @@ impl<'a> Shell<'a> {
                     true => "stat ".to_owned() + program + ": no such file or directory",
                     false => "executable file not found in $PATH".to_owned(),
                 };
-                let words =
+                let message =
                     "OCI runtime exec failed: exec failed: unable to start container process";
-                Err(format!("{words}: exec: {program:?}: {why}"))
+                Err(format!("{message}: exec: {program:?}: {why}"))
             }
         }
     }
 
-    /// `sh`: what is given with `-c`, or what is typed.
+    /// Runs `sh`: the script of `-c`, or the input.
     async fn shell(&mut self, arguments: &[String]) -> u8 {
         let mut given = arguments.iter();
         while let Some(argument) = given.next() {
             match argument.as_str() {
                 "-c" => match given.next() {
-                    Some(text) => return self.list(text).await,
+                    Some(text) => return self.run_list(text).await,
                     None => {
-                        self.complain("sh: -c requires an argument").await;
-                        return MISUSED;
+                        self.print_error("sh: -c requires an argument").await;
+                        return USAGE_EXIT_CODE;
                     }
                 },
                 "-i" | "-l" | "--login" => {}
                 other => {
-                    let words = match other.starts_with('-') {
+                    let message = match other.starts_with('-') {
                         true => format!("sh: option {other} is not simulated"),
                         false => format!("sh: can't open '{other}': No such file or directory"),
                     };
-                    self.complain(&words).await;
-                    return MISUSED;
+                    self.print_error(&message).await;
+                    return USAGE_EXIT_CODE;
                 }
             }
         }
         loop {
-            if self.setting.tty {
-                let prompt = format!("{} # ", self.place);
+            if self.context.tty {
+                let prompt = format!("{} # ", self.working_directory);
                 self.out.write(prompt.as_bytes()).await;
             }
             match self.input.line(&mut self.out).await {
-                Heard::Bytes(line) => {
+                InputEvent::Bytes(line) => {
                     let line = String::from_utf8_lossy(&line).into_owned();
-                    self.last = self.list(&line).await;
+                    self.last_exit_code = self.run_list(&line).await;
                 }
-                Heard::Interrupt => self.last = INTERRUPTED,
-                Heard::End => return self.last,
+                InputEvent::Interrupt => self.last_exit_code = INTERRUPTED_EXIT_CODE,
+                InputEvent::End => return self.last_exit_code,
             }
             if let Some(code) = self.exit {
                 return code;
@@ -183,25 +182,25 @@ impl<'a> Shell<'a> {
         }
     }
 
-    /// Runs commands one after the other, as far as they depend on each other.
-    async fn list(&mut self, text: &str) -> u8 {
+    /// Runs a list of commands in order, by their conditions.
+    async fn run_list(&mut self, text: &str) -> u8 {
         let steps = match parse(text) {
             Ok(steps) => steps,
-            Err(words) => {
-                self.complain(&format!("sh: {words}")).await;
-                return MISUSED;
+            Err(message) => {
+                self.print_error(&format!("sh: {message}")).await;
+                return USAGE_EXIT_CODE;
             }
         };
         for step in steps {
             let wanted = match step.when {
-                When::Always => true,
-                When::AfterSuccess => self.last == 0,
-                When::AfterFailure => self.last != 0,
+                RunCondition::Always => true,
+                RunCondition::AfterSuccess => self.last_exit_code == 0,
+                RunCondition::AfterFailure => self.last_exit_code != 0,
             };
             if !wanted {
                 continue;
             }
-            let last = self.last.to_string();
+            let last = self.last_exit_code.to_string();
             let found = step.expand(|name| match name {
                 "?" => Some(last.as_str()),
                 "$" => Some("1"),
@@ -211,13 +210,13 @@ impl<'a> Shell<'a> {
             });
             let (assignments, fields) = match found {
                 Ok(found) => found,
-                Err(words) => {
-                    self.complain(&format!("sh: {words}")).await;
-                    return MISUSED;
+                Err(message) => {
+                    self.print_error(&format!("sh: {message}")).await;
+                    return USAGE_EXIT_CODE;
                 }
             };
             let arguments: Vec<&str> = fields.iter().map(String::as_str).collect();
-            self.last = match arguments.as_slice() {
+            self.last_exit_code = match arguments.as_slice() {
                 [] => {
                     let mut code = 0;
                     for (name, value) in assignments {
@@ -226,8 +225,8 @@ impl<'a> Shell<'a> {
                     code
                 }
                 [..] if !assignments.is_empty() => {
-                    self.complain("sh: variables of one command are not simulated").await;
-                    MISUSED
+                    self.print_error("sh: variables of one command are not simulated").await;
+                    USAGE_EXIT_CODE
                 }
                 [name, arguments @ ..] => self.dispatch(name, arguments).await,
             };
@@ -235,38 +234,38 @@ impl<'a> Shell<'a> {
                 return code;
             }
         }
-        self.last
+        self.last_exit_code
     }
 
-    /// Runs what is called `name`: a part of the shell, a shell, or a program.
+    /// Runs the command `name`: a builtin, a shell, or a program.
     async fn dispatch(&mut self, name: &str, arguments: &[&str]) -> u8 {
-        if commands::is_part_of_the_shell(name) {
+        if commands::is_builtin(name) {
             return self.command(name, arguments).await;
         }
         match commands::program(name) {
             Some("sh") => {
-                self.complain("sh: a shell in a shell is not simulated").await;
-                MISUSED
+                self.print_error("sh: a shell in a shell is not simulated").await;
+                USAGE_EXIT_CODE
             }
             Some(program) => self.command(program, arguments).await,
             None => {
-                self.complain(&format!("sh: {name}: not found")).await;
-                NOT_FOUND
+                self.print_error(&format!("sh: {name}: not found")).await;
+                NOT_FOUND_EXIT_CODE
             }
         }
     }
 
     async fn assign(&mut self, name: String, value: String) -> u8 {
-        if self.variables.len() >= VARIABLES && !self.variables.contains_key(&name) {
-            self.complain("sh: too many variables").await;
-            return MISUSED;
+        if self.variables.len() >= MAX_VARIABLES && !self.variables.contains_key(&name) {
+            self.print_error("sh: too many variables").await;
+            return USAGE_EXIT_CODE;
         }
         self.variables.insert(name, value);
         0
     }
 
-    async fn complain(&mut self, words: &str) {
-        self.err.write(format!("{words}\n").as_bytes()).await;
+    async fn print_error(&mut self, message: &str) {
+        self.err.write(format!("{message}\n").as_bytes()).await;
     }
 }
 

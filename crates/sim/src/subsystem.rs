@@ -1,10 +1,10 @@
-//! The simulation of nodes as a subsystem: its settings, and what it may do on a cluster.
+//! The simulation of nodes as a subsystem: its settings, and its permissions on a cluster.
 
 mod explain;
 mod start;
 
-use gantry_subsystem::access::{READ, Reach};
-use gantry_subsystem::settings::{Effect, Form, Key, Usual};
+use gantry_subsystem::access::{GrantScope, READ};
+use gantry_subsystem::settings::{DefaultValue, Effect, Key, ValueType};
 use gantry_subsystem::{ControllerSwitch, Feature, Grant, SettingsSection, Subsystem, rule};
 
 /// The simulation of nodes.
@@ -36,20 +36,20 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
 
 const KEYS: &[Key] = &[Key {
     path: "simulation.enabled",
-    form: Form::Flag,
-    default: Usual::Flag(false),
+    value_type: ValueType::Bool,
+    default: DefaultValue::Flag(false),
     effect: Effect::Restart,
     about: "Whether nodes and their pods are simulated.",
 }];
 
-/// The namespace in which kubelets renew their leases, and the only one that has any of interest.
+/// The namespace in which kubelets renew their leases, the only one whose leases are read.
 pub const NODE_LEASES: &str = "kube-node-lease";
 
 fn grants() -> Vec<Grant> {
     const FILE: &str = "optional/simulation.yaml";
     const NAME: &str = "gantry-simulation";
     vec![
-        // Reading nodes, and reading and deleting pods, is part of what the operator always may.
+        // The operator always may read nodes, and read and delete pods.
         Grant::new(
             FILE,
             NAME,
@@ -60,10 +60,11 @@ fn grants() -> Vec<Grant> {
             vec![
                 rule("", &["nodes"], &["patch"]),
                 rule("", &["nodes/status", "pods/status"], &["patch"]),
-                // Whether what pods claim is there before they start.
+                // To check whether the claims of pods are available before they start.
                 rule("resource.k8s.io", &["resourceclaims"], READ),
                 rule("", &["persistentvolumeclaims"], READ),
-                // What pods name in variables and volumes, and who their programs are.
+                // The objects that pods reference in variables and volumes, and the accounts of
+                // their programs.
                 rule("", &["configmaps", "secrets"], &["get"]),
                 rule("", &["serviceaccounts/token"], &["create"]),
             ],
@@ -74,6 +75,6 @@ fn grants() -> Vec<Grant> {
             "",
             vec![rule("coordination.k8s.io", &["leases"], &["create", "list", "patch", "watch"])],
         )
-        .within(Reach::Namespace(NODE_LEASES)),
+        .in_scope(GrantScope::Namespace(NODE_LEASES)),
     ]
 }

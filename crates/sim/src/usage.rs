@@ -1,73 +1,52 @@
-//! What simulated containers use of processor and memory.
+//! The CPU and memory usage of simulated containers.
 //!
-//! Usage follows from the pod alone, so everybody who asks gets the same answer. Annotations of pods:
+//! Usage follows from the pod alone, so that every reader gets the same value. Annotations of pods:
 //!
 //! | annotation | meaning |
 //! |---|---|
-//! | `gantry.dev/sim-cpu-usage: 80%` | each container uses so much of what it requests |
-//! | `gantry.dev/sim-cpu-usage: 250m` | each container uses so much |
-//! | `gantry.dev/sim-cpu-usage: app=80%,proxy=10m` | these containers do, the others as if nothing was said |
+//! | `gantry.dev/sim-cpu-usage: 80%` | each container uses this much of its request |
+//! | `gantry.dev/sim-cpu-usage: 250m` | each container uses this much |
+//! | `gantry.dev/sim-cpu-usage: app=80%,proxy=10m` | as above, by container |
 //! | `gantry.dev/sim-memory-usage` | the same for memory |
-//! | `gantry.dev/sim-cpu-load: "4"` | all running pods of the same owner use so much together |
+//! | `gantry.dev/sim-cpu-load: "4"` | all running pods of the same owner use this much together |
 //!
-//! Without them a container uses a part of what it requests that follows from its pod: 20 to 40 % of
-//! the processor, 40 to 60 % of the memory; one that requests nothing uses 5m and 20Mi.
+//! Without them a container uses a part of its request that follows from its pod: 20 to 40 % of the
+//! CPU, 40 to 60 % of the memory; one without requests uses 5m and 20Mi.
 
 use std::collections::BTreeMap;
 
 use gantry_api::quantity::Quantity;
+use gantry_kube_controllers::deterministic_random;
+use gantry_kube_controllers::metrics::{ContainerUsage, PodMetrics};
+use gantry_reconcile::World;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::kubelet::Profile;
-use crate::lot;
 use crate::view::{Container, ContainerStatus, Phase, Pod, RestartPolicy};
 
-/// What containers use of the processor.
+/// The CPU usage of containers.
 pub const CPU_USAGE: &str = "gantry.dev/sim-cpu-usage";
-/// What containers use of memory.
+/// The memory usage of containers.
 pub const MEMORY_USAGE: &str = "gantry.dev/sim-memory-usage";
-/// What the running pods of one owner use of the processor together.
+/// The CPU usage of all running pods of one owner together.
 pub const CPU_LOAD: &str = "gantry.dev/sim-cpu-load";
 
 /// Nano-units in a unit.
-const NANOS: i128 = 1_000_000_000;
-/// What a container that requests no processor uses of it.
-const IDLE_CPU: i128 = NANOS / 200;
-/// What a container that requests no memory uses of it.
-const IDLE_MEMORY: i128 = (20 << 20) * NANOS;
-
-/// What one container uses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ContainerUsage {
-    /// The container.
-    pub name: String,
-    /// Thousand-millionths of a processor.
-    pub cpu: i128,
-    /// Thousand-millionths of a byte.
-    pub memory: i128,
-}
-
-impl ContainerUsage {
-    /// What is used of a resource by its name; nothing is known of others.
-    #[must_use]
-    pub fn of(&self, resource: &str) -> Option<i128> {
-        match resource {
-            "cpu" => Some(self.cpu),
-            "memory" => Some(self.memory),
-            _ => None,
-        }
-    }
-}
+const NANOS_PER_UNIT: i128 = 1_000_000_000;
+/// The CPU usage of a container without a CPU request.
+const IDLE_CPU: i128 = NANOS_PER_UNIT / 200;
+/// The memory usage of a container without a memory request.
+const IDLE_MEMORY: i128 = (20 << 20) * NANOS_PER_UNIT;
 
 /// How usage is sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
-    /// How long a sample takes, and how often one is taken.
+    /// The length of a sample, and the interval between samples.
     pub window: SignedDuration,
 }
 
 impl Sampling {
-    /// As often as metrics-server does, or every second where pods take no time.
+    /// Returns the interval of metrics-server, or a second where pods start immediately.
     #[must_use]
     pub fn of_profile(profile: Profile) -> Self {
         let seconds = match profile {
@@ -77,18 +56,10 @@ impl Sampling {
         Self { window: SignedDuration::from_secs(seconds) }
     }
 
-    /// When the last sample was taken.
+    /// Returns the usage of a pod's containers at the last sample; `None` if not all of them ran
+    /// for a whole sample. `peers` is the number of running pods of the same owner.
     #[must_use]
-    pub fn last(self, now: Timestamp) -> Timestamp {
-        let window = self.window.as_secs().max(1);
-        let second = now.as_second();
-        Timestamp::from_second(second - second.rem_euclid(window)).unwrap_or(now)
-    }
-
-    /// What the containers of a pod used when the last sample was taken; nothing if not all of them ran
-    /// for a whole sample. `peers` is how many pods of the same owner run.
-    #[must_use]
-    pub fn of(self, pod: &Pod, peers: usize, now: Timestamp) -> Option<Vec<ContainerUsage>> {
+    pub fn usage(self, pod: &Pod, peers: usize, now: Timestamp) -> Option<Vec<ContainerUsage>> {
         if pod.status.phase != Phase::Running {
             return None;
         }
@@ -96,7 +67,7 @@ impl Sampling {
         let sidecars = sidecars.filter(|it| it.restart_policy == Some(RestartPolicy::Always));
         let statuses =
             || pod.status.container_statuses.iter().chain(&pod.status.init_container_statuses);
-        let last = self.last(now);
+        let last = self.last_sample(now);
         let ran = |it: &Container| {
             let status = statuses().find(|status| status.name == it.name);
             let since = status.and_then(started_at);
@@ -106,7 +77,17 @@ impl Sampling {
         if !containers.iter().all(|it| ran(it)) {
             return None;
         }
-        Some(containers.iter().map(|it| usage(pod, it, peers)).collect())
+        Some(containers.iter().map(|it| container_usage(pod, it, peers)).collect())
+    }
+}
+
+impl PodMetrics for Sampling {
+    fn usage(&self, world: &World, pod: &Pod, now: Timestamp) -> Option<Vec<ContainerUsage>> {
+        Sampling::usage(*self, pod, count_peers(world, pod), now)
+    }
+
+    fn window(&self) -> SignedDuration {
+        self.window
     }
 }
 
@@ -114,9 +95,9 @@ fn started_at(status: &ContainerStatus) -> Option<Timestamp> {
     status.state.running.as_ref().and_then(|it| it.started_at)
 }
 
-/// What is wrong with the annotations of a pod.
+/// Returns the errors in the annotations of a pod.
 #[must_use]
-pub fn faults(annotations: &BTreeMap<String, String>) -> Vec<String> {
+pub fn annotation_errors(annotations: &BTreeMap<String, String>) -> Vec<String> {
     let mut faults = Vec::new();
     let names = [CPU_USAGE, MEMORY_USAGE, CPU_LOAD];
     for (name, value) in names.iter().filter_map(|it| Some((it, annotations.get(*it)?))) {
@@ -134,19 +115,19 @@ pub fn faults(annotations: &BTreeMap<String, String>) -> Vec<String> {
     faults
 }
 
-/// How much is used.
-enum Amount {
-    /// Hundredths of what is requested.
+/// An amount of usage.
+enum UsageAmount {
+    /// A percentage of the request.
     Percent(i128),
     /// Nano-units.
     Nanos(i128),
 }
 
-fn amount(text: &str) -> Option<Amount> {
+fn amount(text: &str) -> Option<UsageAmount> {
     let text = text.trim();
     match text.strip_suffix('%') {
-        Some(number) => number.parse::<u32>().ok().map(|it| Amount::Percent(it.into())),
-        None => positive(text).map(Amount::Nanos),
+        Some(number) => number.parse::<u32>().ok().map(|it| UsageAmount::Percent(it.into())),
+        None => positive(text).map(UsageAmount::Nanos),
     }
 }
 
@@ -155,8 +136,8 @@ fn positive(text: &str) -> Option<i128> {
     (amount.sign() >= 0).then(|| amount.nanos())
 }
 
-/// What an annotation says of a container.
-fn said(annotation: Option<&String>, container: &str) -> Option<Amount> {
+/// Returns the usage of a container that an annotation sets.
+fn annotated_usage(annotation: Option<&String>, container: &str) -> Option<UsageAmount> {
     let text = annotation?;
     let mut entries = text.split(',');
     let entry = entries.find_map(|it| match it.split_once('=') {
@@ -166,7 +147,7 @@ fn said(annotation: Option<&String>, container: &str) -> Option<Amount> {
     amount(entry?)
 }
 
-fn usage(pod: &Pod, container: &Container, peers: usize) -> ContainerUsage {
+fn container_usage(pod: &Pod, container: &Container, peers: usize) -> ContainerUsage {
     let annotations = &pod.metadata.annotations;
     let resources = &container.resources;
     let requested = |name: &str| {
@@ -174,22 +155,23 @@ fn usage(pod: &Pod, container: &Container, peers: usize) -> ContainerUsage {
         amount.map(|it| it.nanos())
     };
     let drawn = |name: &str| {
-        let lot = lot::draw(&[pod.metadata.uid.as_str(), &container.name, name]);
-        i128::from(lot % 21)
+        let drawn_number =
+            deterministic_random::draw(&[pod.metadata.uid.as_str(), &container.name, name]);
+        i128::from(drawn_number % 21)
     };
     let used = |name: &str, annotation: &str, least: i128, idle: i128| {
         let requested = requested(name);
-        match (said(annotations.get(annotation), &container.name), requested) {
-            (Some(Amount::Nanos(nanos)), _) => nanos,
-            (Some(Amount::Percent(percent)), Some(requested)) => requested * percent / 100,
+        match (annotated_usage(annotations.get(annotation), &container.name), requested) {
+            (Some(UsageAmount::Nanos(nanos)), _) => nanos,
+            (Some(UsageAmount::Percent(percent)), Some(requested)) => requested * percent / 100,
             (None, Some(requested)) => requested * (least + drawn(name)) / 100,
-            (Some(Amount::Percent(_)) | None, None) => idle,
+            (Some(UsageAmount::Percent(_)) | None, None) => idle,
         }
     };
     let memory = used("memory", MEMORY_USAGE, 40, IDLE_MEMORY);
     let load = annotations.get(CPU_LOAD).and_then(|it| positive(it));
     let cpu = match load {
-        // Shared by the pods, and then by the containers of each.
+        // Divided by the pods, and then by the containers of each.
         Some(load) => {
             let parts = peers.max(1) * pod.spec.containers.len().max(1);
             load / i128::try_from(parts).unwrap_or(1)
@@ -199,13 +181,14 @@ fn usage(pod: &Pod, container: &Container, peers: usize) -> ContainerUsage {
     ContainerUsage { name: container.name.clone(), cpu, memory }
 }
 
-/// How many pods of the same owner run.
+/// Returns how many pods of the same owner run.
 #[must_use]
-pub fn peers(world: &gantry_reconcile::World, pod: &Pod) -> usize {
+pub fn count_peers(world: &World, pod: &Pod) -> usize {
     let Some(owner) = pod.metadata.controller() else { return 1 };
-    let pods = world.shelf::<Pod>().owned_by(&owner.uid);
-    let runs =
-        |it: &&std::sync::Arc<Pod>| it.status.phase == Phase::Running && !it.metadata.is_going();
+    let pods = world.store::<Pod>().owned_by(&owner.uid);
+    let runs = |it: &&std::sync::Arc<Pod>| {
+        it.status.phase == Phase::Running && !it.metadata.is_terminating()
+    };
     pods.iter().filter(runs).count().max(1)
 }
 
@@ -234,9 +217,12 @@ mod tests {
     fn sample(annotations: &serde_json::Value, peers: usize) -> Vec<(i128, i128)> {
         let sampling = Sampling { window: SignedDuration::from_secs(15) };
         let pod = pod(annotations, "2026-01-01T00:00:00Z");
-        let usage = sampling.of(&pod, peers, NOW.parse().unwrap()).unwrap();
-        // In thousandths of a processor, and in Mi.
-        usage.iter().map(|it| (it.cpu / 1_000_000, it.memory / NANOS / (1 << 20))).collect()
+        let usage = sampling.usage(&pod, peers, NOW.parse().unwrap()).unwrap();
+        // In thousandths of a CPU, and in Mi.
+        usage
+            .iter()
+            .map(|it| (it.cpu / 1_000_000, it.memory / NANOS_PER_UNIT / (1 << 20)))
+            .collect()
     }
 
     #[test]
@@ -269,16 +255,16 @@ mod tests {
     fn samples_are_taken_of_containers_that_ran_for_all_of_one() {
         let sampling = Sampling { window: SignedDuration::from_secs(15) };
         let now: Timestamp = NOW.parse().unwrap();
-        assert_eq!(sampling.last(now).to_string(), "2026-01-01T00:01:00Z");
+        assert_eq!(sampling.last_sample(now).to_string(), "2026-01-01T00:01:00Z");
         let table = [("2026-01-01T00:00:45Z", true), ("2026-01-01T00:00:46Z", false), (NOW, false)];
         for (started, expected) in table {
-            let found = sampling.of(&pod(&json!({}), started), 1, now);
+            let found = sampling.usage(&pod(&json!({}), started), 1, now);
             assert_eq!(found.is_some(), expected, "{started}");
         }
     }
 
     #[test]
-    fn what_is_no_amount_is_said() {
+    fn invalid_amounts_are_reported() {
         let table = [
             (CPU_USAGE, "80%", true),
             (CPU_USAGE, "much", false),
@@ -289,7 +275,7 @@ mod tests {
         ];
         for (name, value, good) in table {
             let annotations = BTreeMap::from([(name.to_owned(), value.to_owned())]);
-            assert_eq!(faults(&annotations).is_empty(), good, "{name} {value}");
+            assert_eq!(annotation_errors(&annotations).is_empty(), good, "{name} {value}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the store needs of a disk, and the real one.
+//! The disk operations that the store needs, and the real disk.
 //!
 //! The narrow trait is there for the tests: they run the whole store on a simulated disk that
 //! tears writes, loses power and runs full at every possible moment.
@@ -28,16 +28,16 @@ pub(crate) trait Disk: Send + Sync {
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes creations, renames and removals so far durable.
     fn sync(&self) -> io::Result<()>;
-    /// How users know a file: its whole path.
+    /// The whole path of a file, for messages to users.
     fn path(&self, name: &str) -> PathBuf;
-    /// From now on this file must stay where it is, in place of the one that was named before.
-    fn follow(&self, name: &str);
-    /// Whether the directory is still where it was when it was opened, with the file that is followed.
+    /// Sets the file that must stay in place, instead of the one that was set before.
+    fn track(&self, name: &str);
+    /// Whether the directory is still where it was when it was opened, with the tracked file.
     fn is_in_place(&self) -> bool;
-    /// Bytes that can still be taken up.
-    fn available(&self) -> io::Result<u64>;
-    /// Says in the directory where its user can be reached.
-    fn announce(&self, address: &str) -> io::Result<()>;
+    /// The free bytes of the disk.
+    fn available_bytes(&self) -> io::Result<u64>;
+    /// Records in the directory at which address its user can be reached.
+    fn record_address(&self, address: &str) -> io::Result<()>;
 }
 
 /// An open file.
@@ -51,36 +51,37 @@ pub(crate) trait File: Send {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// The real thing: a private directory that one process uses at a time.
+/// The real disk: a private directory that one process uses at a time.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
     handle: fs::File,
-    /// Held for its lock, which ends with it. It says who holds it.
+    /// Held for its lock, which ends with it. Its content names the holder.
     lock: fs::File,
-    /// The file that must stay, and how it looked when it was named; absent if it was not there even then.
-    followed: Mutex<Option<(PathBuf, Option<fs::Metadata>)>>,
+    /// The file that must stay, and its metadata when it was set; absent if it did not exist even
+    /// then.
+    tracked: Mutex<Option<(PathBuf, Option<fs::Metadata>)>>,
 }
 
 /// Held locked by the process that uses the directory.
-const LOCK: &str = "lock";
+const LOCK_FILE: &str = "lock";
 /// Neither group nor others may do anything.
-const EXPOSED: u32 = 0o077;
+const GROUP_AND_OTHERS_MODE: u32 = 0o077;
 
 impl Directory {
-    /// Takes a directory for this process, and makes it if there is none.
-    pub(crate) fn take(path: &Path) -> Result<Self, OpenError> {
+    /// Locks a directory for this process, and creates it if there is none.
+    pub(crate) fn open_locked(path: &Path) -> Result<Self, OpenError> {
         let failed = |source| OpenError::Io { path: path.to_owned(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
         let handle = fs::File::open(path).map_err(failed)?;
         check_private(path, &handle.metadata().map_err(failed)?)?;
-        let lock = path.join(LOCK);
+        let lock = path.join(LOCK_FILE);
         let file = open_options().create(true).open(&lock);
         let file = file.map_err(|source| OpenError::Io { path: lock, source })?;
         match file.try_lock() {
             Ok(()) => {}
             Err(fs::TryLockError::WouldBlock) => {
-                let holder = Holder::read(&file);
+                let holder = LockHolder::read(&file);
                 return Err(OpenError::InUse { path: path.to_owned(), holder });
             }
             Err(fs::TryLockError::Error(source)) => return Err(failed(source)),
@@ -90,28 +91,28 @@ impl Directory {
             check_private(&entry.path(), &entry.metadata().map_err(failed)?)?;
         }
         let followed = Mutex::default();
-        let directory = Self { path: path.to_owned(), handle, lock: file, followed };
-        directory.announce("").map_err(failed)?;
+        let directory = Self { path: path.to_owned(), handle, lock: file, tracked: followed };
+        directory.record_address("").map_err(failed)?;
         Ok(directory)
     }
 }
 
-/// Who uses a directory, as the lock in it says.
+/// The process that uses a directory, as recorded in its lock file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holder {
+pub struct LockHolder {
     /// The process.
     pub pid: u32,
-    /// Where it can be reached, if it has said so.
+    /// The address at which it can be reached, if it has recorded one.
     pub address: Option<String>,
 }
 
-impl Holder {
-    /// More than anybody writes into a lock.
-    const LONGEST: u64 = 4096;
+impl LockHolder {
+    /// More than any lock file contains.
+    const MAX_LOCK_FILE_BYTES: u64 = 4096;
 
     fn read(lock: &fs::File) -> Option<Self> {
         let mut text = String::new();
-        io::Read::take(lock, Self::LONGEST).read_to_string(&mut text).ok()?;
+        io::Read::take(lock, Self::MAX_LOCK_FILE_BYTES).read_to_string(&mut text).ok()?;
         Self::parse(&text)
     }
 
@@ -122,7 +123,7 @@ impl Holder {
     }
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for LockHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.address {
             Some(address) => write!(f, "process {}, which serves {address}", self.pid),
@@ -138,8 +139,8 @@ fn is_same(one: &fs::Metadata, other: &fs::Metadata) -> bool {
 
 fn check_private(path: &Path, metadata: &fs::Metadata) -> Result<(), OpenError> {
     let mode = metadata.mode() & 0o777;
-    if mode & EXPOSED != 0 {
-        return Err(OpenError::Exposed { path: path.to_owned(), mode });
+    if mode & GROUP_AND_OTHERS_MODE != 0 {
+        return Err(OpenError::InsecureMode { path: path.to_owned(), mode });
     }
     Ok(())
 }
@@ -153,7 +154,7 @@ fn open_options() -> OpenOptions {
 
 impl Disk for Directory {
     fn list(&self) -> io::Result<Vec<String>> {
-        // A name that is not text is none of ours.
+        // A name that is not valid UTF-8 is not one of ours.
         let names =
             fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name().into_string().ok()));
         names.filter_map(Result::transpose).collect()
@@ -183,15 +184,15 @@ impl Disk for Directory {
         self.path.join(name)
     }
 
-    fn follow(&self, name: &str) {
+    fn track(&self, name: &str) {
         let path = self.path.join(name);
         let there = fs::symlink_metadata(&path).ok();
-        // No code of others runs under the lock, so a poisoned one is still good.
-        *self.followed.lock().unwrap_or_else(PoisonError::into_inner) = Some((path, there));
+        // No foreign code runs under the lock, so the data of a poisoned lock is still intact.
+        *self.tracked.lock().unwrap_or_else(PoisonError::into_inner) = Some((path, there));
     }
 
     fn is_in_place(&self) -> bool {
-        let followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        let followed = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
         let is_kept = |(path, before): &(PathBuf, Option<fs::Metadata>)| {
             let now = fs::symlink_metadata(path);
             before.as_ref().zip(now.ok()).is_some_and(|(before, now)| is_same(before, &now))
@@ -200,8 +201,8 @@ impl Disk for Directory {
             return false;
         }
         drop(followed);
-        // The directory may have been reached by a link; what is in it may not.
-        let there = [fs::metadata(&self.path), fs::symlink_metadata(self.path.join(LOCK))];
+        // The directory itself may be a symbolic link; its content may not.
+        let there = [fs::metadata(&self.path), fs::symlink_metadata(self.path.join(LOCK_FILE))];
         let ours = [self.handle.metadata(), self.lock.metadata()];
         there.into_iter().zip(ours).all(|pair| match pair {
             (Ok(there), Ok(ours)) => is_same(&there, &ours),
@@ -209,12 +210,12 @@ impl Disk for Directory {
         })
     }
 
-    fn available(&self) -> io::Result<u64> {
+    fn available_bytes(&self) -> io::Result<u64> {
         let stat = rustix::fs::fstatvfs(&self.handle)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
-    fn announce(&self, address: &str) -> io::Result<()> {
+    fn record_address(&self, address: &str) -> io::Result<()> {
         let text = format!("pid: {}\naddress: {address}\n", std::process::id());
         FileExt::write_all_at(&self.lock, text.as_bytes(), 0)?;
         self.lock.set_len(u64::try_from(text.len()).unwrap_or(u64::MAX))
@@ -247,7 +248,7 @@ impl File for fs::File {
     }
 }
 
-/// Whether an error says that there is no space, rather than that something broke.
+/// Whether an error means that the disk is full, rather than broken.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

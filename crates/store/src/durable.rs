@@ -1,4 +1,4 @@
-//! What the writer does for the disk beside appending: checkpoints, in the background.
+//! Checkpoints in the background, and the log they keep short.
 
 use std::io;
 use std::path::PathBuf;
@@ -18,20 +18,20 @@ pub(crate) struct Durable {
     pub(crate) log: Log,
     disk: Arc<dyn Disk>,
     checkpoint_bytes: usize,
-    checkpoint: Option<Checkpoint>,
+    checkpoint: Option<RunningCheckpoint>,
     /// After a checkpoint failed, the size the log has to reach before another is tried.
     retry_at: usize,
     /// There was no space for another file of the log. A checkpoint makes some.
     full: Arc<AtomicBool>,
-    /// Live bytes when a checkpoint failed for lack of space: until there are clearly fewer, another
-    /// would fail as well.
+    /// Live bytes when a checkpoint failed for lack of space: until there are clearly fewer,
+    /// another would fail as well.
     too_large: Option<usize>,
     failures: Arc<AtomicU64>,
 }
 
 /// A checkpoint in progress.
-struct Checkpoint {
-    /// Ends with the files that were left for new use.
+struct RunningCheckpoint {
+    /// Returns the files that were left for reuse.
     thread: JoinHandle<io::Result<Vec<String>>>,
     /// The log files it makes obsolete.
     closed: Vec<u64>,
@@ -50,7 +50,7 @@ impl Durable {
     }
 
     /// The disk, and whether it is full.
-    pub(crate) fn place(&self) -> (Arc<dyn Disk>, Arc<AtomicBool>) {
+    pub(crate) fn disk_status(&self) -> (Arc<dyn Disk>, Arc<AtomicBool>) {
         (Arc::clone(&self.disk), Arc::clone(&self.full))
     }
 
@@ -58,19 +58,19 @@ impl Durable {
         self.full.store(full, Ordering::Relaxed);
     }
 
-    /// Where the directory was, if it is there no longer.
+    /// The former path of the directory, if it is no longer in place.
     pub(crate) fn displaced(&self) -> Option<PathBuf> {
         (!self.disk.is_in_place()).then(|| self.disk.path(""))
     }
 
     /// Ends a checkpoint that is complete, and begins one that is due.
-    pub(crate) fn tend<X, Y>(&mut self, state: &ArcSwap<State<X, Y>>)
+    pub(crate) fn maintain_checkpoints<X, Y>(&mut self, state: &ArcSwap<State<X, Y>>)
     where
         X: Send + Sync + 'static,
         Y: Send + Sync + 'static,
     {
         self.end_checkpoint(false);
-        if self.checkpoint.is_some() || self.log.closed().is_empty() {
+        if self.checkpoint.is_some() || self.log.full_segments().is_empty() {
             return;
         }
         let state = state.load_full();
@@ -79,20 +79,20 @@ impl Durable {
         let full = self.full.load(Ordering::Relaxed);
         if (full && fits) || self.log.bytes() > limit {
             self.too_large = full.then_some(state.live_bytes);
-            // There is no space for what was, only for what is.
+            // There is no space for the history, only for the current state.
             let state = if full { Arc::new(state.without_history()) } else { state };
             self.begin_checkpoint(state);
         }
     }
 
-    /// Begins a checkpoint of a state that everyone can see.
+    /// Begins a checkpoint of a visible state.
     pub(crate) fn begin_checkpoint<X, Y>(&mut self, state: Arc<State<X, Y>>)
     where
         X: Send + Sync + 'static,
         Y: Send + Sync + 'static,
     {
         let (disk, store) = (Arc::clone(&self.disk), self.log.id());
-        let closed = self.log.closed().to_vec();
+        let closed = self.log.full_segments().to_vec();
         // As many as the log will need until the next one; more would only take up the disk.
         let wanted = self.checkpoint_bytes.max(state.live_bytes) / self.log.segment_bytes() + 1;
         let keep = wanted.saturating_sub(self.log.spares());
@@ -103,22 +103,22 @@ impl Durable {
             log::release(&*disk, &obsolete, keep)
         };
         match thread::Builder::new().name("store-checkpoint".to_owned()).spawn(work) {
-            Ok(thread) => self.checkpoint = Some(Checkpoint { thread, closed }),
+            Ok(thread) => self.checkpoint = Some(RunningCheckpoint { thread, closed }),
             Err(error) => self.postpone(&error),
         }
     }
 
-    /// Takes note of a checkpoint's end, if it has ended or shall be waited for.
+    /// Handles the end of a checkpoint, if it has ended or is to be waited for.
     pub(crate) fn end_checkpoint(&mut self, wait: bool) {
-        let Some(Checkpoint { thread, closed }) = self.checkpoint.take() else { return };
+        let Some(RunningCheckpoint { thread, closed }) = self.checkpoint.take() else { return };
         if !wait && !thread.is_finished() {
-            self.checkpoint = Some(Checkpoint { thread, closed });
+            self.checkpoint = Some(RunningCheckpoint { thread, closed });
             return;
         }
         let panicked = |_| Err(io::Error::other("the checkpoint panicked"));
         match thread.join().unwrap_or_else(panicked) {
             Ok(spares) => {
-                self.log.released(&closed, spares);
+                self.log.mark_released(&closed, spares);
                 self.retry_at = 0;
                 self.too_large = None;
             }
@@ -128,14 +128,15 @@ impl Durable {
 
     /// Without a checkpoint the log is complete all the same; it only takes more of the disk.
     fn postpone(&mut self, error: &io::Error) {
-        tracing::warn!(%error, "could not write a checkpoint; the log is kept and it is tried again");
+        tracing::warn!(%error, "could not write a checkpoint; the log is kept and it is tried \
+                                again");
         self.failures.fetch_add(1, Ordering::Relaxed);
         self.retry_at = self.log.bytes() + self.log.segment_bytes();
     }
 }
 
 impl Drop for Durable {
-    /// Waits for the checkpoint, so that nothing touches the directory once it is given up.
+    /// Waits for the checkpoint, so that nothing touches the directory once it is released.
     fn drop(&mut self) {
         self.end_checkpoint(true);
     }

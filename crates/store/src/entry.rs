@@ -1,4 +1,4 @@
-//! What is stored, and what watchers are told.
+//! Entries, and the events that watches receive.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use bytes::{Bytes, BytesMut};
 use crate::Revision;
 use crate::tree::Keyed;
 
-/// The current or a former value of one key. It never changes; a write makes a new one.
+/// The current or a former value of one key. It never changes; a write creates a new one.
 ///
-/// `X` is for whoever uses the store: a place for things computed from the value, shared by all who
-/// hold the entry. The store makes it empty and never looks at it.
+/// `X` is for the user of the store: a place for data computed from the value, shared by all
+/// holders of the entry. The store creates it with its default and never reads it.
 pub struct Entry<X> {
     /// The key within its space.
     pub key: Bytes,
@@ -21,27 +21,27 @@ pub struct Entry<X> {
     pub revision: Revision,
     /// The value, with its revision written into it.
     pub value: Bytes,
-    /// The user's companion to the value.
+    /// The user's data about the value.
     pub extra: X,
 }
 
-/// One change, as watchers see it.
+/// One change, as watches receive it.
 ///
-/// `Y` is for whoever uses the store, as in [`Entry`].
+/// `Y` is for the user of the store, as in [`Entry`].
 pub struct Event<X, Y> {
-    /// When it happened.
+    /// The revision of the change.
     pub revision: Revision,
-    /// What happened.
+    /// Whether it is a put or a deletion.
     pub kind: EventKind,
     /// The value after a put; the last value of what a deletion removed.
     pub entry: Arc<Entry<X>>,
     /// What the key held before, if anything.
     pub previous: Option<Arc<Entry<X>>>,
-    /// The user's companion to the event.
+    /// The user's data about the event.
     pub extra: Y,
 }
 
-/// What happened to a key.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
     /// It was created, if there was no previous entry, or replaced.
@@ -52,8 +52,9 @@ pub enum EventKind {
 
 /// A value in two halves, between which the store writes the decimal revision of the change.
 ///
-/// A value carries its own revision, which is known only when the change is committed. Cutting it
-/// there lets it be serialised once, by whoever prepares the change, and stamped by the writer.
+/// A value contains its own revision, which is known only when the change is committed. Splitting
+/// it there lets the caller serialise it once, before the commit, and the writer insert the
+/// revision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Value {
     /// What comes before the revision.
@@ -63,7 +64,7 @@ pub struct Value {
 }
 
 impl Value {
-    /// The length once stamped, at most.
+    /// The maximum length with the revision.
     pub(crate) fn max_len(&self) -> usize {
         self.head.len().saturating_add(self.tail.len()).saturating_add(DIGITS)
     }
@@ -94,9 +95,9 @@ fn decimal(mut number: u64, buffer: &mut [u8; DIGITS]) -> &[u8] {
     }
 }
 
-/// What an entry costs beyond its bytes: itself, its reference counts, its place in the tree.
+/// The memory of an entry beyond its bytes: itself, its reference counts, its slot in the tree.
 const ENTRY_OVERHEAD: usize = 160;
-/// What an event costs beyond its entries.
+/// The memory of an event beyond its entries.
 const EVENT_OVERHEAD: usize = 128;
 
 impl<X> Entry<X> {
@@ -106,7 +107,7 @@ impl<X> Entry<X> {
 }
 
 impl<X, Y> Event<X, Y> {
-    /// What keeping the event keeps in memory. Entries count even when others hold them too.
+    /// The memory that the event keeps allocated. Entries count even when others hold them too.
     pub(crate) fn size(&self) -> usize {
         self.entry.size() + self.previous.as_ref().map_or(0, |entry| entry.size()) + EVENT_OVERHEAD
     }
@@ -134,7 +135,7 @@ impl<X, Y> Keyed for Arc<Event<X, Y>> {
     }
 }
 
-// By hand, because companions need not be printable and values may be secrets: neither is shown.
+// By hand, because user data need not be printable and values may be secrets: neither is shown.
 impl<X> fmt::Debug for Entry<X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Entry")

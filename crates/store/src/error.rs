@@ -1,35 +1,35 @@
-//! What can go wrong, by what the caller does next.
+//! Errors, grouped by what the caller does next.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::disk::Holder;
+use crate::disk::LockHolder;
 use crate::{Entry, Revision};
 
 /// Why a change was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError<X> {
-    /// The key is not as expected: look at what it is now and decide again.
+    /// The key is not as expected: read its current entry and decide again.
     #[error("the key changed")]
     Conflict {
-        /// What the key holds.
+        /// The current entry of the key.
         current: Option<Arc<Entry<X>>>,
     },
     /// The disk is full. Nothing was changed; it may work again once there is space.
-    #[error("could not make room in the log")]
+    #[error("could not allocate space for the log")]
     Full {
-        /// What the system said.
+        /// The error of the system.
         source: Arc<io::Error>,
     },
-    /// The directory was deleted or replaced. Nothing was changed; it works again once the directory
-    /// is back in its place.
+    /// The directory was deleted or replaced. Nothing was changed; it works again once the
+    /// directory is back in its place.
     #[error(
-        "{} was deleted or replaced by another while it was in use; put it back, or start again on a \
-         directory that is there",
+        "{} was deleted or replaced by another while it was in use; put it back, or start again on \
+         a directory that is there",
         path.display()
     )]
-    Displaced {
+    DirectoryReplaced {
         /// Where the directory was.
         path: PathBuf,
     },
@@ -41,7 +41,7 @@ pub enum CommitError<X> {
         /// Bytes a change may have.
         limit: usize,
     },
-    /// The store failed. Whether this change was kept shows when it is opened again.
+    /// The store failed. Whether this change was kept is known when it is opened again.
     #[error("the store failed")]
     Failed(#[source] Failure),
     /// The store was closed.
@@ -49,22 +49,22 @@ pub enum CommitError<X> {
     Closed,
 }
 
-/// Why a store takes no changes now.
+/// Why a store accepts no changes now.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum Unready {
-    /// It failed and is of no more use.
+pub enum NotReady {
+    /// It failed for good.
     #[error("the store failed")]
     Failed(#[source] Failure),
     /// Its directory was deleted or replaced.
     #[error("the data directory was deleted or replaced")]
-    Displaced,
-    /// There is no space; only deletions are taken.
+    DirectoryReplaced,
+    /// The disk is full; only deletions are accepted.
     #[error("the disk is full: only deletions are accepted until there is space")]
     Full,
 }
 
-/// The disk refused or lost something. The store takes no more changes: end the process and open
-/// it again, which finds out what the disk really holds.
+/// The disk refused or lost something. The store accepts no more changes: end the process and open
+/// it again, which determines what the disk really contains.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("could not {what} {}", path.display())]
 pub struct Failure {
@@ -72,7 +72,7 @@ pub struct Failure {
     pub what: &'static str,
     /// On which file.
     pub path: PathBuf,
-    /// What the system said.
+    /// The error of the system.
     #[source]
     pub source: Arc<io::Error>,
 }
@@ -89,15 +89,15 @@ pub enum OpenError {
     InUse {
         /// The directory.
         path: PathBuf,
-        /// Who uses it, if that can be known.
-        holder: Option<Holder>,
+        /// The process that uses it, if that is known.
+        holder: Option<LockHolder>,
     },
     /// Others may read or change the files.
     #[error(
         "{} has mode {mode:03o}: others must have no access; run `chmod go-rwx` on it",
         path.display()
     )]
-    Exposed {
+    InsecureMode {
         /// The file or directory.
         path: PathBuf,
         /// Its permission bits.
@@ -113,7 +113,7 @@ pub enum OpenError {
         /// The newest format this version knows.
         supported: u32,
     },
-    /// The log is damaged, or not there, in a part that was safely written before.
+    /// The log is damaged, or missing, in a part that was durable.
     #[error(transparent)]
     Damaged(#[from] Damage),
     /// A checkpoint is damaged. Nothing else holds what was in it.
@@ -137,12 +137,12 @@ pub enum OpenError {
     Io {
         /// On which file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// Where a log stops making sense although it goes on.
+/// Where a log is damaged although it continues.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{}: the log is sound up to revision {last_good}, and {later} changes after it were found, up \
@@ -154,7 +154,7 @@ pub struct Damage {
     /// The file.
     pub path: PathBuf,
     /// What is wrong with it.
-    pub flaw: Flaw,
+    pub flaw: DamageKind,
     /// The last revision that can be kept.
     pub last_good: Revision,
     /// Whole changes found after the damage.
@@ -163,32 +163,32 @@ pub struct Damage {
     pub newest: Revision,
 }
 
-/// What is wrong with a file of the log, or with what should be beside it.
+/// What is wrong with a file of the log, or missing beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flaw {
-    /// It makes no sense from this byte on.
+pub enum DamageKind {
+    /// It cannot be read from this byte on.
     DamagedAt(u64),
-    /// It is not there, and a later one is.
+    /// It is missing, and a later one exists.
     Missing,
-    /// It is there, and neither the checkpoint nor the file is that it goes on from.
-    NothingBefore,
-    /// It is there, and the log that goes on from it is not.
-    NothingAfter,
-    /// It was part of a log once, and neither log nor checkpoint are there.
-    Alone,
+    /// It exists, and neither the checkpoint nor the file does that it continues.
+    PredecessorMissing,
+    /// It exists, and the log that continues it does not.
+    SuccessorMissing,
+    /// It was part of a log once, and neither log nor checkpoint exist.
+    Orphaned,
 }
 
-impl Flaw {
+impl DamageKind {
     fn of(self, path: &Path) -> String {
         let path = path.display();
         match self {
             Self::DamagedAt(offset) => format!("{path} is damaged at byte {offset}"),
             Self::Missing => format!("{path} is missing"),
-            Self::NothingBefore => {
+            Self::PredecessorMissing => {
                 format!("the checkpoint or the log before {path} is missing")
             }
-            Self::NothingAfter => format!("the log after {path} is missing"),
-            Self::Alone => format!("the log and the checkpoint beside {path} are missing"),
+            Self::SuccessorMissing => format!("the log after {path} is missing"),
+            Self::Orphaned => format!("the log and the checkpoint beside {path} are missing"),
         }
     }
 }

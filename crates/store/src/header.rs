@@ -7,13 +7,13 @@
 use crate::record::{u32_at, u64_at};
 
 /// Bytes of a header; records follow it.
-pub(crate) const SIZE: usize = 64;
+pub(crate) const HEADER_BYTES: usize = 64;
 /// The format this version writes, and the newest it reads.
 ///
 /// In format 1 every file had the same seed, see [`Header::seed`]. It is read, and not written.
 pub(crate) const FORMAT: u32 = 2;
 
-const CHECKSUM: usize = SIZE - 4;
+const CHECKSUM_OFFSET: usize = HEADER_BYTES - 4;
 
 /// What a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Kind {
 
 /// Why the start of a file is not a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unreadable {
+pub(crate) enum HeaderError {
     Newer(u32),
     Damaged,
 }
@@ -57,41 +57,42 @@ impl Header {
         Self { kind: Kind::Checkpoint, format: FORMAT, store, number: revision }
     }
 
-    pub(crate) fn encode(&self) -> [u8; SIZE] {
-        let mut out = [0; SIZE];
+    pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut out = [0; HEADER_BYTES];
         out[..8].copy_from_slice(self.kind.magic());
         out[8..12].copy_from_slice(&self.format.to_le_bytes());
         out[16..24].copy_from_slice(&self.store.to_le_bytes());
         out[24..32].copy_from_slice(&self.number.to_le_bytes());
-        let checksum = crc32c::crc32c(&out[..CHECKSUM]);
-        out[CHECKSUM..].copy_from_slice(&checksum.to_le_bytes());
+        let checksum = crc32c::crc32c(&out[..CHECKSUM_OFFSET]);
+        out[CHECKSUM_OFFSET..].copy_from_slice(&checksum.to_le_bytes());
         out
     }
 
     /// Reads the header of a log file, whichever it is.
-    pub(crate) fn any_log(bytes: &[u8]) -> Result<Self, Unreadable> {
-        let number = u64_at(bytes, 24).ok_or(Unreadable::Damaged)?;
+    pub(crate) fn any_log(bytes: &[u8]) -> Result<Self, HeaderError> {
+        let number = u64_at(bytes, 24).ok_or(HeaderError::Damaged)?;
         Self::log(0, number).decode(bytes)
     }
 
     /// Reads a header of the same kind and number as the one expected; format and store are as
     /// found.
-    pub(crate) fn decode(&self, bytes: &[u8]) -> Result<Self, Unreadable> {
-        let damaged = || Unreadable::Damaged;
-        let bytes = bytes.get(..SIZE).ok_or_else(damaged)?;
+    pub(crate) fn decode(&self, bytes: &[u8]) -> Result<Self, HeaderError> {
+        let damaged = || HeaderError::Damaged;
+        let bytes = bytes.get(..HEADER_BYTES).ok_or_else(damaged)?;
         if &bytes[..8] != self.kind.magic() {
-            return Err(Unreadable::Damaged);
+            return Err(HeaderError::Damaged);
         }
         // Before the checksum, whose place a newer format may have moved.
         let format = u32_at(bytes, 8).ok_or_else(damaged)?;
         if format > FORMAT {
-            return Err(Unreadable::Newer(format));
+            return Err(HeaderError::Newer(format));
         }
         let store = u64_at(bytes, 16).ok_or_else(damaged)?;
         let number = u64_at(bytes, 24).ok_or_else(damaged)?;
-        let sound = u32_at(bytes, CHECKSUM) == Some(crc32c::crc32c(&bytes[..CHECKSUM]));
+        let sound =
+            u32_at(bytes, CHECKSUM_OFFSET) == Some(crc32c::crc32c(&bytes[..CHECKSUM_OFFSET]));
         if !sound || number != self.number || format == 0 {
-            return Err(Unreadable::Damaged);
+            return Err(HeaderError::Damaged);
         }
         Ok(Self { format, store, ..*self })
     }
@@ -107,7 +108,7 @@ impl Header {
     /// same for everything, which is why in format 1 the files could not be told apart.
     pub(crate) fn seed(&self) -> u32 {
         let bytes = self.encode();
-        let summed = if self.format == 1 { &bytes[..] } else { &bytes[..CHECKSUM] };
+        let summed = if self.format == 1 { &bytes[..] } else { &bytes[..CHECKSUM_OFFSET] };
         crc32c::crc32c(summed)
     }
 }
@@ -147,11 +148,11 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read(store in any::<u64>(), number in any::<u64>(), format in 1..3_u32) {
+        fn encoded_headers_decode(store in any::<u64>(), number in any::<u64>(), format in 1..3_u32) {
             let header = Header::log(store, number).in_format(format);
             prop_assert_eq!(Header::any_log(&header.encode()), Ok(header));
             let other = Header::log(store, number ^ 1).decode(&header.encode());
-            prop_assert_eq!(other, Err(Unreadable::Damaged));
+            prop_assert_eq!(other, Err(HeaderError::Damaged));
         }
     }
 }

@@ -1,14 +1,15 @@
-//! An append-only revision log with snapshot reads and watches; keys and bytes, never kinds.
+//! An append-only revision log with snapshot reads and watches; it stores keys and bytes and knows
+//! no kinds.
 //!
-//! A store holds *spaces*, each an ordered map from keys to values. Every change gets the next
+//! A store contains *spaces*, each an ordered map from keys to values. Every change gets the next
 //! [`Revision`] of one counter. Reading takes a snapshot, which costs a reference count and blocks
-//! nobody; a watch follows the changes of a space from any revision that is still in its window.
+//! no writer; a watch follows the changes of a space from any revision that is still in its window.
 //!
-//! All changes go through one thread, which makes as many durable at once as are waiting. A change
-//! is seen by nobody before it is safe, and is safe before it is acknowledged.
+//! All changes go through one thread, which makes all waiting changes durable at once. A change is
+//! not visible before it is durable, and is durable before it is acknowledged.
 //!
 //! ```
-//! use gantry_store::{Change, Durability, Expect, Options, Store, Value, Write};
+//! use gantry_store::{Change, Durability, Options, Precondition, Store, Value, Write};
 //!
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 //! let (store, _) = Store::<(), ()>::open(&Options::new(Durability::Ephemeral)).unwrap();
@@ -17,7 +18,7 @@
 //!     .commit(Write {
 //!         space: "pods".into(),
 //!         key: "default/web".into(),
-//!         expect: Expect::Absent,
+//!         precondition: Precondition::Absent,
 //!         change: Change::Put(Value { head: r#"{"revision":""#.into(), tail: r#""}"#.into() }),
 //!         hold: None,
 //!     })
@@ -31,7 +32,6 @@
 //! # });
 //! ```
 
-mod bells;
 mod checkpoint;
 mod disk;
 mod durable;
@@ -39,6 +39,7 @@ mod entry;
 mod error;
 mod header;
 mod log;
+mod notifier;
 mod options;
 mod record;
 mod recover;
@@ -54,13 +55,13 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use disk::Holder;
+pub use disk::LockHolder;
 pub use entry::{Entry, Event, EventKind, Value};
-pub use error::{CommitError, Damage, Failure, Flaw, OpenError, Unready};
+pub use error::{CommitError, Damage, DamageKind, Failure, NotReady, OpenError};
 pub use options::{Durability, OnDamage, Options, WindowOptions};
-pub use recover::{Cut, Recovery, Repaired};
+pub use recover::{Recovery, RepairReport, TornTail};
 pub use revision::Revision;
 pub use snapshot::{Snapshot, SpaceSnapshot, TooOld};
 pub use store::{Closed, Stats, Store};
 pub use watch::{Watch, WatchError};
-pub use write::{Change, Expect, Hold, Write};
+pub use write::{Change, Hold, Precondition, Write};

@@ -23,10 +23,10 @@ pub(crate) struct Log {
     disk: Arc<dyn Disk>,
     id: u64,
     segment_bytes: usize,
-    active: Active,
-    next: Next,
+    active: ActiveSegment,
+    next: NextSegment,
     /// Full files, oldest first.
-    closed: Vec<u64>,
+    full_segments: Vec<u64>,
     /// Files to be used again.
     spares: Vec<String>,
     /// Records that are not yet written.
@@ -36,58 +36,68 @@ pub(crate) struct Log {
 }
 
 /// The file that is being filled.
-pub(crate) struct Active {
+pub(crate) struct ActiveSegment {
     pub(crate) file: Box<dyn File>,
     pub(crate) number: u64,
-    /// Where the next record goes.
+    /// Where the next record is written.
     pub(crate) offset: usize,
 }
 
 /// The file after it.
-enum Next {
-    /// It is being made ready.
-    Coming(JoinHandle<io::Result<Box<dyn File>>>),
+enum NextSegment {
+    /// It is being prepared.
+    Preparing(JoinHandle<io::Result<Box<dyn File>>>),
     /// It is ready.
     Ready(Box<dyn File>),
-    /// There was no space, or nobody asked.
+    /// There was no space, or it was not requested.
     Missing,
 }
 
-/// Why the log cannot go on in another file.
-pub(crate) enum Stuck {
+/// Why the log cannot continue in another file.
+pub(crate) enum RotateError {
     Full(Arc<io::Error>),
     Failed(Failure),
 }
 
 impl Log {
-    /// Goes on in a file that holds everything up to a durable revision.
+    /// Continues in a file that contains everything up to a durable revision.
     ///
-    /// A new file says so at once: once the files before it are gone, nothing else does.
+    /// A new file records that revision at once: once the files before it are gone, nothing else
+    /// does.
     pub(crate) fn new(
         disk: Arc<dyn Disk>,
         id: u64,
         segment_bytes: usize,
-        active: Active,
+        active: ActiveSegment,
         closed: Vec<u64>,
         spares: Vec<String>,
         revision: Revision,
     ) -> Result<Self, Failure> {
         let (buffer, durable) = (Vec::new(), revision.get());
-        let next = Next::Missing;
-        disk.follow(&log_name(active.number));
-        let mut log =
-            Self { disk, id, segment_bytes, active, next, closed, spares, buffer, durable };
-        if log.active.offset == header::SIZE {
+        let next = NextSegment::Missing;
+        disk.track(&log_name(active.number));
+        let mut log = Self {
+            disk,
+            id,
+            segment_bytes,
+            active,
+            next,
+            full_segments: closed,
+            spares,
+            buffer,
+            durable,
+        };
+        if log.active.offset == header::HEADER_BYTES {
             log.mark(revision);
             log.flush(revision)?;
         }
-        log.order_next();
+        log.prepare_next_segment();
         Ok(log)
     }
 
     /// Bytes a record may have: it must fit in a file beside the mark that begins it.
-    pub(crate) fn limit(&self) -> usize {
-        limit(self.segment_bytes)
+    pub(crate) fn max_record_bytes(&self) -> usize {
+        max_record_bytes(self.segment_bytes)
     }
 
     /// Whether a record still fits in the file.
@@ -97,22 +107,24 @@ impl Log {
 
     /// The same, and what is kept free for deletions stays free.
     pub(crate) fn fits_before_reserve(&self, bytes: usize) -> bool {
-        self.fits(bytes.saturating_add(self.segment_bytes / RESERVED_PART))
+        self.fits(bytes.saturating_add(self.segment_bytes / DELETION_RESERVE_DIVISOR))
     }
 
     /// Whether the next file is there. Waits for it if it is being made ready.
     pub(crate) fn has_next(&mut self) -> bool {
-        self.next = match std::mem::replace(&mut self.next, Next::Missing) {
+        self.next = match std::mem::replace(&mut self.next, NextSegment::Missing) {
             // Why it could not be made ready is found out again when it is needed.
-            Next::Coming(thread) => join(thread).map_or(Next::Missing, Next::Ready),
+            NextSegment::Preparing(thread) => {
+                join(thread).map_or(NextSegment::Missing, NextSegment::Ready)
+            }
             known => known,
         };
-        matches!(self.next, Next::Ready(_))
+        matches!(self.next, NextSegment::Ready(_))
     }
 
     /// Bytes of files the log takes up and a checkpoint would free, and those in use.
     pub(crate) fn bytes(&self) -> usize {
-        self.closed.len() * self.segment_bytes + self.active.offset
+        self.full_segments.len() * self.segment_bytes + self.active.offset
     }
 
     /// Adds a change to what [`Self::flush`] writes.
@@ -129,8 +141,8 @@ impl Log {
         record.encode(self.seed(), &mut self.buffer);
     }
 
-    /// The same for a deletion of which there is no space for more than the key. What was deleted is
-    /// found again in what came before.
+    /// The same for a deletion of which there is no space for more than the key. What was deleted
+    /// is found again in what came before.
     pub(crate) fn append_deletion<X>(&mut self, space: &str, entry: &Entry<X>) {
         let record = Record {
             operation: Operation::Delete,
@@ -148,7 +160,8 @@ impl Log {
     pub(crate) fn flush(&mut self, revision: Revision) -> Result<(), Failure> {
         let failed = |what, source: io::Error| self.failure(what, source);
         let file = &self.active.file;
-        file.write_all_at(&self.buffer, at(self.active.offset)).map_err(|e| failed("write", e))?;
+        file.write_all_at(&self.buffer, file_offset(self.active.offset))
+            .map_err(|e| failed("write", e))?;
         file.sync().map_err(|error| failed("synchronise", error))?;
         self.active.offset += self.buffer.len();
         self.buffer.clear();
@@ -156,42 +169,43 @@ impl Log {
         Ok(())
     }
 
-    /// Goes on in the next file. Everything must have been flushed.
-    pub(crate) fn rotate(&mut self) -> Result<(), Stuck> {
+    /// Continues in the next file. Everything must have been flushed.
+    pub(crate) fn rotate(&mut self) -> Result<(), RotateError> {
         let number = self.active.number + 1;
-        let made = match std::mem::replace(&mut self.next, Next::Missing) {
-            Next::Coming(thread) => Some(join(thread)),
-            Next::Ready(file) => Some(Ok(file)),
-            Next::Missing => None,
+        let made = match std::mem::replace(&mut self.next, NextSegment::Missing) {
+            NextSegment::Preparing(thread) => Some(join(thread)),
+            NextSegment::Ready(file) => Some(Ok(file)),
+            NextSegment::Missing => None,
         };
-        // That there was no space then says nothing about now.
+        // That there was no space then does not mean there is none now.
         let made = made.filter(|made| !made.as_ref().is_err_and(is_full)).unwrap_or_else(|| {
             let spare = self.spares.pop();
             prepare(&*self.disk, spare.as_deref(), number, self.id, self.segment_bytes)
         });
         let file = made.map_err(|source| {
             if is_full(&source) {
-                return Stuck::Full(Arc::new(source));
+                return RotateError::Full(Arc::new(source));
             }
             let path = self.disk.path(&log_name(number));
-            Stuck::Failed(Failure { what: "prepare", path, source: Arc::new(source) })
+            RotateError::Failed(Failure { what: "prepare", path, source: Arc::new(source) })
         })?;
-        self.closed.push(self.active.number);
-        self.active = Active { file, number, offset: header::SIZE };
-        self.disk.follow(&log_name(number));
+        self.full_segments.push(self.active.number);
+        self.active = ActiveSegment { file, number, offset: header::HEADER_BYTES };
+        self.disk.track(&log_name(number));
         self.mark(Revision::new(self.durable));
-        self.order_next();
+        self.prepare_next_segment();
         Ok(())
     }
 
-    /// Ends the log in a way that shows it was ended on purpose.
+    /// Ends the log with a mark that shows it was ended on purpose.
     pub(crate) fn seal(&mut self, revision: Revision) -> Result<(), Failure> {
-        if let Next::Coming(thread) = std::mem::replace(&mut self.next, Next::Missing)
+        if let NextSegment::Preparing(thread) =
+            std::mem::replace(&mut self.next, NextSegment::Missing)
             && let Err(error) = join(thread)
         {
             tracing::debug!(%error, "could not prepare a file of the log that is not needed now");
         }
-        if !self.fits(MARK) {
+        if !self.fits(MARK_BYTES) {
             return Ok(());
         }
         self.mark(revision);
@@ -199,13 +213,13 @@ impl Log {
     }
 
     /// The full files, all of whose changes a checkpoint made now will hold.
-    pub(crate) fn closed(&self) -> &[u64] {
-        &self.closed
+    pub(crate) fn full_segments(&self) -> &[u64] {
+        &self.full_segments
     }
 
-    /// Takes note that a checkpoint has made files obsolete and left these for new use.
-    pub(crate) fn released(&mut self, numbers: &[u64], spares: Vec<String>) {
-        self.closed.retain(|number| !numbers.contains(number));
+    /// Records that a checkpoint has made files obsolete and left these for reuse.
+    pub(crate) fn mark_released(&mut self, numbers: &[u64], spares: Vec<String>) {
+        self.full_segments.retain(|number| !numbers.contains(number));
         self.spares.extend(spares);
     }
 
@@ -221,7 +235,8 @@ impl Log {
         self.segment_bytes
     }
 
-    /// Everything up to a revision is on disk, and nothing beyond it came before this place.
+    /// Marks that everything up to a revision is on disk, and nothing beyond it came before this
+    /// position.
     fn mark(&mut self, revision: Revision) {
         let number = revision.get();
         Record::mark(Operation::Mark, number, self.durable, 0)
@@ -232,14 +247,14 @@ impl Log {
         Header::log(self.id, self.active.number).seed()
     }
 
-    fn order_next(&mut self) {
+    fn prepare_next_segment(&mut self) {
         let (disk, spare) = (Arc::clone(&self.disk), self.spares.pop());
         let (number, id, bytes) = (self.active.number + 1, self.id, self.segment_bytes);
         let work = move || prepare(&*disk, spare.as_deref(), number, id, bytes);
         self.next = match thread::Builder::new().name("store-segment".to_owned()).spawn(work) {
-            Ok(thread) => Next::Coming(thread),
-            // Not even a thread to be had: it is made when it is needed.
-            Err(_) => Next::Missing,
+            Ok(thread) => NextSegment::Preparing(thread),
+            // No thread could be started: it is created when it is needed.
+            Err(_) => NextSegment::Missing,
         };
     }
 
@@ -250,23 +265,25 @@ impl Log {
 }
 
 impl Drop for Log {
-    /// Waits for the background step, so that nothing touches the directory once it is given up.
+    /// Waits for the background step, so that nothing touches the directory once it is released.
     fn drop(&mut self) {
-        if let Next::Coming(thread) = std::mem::replace(&mut self.next, Next::Missing) {
+        if let NextSegment::Preparing(thread) =
+            std::mem::replace(&mut self.next, NextSegment::Missing)
+        {
             drop(join(thread));
         }
     }
 }
 
-/// One of so many parts of a file is kept free for deletions until it is known that there is space for
-/// the next file. Half of one has space for some ten thousand keys.
-const RESERVED_PART: usize = 2;
+/// One of so many parts of a file is kept free for deletions until it is known that there is space
+/// for the next file. Half of one has space for some ten thousand keys.
+const DELETION_RESERVE_DIVISOR: usize = 2;
 /// Bytes of a mark.
-pub(crate) const MARK: usize = 40;
+pub(crate) const MARK_BYTES: usize = 40;
 
 /// Bytes a record may have in files of a size.
-pub(crate) fn limit(segment_bytes: usize) -> usize {
-    segment_bytes.saturating_sub(header::SIZE + MARK)
+pub(crate) fn max_record_bytes(segment_bytes: usize) -> usize {
+    segment_bytes.saturating_sub(header::HEADER_BYTES + MARK_BYTES)
 }
 
 /// Makes files whose changes a checkpoint holds ready for other use, oldest first, and returns
@@ -300,7 +317,7 @@ fn join<T>(thread: JoinHandle<io::Result<T>>) -> io::Result<T> {
 }
 
 /// A place in a file as the system counts it.
-pub(crate) fn at(offset: usize) -> u64 {
+pub(crate) fn file_offset(offset: usize) -> u64 {
     u64::try_from(offset).expect("a file offset fits in 64 bits")
 }
 

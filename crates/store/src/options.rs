@@ -1,8 +1,8 @@
-//! How a store is opened.
+//! Options of opening a store.
 
 use std::path::PathBuf;
 
-/// How a store is opened.
+/// Options of opening a store.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Where changes are kept.
@@ -14,9 +14,9 @@ pub struct Options {
     pub checkpoint_bytes: usize,
     /// How much history is kept.
     pub window: WindowOptions,
-    /// Changes that may wait for the writer. More have to wait before they are taken.
+    /// Changes that may wait for the writer. Callers with more wait before they are queued.
     pub queue: usize,
-    /// What to do about a log that is damaged where it must not be.
+    /// What to do about a log that is damaged in its durable part.
     pub damage: OnDamage,
 }
 
@@ -30,10 +30,10 @@ pub enum Durability {
     Ephemeral,
 }
 
-/// What to do about a log that is damaged where it must not be.
+/// What to do about a log that is damaged in its durable part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnDamage {
-    /// Refuse to open, and say what was found.
+    /// Refuse to open, and report the damage.
     Refuse,
     /// Keep everything before the damage and move the rest aside. Acknowledged changes are lost;
     /// their revisions are not used again.
@@ -43,7 +43,7 @@ pub enum OnDamage {
 /// How much history is kept for watches and for lists at older revisions.
 ///
 /// History is the changes themselves: an event counts with its entry's and its previous entry's
-/// bytes. When a bound is exceeded the oldest event goes, wherever it is.
+/// bytes. When a bound is exceeded the oldest event is dropped, whichever space it belongs to.
 #[derive(Debug, Clone)]
 pub struct WindowOptions {
     /// Bytes of all spaces together.
@@ -53,7 +53,7 @@ pub struct WindowOptions {
     /// Events a space keeps although a byte bound is exceeded, so that a busy space cannot push
     /// out the history of a quiet one.
     pub floor_events: usize,
-    /// Bytes of all spaces together beyond which even `floor_events` gives way.
+    /// Bytes of all spaces together beyond which even `floor_events` is not kept.
     pub ceiling_bytes: usize,
 }
 

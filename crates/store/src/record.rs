@@ -10,9 +10,9 @@
 //! for every time a file is reused, so that what an earlier use left behind never passes.
 
 /// Records start at multiples of this, so that a search for them can step by it.
-const ALIGN: usize = 8;
-const FRAME: usize = 8;
-const FIXED: usize = 32;
+const RECORD_ALIGNMENT: usize = 8;
+const FRAME_HEADER_BYTES: usize = 8;
+const FIXED_FIELDS_BYTES: usize = 32;
 
 /// What a record says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,20 +62,20 @@ pub(crate) struct Record<'a> {
 
 /// What is found at a place in a file.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Found<'a> {
+pub(crate) enum Decoded<'a> {
     /// A record, and how many bytes it takes.
     Record(Record<'a>, usize),
     /// Nothing was written here.
-    Nothing,
+    Empty,
     /// Something that is not a whole record of this file.
-    Bad,
+    Corrupt,
 }
 
 /// Bytes of a record on disk, if it can be written at all.
 pub(crate) fn size(space: usize, key: usize, value: usize) -> Option<usize> {
-    let length = FIXED.checked_add(space)?.checked_add(key)?.checked_add(value)?;
+    let length = FIXED_FIELDS_BYTES.checked_add(space)?.checked_add(key)?.checked_add(value)?;
     let fits = u16::try_from(space).is_ok() && u32::try_from(length).is_ok();
-    fits.then(|| FRAME + length.next_multiple_of(ALIGN))
+    fits.then(|| FRAME_HEADER_BYTES + length.next_multiple_of(RECORD_ALIGNMENT))
 }
 
 impl<'a> Record<'a> {
@@ -84,9 +84,9 @@ impl<'a> Record<'a> {
         Self { operation, revision, durable, created, space: "", key: &[], value: &[] }
     }
 
-    /// Appends the record. Whoever calls has made sure by [`size`] that it can be written.
+    /// Appends the record. The caller has checked by [`size`] that it can be written.
     pub(crate) fn encode(&self, seed: u32, out: &mut Vec<u8>) {
-        let length = FIXED + self.space.len() + self.key.len() + self.value.len();
+        let length = FIXED_FIELDS_BYTES + self.space.len() + self.key.len() + self.value.len();
         let start = out.len();
         out.extend_from_slice(&low32(length).to_le_bytes());
         out.extend_from_slice(&[0; 4]);
@@ -100,20 +100,20 @@ impl<'a> Record<'a> {
         out.extend_from_slice(self.space.as_bytes());
         out.extend_from_slice(self.key);
         out.extend_from_slice(self.value);
-        out.resize(start + FRAME + length.next_multiple_of(ALIGN), 0);
+        out.resize(start + FRAME_HEADER_BYTES + length.next_multiple_of(RECORD_ALIGNMENT), 0);
         let checksum = checksum(seed, &out[start..]);
-        out[start + 4..start + FRAME].copy_from_slice(&checksum.to_le_bytes());
+        out[start + 4..start + FRAME_HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
     }
 
     /// Reads what is at the start of a buffer.
-    pub(crate) fn decode(buffer: &'a [u8], seed: u32) -> Found<'a> {
+    pub(crate) fn decode(buffer: &'a [u8], seed: u32) -> Decoded<'a> {
         match frame_size(buffer) {
-            None if buffer.get(..4).is_none_or(|length| length == [0; 4]) => Found::Nothing,
-            None => Found::Bad,
+            None if buffer.get(..4).is_none_or(|length| length == [0; 4]) => Decoded::Empty,
+            None => Decoded::Corrupt,
             Some(size) => buffer
                 .get(..size)
                 .and_then(|frame| Self::decode_frame(frame, seed))
-                .map_or(Found::Bad, |record| Found::Record(record, size)),
+                .map_or(Decoded::Corrupt, |record| Decoded::Record(record, size)),
         }
     }
 
@@ -122,10 +122,10 @@ impl<'a> Record<'a> {
             return None;
         }
         let length = usize::try_from(u32_at(frame, 0)?).ok()?;
-        let payload = frame.get(FRAME..FRAME + length)?;
+        let payload = frame.get(FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + length)?;
         let space = usize::from(u16::from_le_bytes(payload.get(26..28)?.try_into().ok()?));
         let key = usize::try_from(u32_at(payload, 28)?).ok()?;
-        let (space, rest) = payload.get(FIXED..)?.split_at_checked(space)?;
+        let (space, rest) = payload.get(FIXED_FIELDS_BYTES..)?.split_at_checked(space)?;
         let (key, value) = rest.split_at_checked(key)?;
         Some(Self {
             operation: Operation::from_byte(*payload.get(24)?)?,
@@ -142,7 +142,8 @@ impl<'a> Record<'a> {
 /// Bytes of the record a buffer starts with, going by its length alone.
 pub(crate) fn frame_size(buffer: &[u8]) -> Option<usize> {
     let length = usize::try_from(u32_at(buffer, 0)?).ok()?;
-    (length >= FIXED).then(|| length.next_multiple_of(ALIGN).saturating_add(FRAME))
+    (length >= FIXED_FIELDS_BYTES)
+        .then(|| length.next_multiple_of(RECORD_ALIGNMENT).saturating_add(FRAME_HEADER_BYTES))
 }
 
 /// Whole records anywhere from a place on that are newer than a revision.
@@ -155,36 +156,36 @@ pub(crate) fn search(
     seed: u32,
     newer_than: u64,
 ) -> impl Iterator<Item = Record<'_>> {
-    within(buffer, from, seed, newer_than, FAR)
+    records_within(buffer, from, seed, newer_than, MAX_REVISION_SPAN)
 }
 
 /// Whole records of any revision anywhere from a place on.
 pub(crate) fn all(buffer: &[u8], from: usize, seed: u32) -> impl Iterator<Item = Record<'_>> {
-    within(buffer, from, seed, 0, u64::MAX)
+    records_within(buffer, from, seed, 0, u64::MAX)
 }
 
 /// How far revisions can possibly get between two checkpoints.
-const FAR: u64 = 1 << 31;
+const MAX_REVISION_SPAN: u64 = 1 << 31;
 
-fn within(
+fn records_within(
     buffer: &[u8],
     from: usize,
     seed: u32,
     newer_than: u64,
     far: u64,
 ) -> impl Iterator<Item = Record<'_>> {
-    let mut at = from.next_multiple_of(ALIGN);
+    let mut at = from.next_multiple_of(RECORD_ALIGNMENT);
     std::iter::from_fn(move || {
         loop {
-            at += next_revision(buffer.get(at + FRAME..)?, newer_than, far)?;
+            at += next_revision(buffer.get(at + FRAME_HEADER_BYTES..)?, newer_than, far)?;
             let rest = buffer.get(at..)?;
-            if plausible(rest)
-                && let Found::Record(record, size) = Record::decode(rest, seed)
+            if is_plausible(rest)
+                && let Decoded::Record(record, size) = Record::decode(rest, seed)
             {
                 at += size;
                 return Some(record);
             }
-            at += ALIGN;
+            at += RECORD_ALIGNMENT;
         }
     })
 }
@@ -195,15 +196,18 @@ fn within(
 fn next_revision(words: &[u8], newer_than: u64, far: u64) -> Option<usize> {
     let numbers = words.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
     let mut distances = numbers.map(|number| number.wrapping_sub(newer_than).wrapping_sub(1));
-    distances.position(|distance| distance < far).map(|index| index * ALIGN)
+    distances.position(|distance| distance < far).map(|index| index * RECORD_ALIGNMENT)
 }
 
 /// Whether a checksum is worth computing.
 ///
 /// A reused file is full of old records. Read at the wrong place, or even at the right one, each
 /// would have a long stretch summed up; together that would take minutes.
-fn plausible(rest: &[u8]) -> bool {
-    let Some(payload) = rest.get(FRAME..FRAME + FIXED) else { return false };
+fn is_plausible(rest: &[u8]) -> bool {
+    let Some(payload) = rest.get(FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + FIXED_FIELDS_BYTES)
+    else {
+        return false;
+    };
     let field = |at: usize| u64_at(payload, at).unwrap_or(u64::MAX);
     field(8) <= field(0)
         && field(16) <= field(0)
@@ -214,12 +218,12 @@ fn plausible(rest: &[u8]) -> bool {
 
 /// The revision a record here claims to have, whole or not.
 pub(crate) fn claimed_revision(buffer: &[u8]) -> Option<u64> {
-    u64_at(buffer, FRAME)
+    u64_at(buffer, FRAME_HEADER_BYTES)
 }
 
 fn checksum(seed: u32, frame: &[u8]) -> u32 {
     let length = crc32c::crc32c_append(seed, &frame[..4]);
-    crc32c::crc32c_append(length, &frame[FRAME..])
+    crc32c::crc32c_append(length, &frame[FRAME_HEADER_BYTES..])
 }
 
 /// A length that [`size`] has found to fit.
@@ -248,7 +252,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(parts in any_parts(), seed in any::<u32>()) {
+        fn encoded_records_decode(parts in any_parts(), seed in any::<u32>()) {
             let (operation, revision, space, key, value) = parts;
             let record = Record {
                 operation: Operation::ALL[operation],
@@ -262,17 +266,17 @@ mod tests {
             let mut out = Vec::new();
             record.encode(seed, &mut out);
             prop_assert_eq!(Some(out.len()), size(space.len(), key.len(), value.len()));
-            prop_assert_eq!(Record::decode(&out, seed), Found::Record(record.clone(), out.len()));
+            prop_assert_eq!(Record::decode(&out, seed), Decoded::Record(record.clone(), out.len()));
             // Under another seed it is what an earlier use of the file left behind.
-            prop_assert_eq!(Record::decode(&out, seed ^ 1), Found::Bad);
-            prop_assert_eq!(Record::decode(&out[..out.len() - 1], seed), Found::Bad);
+            prop_assert_eq!(Record::decode(&out, seed ^ 1), Decoded::Corrupt);
+            prop_assert_eq!(Record::decode(&out[..out.len() - 1], seed), Decoded::Corrupt);
             let placed = [&[1; 16], &*out].concat();
             let found = all(&placed, 0, seed).any(|found| found == record);
-            prop_assert_eq!(found, revision > 0 && plausible(&out));
+            prop_assert_eq!(found, revision > 0 && is_plausible(&out));
         }
 
         #[test]
-        fn any_bytes_can_be_looked_at(
+        fn any_bytes_decode_without_panic(
             mut bytes in prop::collection::vec(any::<u8>(), 0..400),
             length in any::<u8>(),
         ) {
@@ -281,7 +285,7 @@ mod tests {
                 start.copy_from_slice(&u32::from(length).to_le_bytes());
             }
             let found = Record::decode(&bytes, 0);
-            prop_assert!(!matches!(found, Found::Record(..)));
+            prop_assert!(!matches!(found, Decoded::Record(..)));
             prop_assert_eq!(search(&bytes, 0, 0, 0).count(), 0);
             prop_assert_eq!(all(&bytes, 0, 0).count(), 0);
         }

@@ -7,20 +7,20 @@ use crate::checkpoint;
 use crate::disk::Disk;
 use crate::error::{Damage, OpenError};
 use crate::header;
-use crate::log::{self, Active, Log, segment};
+use crate::log::{self, ActiveSegment, Log, segment};
 use crate::options::{OnDamage, Options};
-use crate::state::Working;
-use crate::{Revision, log::at};
+use crate::state::WorkingState;
+use crate::{Revision, log::file_offset};
 
 mod repair;
 mod replay;
 
 use replay::Replay;
 
-/// What opening found. Nothing in it is a fault unless [`Self::repaired`] says so.
+/// What was recovered on open. Nothing in it is a problem unless [`Self::repair`] is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovery {
-    /// The revision the store goes on from.
+    /// The revision from which the store continues.
     pub revision: Revision,
     /// The revision of the checkpoint that was read.
     pub checkpoint: Option<Revision>,
@@ -29,16 +29,16 @@ pub struct Recovery {
     /// Files of the log that were read.
     pub segments: usize,
     /// The unfinished end of the log that was dropped.
-    pub cut: Option<Cut>,
+    pub torn_tail: Option<TornTail>,
     /// What a repair gave up.
-    pub repaired: Option<Repaired>,
+    pub repair: Option<RepairReport>,
 }
 
 /// The end of a log that was being written when the machine stopped.
 ///
 /// None of it had been acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cut {
+pub struct TornTail {
     /// The file.
     pub path: PathBuf,
     /// Where in it the sound part ends.
@@ -49,12 +49,12 @@ pub struct Cut {
 
 /// What a repair gave up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Repaired {
+pub struct RepairReport {
     /// What was wrong.
     pub damage: Damage,
     /// Where the damaged and the later parts of the log were put.
-    pub aside: Vec<PathBuf>,
-    /// The revision the store goes on from, beyond all that may have been given out.
+    pub moved_aside: Vec<PathBuf>,
+    /// The revision from which the store continues, beyond all that may have been assigned.
     pub resumed: Revision,
 }
 
@@ -62,15 +62,16 @@ pub struct Repaired {
 pub(crate) fn recover<X: Default, Y: Default>(
     disk: Arc<dyn Disk>,
     options: &Options,
-) -> Result<(Working<X, Y>, Log, Recovery), OpenError> {
+) -> Result<(WorkingState<X, Y>, Log, Recovery), OpenError> {
     let whole = |source| OpenError::Io { path: disk.path(""), source };
     let names = disk.list().map_err(whole)?;
-    for name in
-        names.iter().filter(|name| [checkpoint::UNREADY, segment::UNREADY].contains(&&***name))
+    for name in names
+        .iter()
+        .filter(|name| [checkpoint::TEMPORARY_FILE, segment::TEMPORARY_FILE].contains(&&***name))
     {
         disk.remove(name).map_err(whole)?;
     }
-    let mut working = Working::new(options.window.clone());
+    let mut working = WorkingState::new(options.window.clone());
     let found = names.iter().filter_map(|name| checkpoint::revision(name)).max();
     let mut store = None;
     if let Some(revision) = found {
@@ -85,8 +86,8 @@ pub(crate) fn recover<X: Default, Y: Default>(
     let damage = replay.run(&numbers, &spares)?;
     let read = replay.finish();
     let is_new = found.is_none() && read.used.is_empty();
-    // A store that begins anew shares nothing with one whose files are still about. Any number
-    // will do: it takes part in choosing nothing.
+    // A new store shares nothing with one whose files are still there. Any number will do: it is
+    // not used to choose anything.
     let known = read.store.filter(|_| !is_new || damage.is_some());
     let store = known.unwrap_or_else(|| fastrand::u64(1..));
     let mut recovery = Recovery {
@@ -94,42 +95,48 @@ pub(crate) fn recover<X: Default, Y: Default>(
         checkpoint: found,
         changes: read.changes,
         segments: read.used.len(),
-        cut: read.cut.clone(),
-        repaired: None,
+        torn_tail: read.torn_tail.clone(),
+        repair: None,
     };
     let last = numbers.last().copied().unwrap_or(0);
     let active = match damage {
         Some(damage) if options.damage == OnDamage::Refuse => return Err(damage.into()),
         Some(damage) => {
             let segment_bytes = options.segment_bytes;
-            let repair = repair::Repair { disk: &*disk, store, segment_bytes, read: &read, last };
+            let repair = repair::Repair { disk: &*disk, store, segment_bytes, replay: &read, last };
             let (active, mut repaired) =
                 repair.run(damage, working.state.revision).map_err(whole)?;
             if is_new {
-                // All that is left of what was there.
+                // All that is left of the former log.
                 let spares = std::mem::take(&mut spares);
-                repaired.aside.extend(repair.keep(&spares, repaired.resumed).map_err(whole)?);
+                repaired
+                    .moved_aside
+                    .extend(repair.move_aside(&spares, repaired.resumed).map_err(whole)?);
             }
-            working.forget(repaired.resumed);
+            working.discard_history(repaired.resumed);
             recovery.revision = repaired.resumed;
-            recovery.repaired = Some(repaired);
+            recovery.repair = Some(repaired);
             active
         }
         None => {
             spares.extend(read.set_unused_aside(&*disk).map_err(whole)?);
             match read.end {
-                // Ended on purpose, with nothing behind the end: there is room to go on.
+                // Ended on purpose, with nothing behind the end: appending can continue here.
                 Some(end) if end.sealed => {
                     let file = disk.open(&segment::log_name(end.number)).map_err(whole)?;
-                    Active { file, number: end.number, offset: end.offset }
+                    ActiveSegment { file, number: end.number, offset: end.offset }
                 }
                 Some(_) | None => {
-                    read.settle(&*disk).map_err(whole)?;
+                    read.rewrite_last_batch(&*disk).map_err(whole)?;
                     let number = read.used.last().map_or(1, |last| last + 1);
                     let spare = spares.pop();
                     let bytes = options.segment_bytes;
                     let file = segment::prepare(&*disk, spare.as_deref(), number, store, bytes);
-                    Active { file: file.map_err(whole)?, number, offset: header::SIZE }
+                    ActiveSegment {
+                        file: file.map_err(whole)?,
+                        number,
+                        offset: header::HEADER_BYTES,
+                    }
                 }
             }
         }
@@ -140,13 +147,15 @@ pub(crate) fn recover<X: Default, Y: Default>(
     Ok((working, log, recovery))
 }
 
-/// Checks what would otherwise show only once a file is full.
-pub(crate) fn check(options: &Options) -> Result<(), OpenError> {
-    // A page; anything smaller is a mistake, and the log could not go on past its own marks.
-    if log::limit(options.segment_bytes) < 4000 || !options.segment_bytes.is_multiple_of(8) {
+/// Checks for problems that would otherwise show only once a file is full.
+pub(crate) fn check_options(options: &Options) -> Result<(), OpenError> {
+    // A page; anything smaller is a mistake, and the log could not continue past its own marks.
+    if log::max_record_bytes(options.segment_bytes) < 4000
+        || !options.segment_bytes.is_multiple_of(8)
+    {
         return Err(OpenError::Options("segments that are too small or not a multiple of 8 bytes"));
     }
-    if at(options.segment_bytes) > u64::from(u32::MAX) {
+    if file_offset(options.segment_bytes) > u64::from(u32::MAX) {
         return Err(OpenError::Options("segments of more than 4 GiB"));
     }
     if options.queue == 0 {

@@ -1,4 +1,4 @@
-//! Reading one revision.
+//! Snapshots: reading one revision.
 
 use std::fmt;
 use std::ops::Bound;
@@ -19,7 +19,7 @@ impl<X> Snapshot<X> {
         Self { revision: state.revision, spaces: state.spaces.clone() }
     }
 
-    /// The last change that is in here.
+    /// The last change that it contains.
     #[must_use]
     pub fn revision(&self) -> Revision {
         self.revision
@@ -53,7 +53,7 @@ impl<X> SpaceSnapshot<X> {
         Self { revision, entries }
     }
 
-    /// The last change of the whole store that is in here, whichever space it was made to.
+    /// The last change of the whole store that it contains, whichever space was changed.
     #[must_use]
     pub fn revision(&self) -> Revision {
         self.revision
@@ -81,8 +81,8 @@ impl<X> SpaceSnapshot<X> {
         self.entries.count(from)
     }
 
-    /// Whether nothing was written to the space between the two. Does not walk the entries; may say
-    /// no where entries were written and are as before.
+    /// Whether nothing was written to the space between the two. Does not walk the entries; may be
+    /// false where entries were written and are as before.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.entries.is_same(&other.entries)
@@ -134,27 +134,27 @@ pub struct TooOld {
     pub oldest: Revision,
 }
 
-/// Older states of spaces that were asked for lately.
+/// A cache of older states of spaces that were read recently.
 ///
-/// The pages of one long list all ask for the same one. What is kept pins nothing beyond the
-/// windows: states older than their window are let go when the window moves.
-pub(crate) struct Recent<X> {
-    kept: Mutex<Vec<Kept<X>>>,
+/// The pages of one long list all read the same one. What is cached keeps nothing alive beyond the
+/// windows: states older than their window are dropped when the window moves.
+pub(crate) struct SnapshotCache<X> {
+    cached: Mutex<Vec<CachedEntries<X>>>,
 }
 
-/// What a space held at a revision.
-type Kept<X> = (Arc<str>, Revision, Entries<X>);
+/// The content of a space at a revision.
+type CachedEntries<X> = (Arc<str>, Revision, Entries<X>);
 
 /// Lists that are being paged through at the same time without rebuilding their state per page.
-const RECENT: usize = 16;
+const SNAPSHOT_CACHE_SIZE: usize = 16;
 
-impl<X> Recent<X> {
+impl<X> SnapshotCache<X> {
     pub(crate) fn new() -> Self {
-        Self { kept: Mutex::new(Vec::new()) }
+        Self { cached: Mutex::new(Vec::new()) }
     }
 
     pub(crate) fn get(&self, space: &str, revision: Revision) -> Option<Entries<X>> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         let found = kept.iter().position(|(name, at, _)| &**name == space && *at == revision)?;
         let used = kept.remove(found);
         let entries = used.2.clone();
@@ -163,17 +163,17 @@ impl<X> Recent<X> {
     }
 
     pub(crate) fn put(&self, space: &str, revision: Revision, entries: Entries<X>) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let unused = (kept.len() >= RECENT).then(|| kept.remove(0));
+        let mut kept = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        let unused = (kept.len() >= SNAPSHOT_CACHE_SIZE).then(|| kept.remove(0));
         kept.push((Arc::from(space), revision, entries));
         drop(kept);
-        // A whole tree may end here, which must not happen while others wait for the lock.
+        // A whole tree may be dropped here, which must not happen under the lock.
         drop(unused);
     }
 
-    /// Lets go of what can no longer be asked for.
+    /// Drops states that can no longer be read.
     pub(crate) fn trim<Y>(&self, state: &State<X, Y>) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         let outdated: Vec<_> =
             kept.extract_if(.., |(name, at, _)| *at < state.floor(name)).collect();
         drop(kept);

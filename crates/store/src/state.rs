@@ -1,4 +1,4 @@
-//! Everything the store knows: what readers see, and the copy the writer works on.
+//! The state of the store: what readers see, and the copy the writer works on.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -13,14 +13,14 @@ use crate::{Entry, Event, EventKind, Revision};
 /// The entries of a space in the order of their keys.
 pub(crate) type Entries<X> = Tree<Arc<Entry<X>>>;
 
-/// One published revision of everything. Readers hold it without any lock; the writer makes the
+/// One published revision of all spaces. Readers hold it without any lock; the writer builds the
 /// next one beside it. Cloning it is cheap.
 pub(crate) struct State<X, Y> {
-    /// The last change that is in here.
+    /// The last change that it contains.
     pub(crate) revision: Revision,
     pub(crate) spaces: Tree<Space<X>>,
     pub(crate) windows: Tree<Window<X, Y>>,
-    /// Nothing is known of changes up to here in spaces that have no window.
+    /// Changes up to here are unknown in spaces that have no window.
     pub(crate) floor: Revision,
     /// Bytes of all entries.
     pub(crate) live_bytes: usize,
@@ -64,13 +64,13 @@ impl<X, Y> State<X, Y> {
         self.windows.get(space).map_or(self.floor, |window| window.floor)
     }
 
-    /// The same entries, and nothing of the changes that led to them.
+    /// The same entries without any history.
     pub(crate) fn without_history(&self) -> Self {
         let (spaces, windows) = (self.spaces.clone(), Tree::default());
         Self { spaces, windows, floor: self.revision, window_bytes: 0, ..*self }
     }
 
-    /// What a space held at a revision not before its floor: changes made since are taken back.
+    /// The content of a space at a revision not before its floor: later changes are undone.
     pub(crate) fn entries_at(&self, space: &str, revision: Revision) -> Entries<X> {
         let mut entries = self.entries(space);
         let Some(window) = self.windows.get(space) else { return entries };
@@ -85,20 +85,20 @@ impl<X, Y> State<X, Y> {
     }
 }
 
-/// The state the writer, or recovery, is building.
-pub(crate) struct Working<X, Y> {
+/// The state that the writer, or recovery, builds.
+pub(crate) struct WorkingState<X, Y> {
     pub(crate) state: State<X, Y>,
     limits: WindowOptions,
-    /// Every window by its oldest event, and of those the ones that have more events than the
-    /// minimum: what is dropped next is the first of the second, or, in need, of the first.
+    /// Every window by its oldest event, and separately those with more events than the minimum:
+    /// the next event to drop is the first of the latter, or, if there is none, of the former.
     oldest: BTreeMap<Revision, Arc<str>>,
-    spare: BTreeMap<Revision, Arc<str>>,
+    oldest_droppable: BTreeMap<Revision, Arc<str>>,
     /// Whether events were dropped since this was last asked.
     trimmed: bool,
 }
 
-/// A change whose expectations were checked and whose revision is settled.
-pub(crate) struct Change {
+/// A change whose preconditions were checked and whose revision is assigned.
+pub(crate) struct CheckedChange {
     pub(crate) space: Arc<str>,
     pub(crate) key: Bytes,
     pub(crate) kind: EventKind,
@@ -106,10 +106,10 @@ pub(crate) struct Change {
     pub(crate) value: Bytes,
 }
 
-impl<X: Default, Y: Default> Working<X, Y> {
+impl<X: Default, Y: Default> WorkingState<X, Y> {
     pub(crate) fn new(limits: WindowOptions) -> Self {
         let (oldest, spare) = (BTreeMap::new(), BTreeMap::new());
-        Self { state: State::empty(), limits, oldest, spare, trimmed: false }
+        Self { state: State::empty(), limits, oldest, oldest_droppable: spare, trimmed: false }
     }
 
     pub(crate) fn get(&self, space: &str, key: &[u8]) -> Option<&Arc<Entry<X>>> {
@@ -122,24 +122,24 @@ impl<X: Default, Y: Default> Working<X, Y> {
         known.unwrap_or_else(|| Arc::from(space))
     }
 
-    /// Puts an entry in place without telling anyone: how a checkpoint is read.
+    /// Inserts an entry without an event: how a checkpoint is loaded.
     pub(crate) fn load(&mut self, space: &Arc<str>, entry: Entry<X>) {
-        self.place(space, Arc::new(entry));
+        self.insert_entry(space, Arc::new(entry));
     }
 
-    /// Makes a change and remembers it in the window of its space.
-    pub(crate) fn apply(&mut self, change: Change) -> Arc<Event<X, Y>> {
-        let Change { space, key, kind, revision, value } = change;
+    /// Makes a change and records it in the window of its space.
+    pub(crate) fn apply(&mut self, change: CheckedChange) -> Arc<Event<X, Y>> {
+        let CheckedChange { space, key, kind, revision, value } = change;
         let previous = self.get(&space, &key).cloned();
         let created = previous.as_ref().map_or(revision, |previous| previous.created);
         let entry = Arc::new(Entry { key, created, revision, value, extra: X::default() });
         match kind {
-            EventKind::Put => self.place(&space, Arc::clone(&entry)),
-            EventKind::Delete => self.displace(&space, &entry.key),
+            EventKind::Put => self.insert_entry(&space, Arc::clone(&entry)),
+            EventKind::Delete => self.remove_entry(&space, &entry.key),
         }
         let event = Arc::new(Event { revision, kind, entry, previous, extra: Y::default() });
         self.state.revision = self.state.revision.max(revision);
-        self.remember(&space, Arc::clone(&event));
+        self.record_event(&space, Arc::clone(&event));
         event
     }
 
@@ -148,22 +148,22 @@ impl<X: Default, Y: Default> Working<X, Y> {
         std::mem::take(&mut self.trimmed)
     }
 
-    /// Sets from where on a space's changes are known, before any is remembered.
+    /// Sets the revision from which on a space's changes are known, before any is recorded.
     pub(crate) fn set_floor(&mut self, space: &Arc<str>, floor: Revision) {
         self.window(space).floor = floor;
     }
 
-    /// Forgets all history: whoever saw a revision up to this one has to look again.
-    pub(crate) fn forget(&mut self, revision: Revision) {
+    /// Drops all history: watches that start at or before this revision have to list again.
+    pub(crate) fn discard_history(&mut self, revision: Revision) {
         self.state.revision = revision;
         self.state.floor = revision;
         self.state.windows = Tree::default();
         self.state.window_bytes = 0;
         self.oldest.clear();
-        self.spare.clear();
+        self.oldest_droppable.clear();
     }
 
-    fn place(&mut self, space: &Arc<str>, entry: Arc<Entry<X>>) {
+    fn insert_entry(&mut self, space: &Arc<str>, entry: Arc<Entry<X>>) {
         if self.state.spaces.get(space).is_none() {
             let (name, entries) = (Arc::clone(space), Tree::default());
             self.state.spaces.insert(Space { name, entries });
@@ -174,7 +174,7 @@ impl<X: Default, Y: Default> Working<X, Y> {
         self.state.live_bytes = self.state.live_bytes + size - replaced;
     }
 
-    fn displace(&mut self, space: &str, key: &[u8]) {
+    fn remove_entry(&mut self, space: &str, key: &[u8]) {
         let removed = self.state.spaces.get_mut(space).and_then(|space| space.entries.remove(key));
         self.state.live_bytes -= removed.map_or(0, |entry| entry.size());
     }
@@ -187,7 +187,7 @@ impl<X: Default, Y: Default> Working<X, Y> {
         self.state.windows.get_mut(space).expect("the window was there or has just been put in")
     }
 
-    fn remember(&mut self, space: &Arc<str>, event: Arc<Event<X, Y>>) {
+    fn record_event(&mut self, space: &Arc<str>, event: Arc<Event<X, Y>>) {
         let floor_events = self.limits.floor_events;
         let size = event.size();
         let window = self.window(space);
@@ -199,7 +199,7 @@ impl<X: Default, Y: Default> Working<X, Y> {
         if let Some(first) = first {
             self.oldest.entry(first).or_insert_with(|| Arc::clone(space));
             if grown {
-                self.spare.entry(first).or_insert_with(|| Arc::clone(space));
+                self.oldest_droppable.entry(first).or_insert_with(|| Arc::clone(space));
             }
         }
         self.trim(space);
@@ -213,7 +213,7 @@ impl<X: Default, Y: Default> Working<X, Y> {
             self.drop_oldest(space);
         }
         while self.state.window_bytes > self.limits.bytes {
-            let Some((_, space)) = self.spare.first_key_value() else { break };
+            let Some((_, space)) = self.oldest_droppable.first_key_value() else { break };
             let space = Arc::clone(space);
             self.drop_oldest(&space);
         }
@@ -236,11 +236,11 @@ impl<X: Default, Y: Default> Working<X, Y> {
         self.state.window_bytes -= size;
         self.trimmed = true;
         self.oldest.remove(&first);
-        self.spare.remove(&first);
+        self.oldest_droppable.remove(&first);
         if let Some(next) = next {
             self.oldest.insert(next, Arc::clone(space));
             if grown {
-                self.spare.insert(next, Arc::clone(space));
+                self.oldest_droppable.insert(next, Arc::clone(space));
             }
         }
     }
@@ -268,7 +268,7 @@ impl<X, Y> Keyed for Window<X, Y> {
     }
 }
 
-// By hand, because derived copies would ask for companions that can be copied.
+// By hand, because derived copies would require user data that can be copied.
 impl<X> Clone for Space<X> {
     fn clone(&self) -> Self {
         Self { name: Arc::clone(&self.name), entries: self.entries.clone() }

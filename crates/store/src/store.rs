@@ -1,4 +1,4 @@
-//! The handle everyone uses.
+//! The handle to a store.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,22 +10,22 @@ use std::thread::{self, JoinHandle};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::bells::Bells;
 use crate::disk::{Directory, Disk};
 use crate::durable::Durable;
-use crate::error::{CommitError, Failure, OpenError, Unready};
+use crate::error::{CommitError, Failure, NotReady, OpenError};
+use crate::notifier::Notifier;
 use crate::options::{Durability, Options};
 use crate::recover::{self, Recovery};
-use crate::snapshot::{Recent, Snapshot, SpaceSnapshot, TooOld};
-use crate::state::{State, Working};
+use crate::snapshot::{Snapshot, SnapshotCache, SpaceSnapshot, TooOld};
+use crate::state::{State, WorkingState};
 use crate::watch::Watch;
 use crate::write::Write;
-use crate::writer::{Ending, Request, Writer};
+use crate::writer::{CloseOnDrop, CommitRequest, Writer};
 use crate::{Event, Revision};
 
 /// A store. Clones are handles to the same one; it ends when it is closed or the last is dropped.
 ///
-/// `X` and `Y` are companions to entries and events, see [`Entry`](crate::Entry).
+/// `X` and `Y` are user data of entries and events, see [`Entry`](crate::Entry).
 pub struct Store<X = (), Y = ()> {
     handle: Arc<Handle<X, Y>>,
 }
@@ -33,25 +33,25 @@ pub struct Store<X = (), Y = ()> {
 /// What the handles share and the writer must not hold, because it ends when they do.
 struct Handle<X, Y> {
     shared: Arc<Shared<X, Y>>,
-    queue: ArcSwapOption<mpsc::Sender<Request<X, Y>>>,
+    queue: ArcSwapOption<mpsc::Sender<CommitRequest<X, Y>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// What the writer and the readers share.
 pub(crate) struct Shared<X, Y> {
     pub(crate) state: ArcSwap<State<X, Y>>,
-    pub(crate) bells: Arc<Bells>,
-    pub(crate) recent: Recent<X>,
+    pub(crate) notifier: Arc<Notifier>,
+    pub(crate) snapshot_cache: SnapshotCache<X>,
     failure: OnceLock<Failure>,
     closed: AtomicBool,
     failed_checkpoints: Arc<AtomicU64>,
-    /// Where changes are kept; nothing if they are not.
-    place: Option<Place>,
+    /// The disk; absent if changes are kept in memory only.
+    disk_status: Option<DiskStatus>,
 }
 
-/// Where changes are kept, for whoever asks how it is.
-struct Place {
-    /// The writer holds it, and gives it up for others when it ends.
+/// The disk, for health checks.
+struct DiskStatus {
+    /// The writer owns it, and releases it when it ends.
     disk: Weak<dyn Disk>,
     /// There was no space for another file when one was last needed.
     full: Arc<AtomicBool>,
@@ -59,7 +59,7 @@ struct Place {
     segment_bytes: u64,
 }
 
-/// How much there is of everything.
+/// Sizes of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stats {
     /// The last change.
@@ -77,7 +77,7 @@ pub struct Stats {
     pub failed_checkpoints: u64,
 }
 
-/// The store was closed while someone waited.
+/// The store was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the store is closed")]
 pub struct Closed;
@@ -87,24 +87,27 @@ where
     X: Default + Send + Sync + 'static,
     Y: Default + Send + Sync + 'static,
 {
-    /// Opens a store and says what was found. Reads files and starts threads; may take a while.
+    /// Opens a store and reports what was recovered. Reads files and starts threads; may take a
+    /// while.
     ///
     /// # Errors
     /// See [`OpenError`]. A torn end of the log is no error; damage before its end is.
     pub fn open(options: &Options) -> Result<(Self, Recovery), OpenError> {
         match &options.durability {
-            Durability::Durable(path) => Self::open_on(Arc::new(Directory::take(path)?), options),
+            Durability::Durable(path) => {
+                Self::open_on(Arc::new(Directory::open_locked(path)?), options)
+            }
             Durability::Ephemeral => {
-                recover::check(options)?;
+                recover::check_options(options)?;
                 let recovery = Recovery {
                     revision: Revision::EMPTY,
                     checkpoint: None,
                     changes: 0,
                     segments: 0,
-                    cut: None,
-                    repaired: None,
+                    torn_tail: None,
+                    repair: None,
                 };
-                let store = Self::start(Working::new(options.window.clone()), None, options)?;
+                let store = Self::start(WorkingState::new(options.window.clone()), None, options)?;
                 Ok((store, recovery))
             }
         }
@@ -114,37 +117,38 @@ where
         disk: Arc<dyn Disk>,
         options: &Options,
     ) -> Result<(Self, Recovery), OpenError> {
-        recover::check(options)?;
+        recover::check_options(options)?;
         let (working, log, recovery) = recover::recover(Arc::clone(&disk), options)?;
         let durable = Durable::new(disk, log, options.checkpoint_bytes);
         Ok((Self::start(working, Some(durable), options)?, recovery))
     }
 
     fn start(
-        working: Working<X, Y>,
+        working: WorkingState<X, Y>,
         durable: Option<Durable>,
         options: &Options,
     ) -> Result<Self, OpenError> {
         let segment_bytes = u64::try_from(options.segment_bytes).unwrap_or(u64::MAX);
         let place = durable.as_ref().map(|durable| {
-            let (disk, full) = durable.place();
-            Place { disk: Arc::downgrade(&disk), full, segment_bytes }
+            let (disk, full) = durable.disk_status();
+            DiskStatus { disk: Arc::downgrade(&disk), full, segment_bytes }
         });
         let shared = Arc::new(Shared {
-            place,
+            disk_status: place,
             state: ArcSwap::from_pointee(working.state.clone()),
-            bells: Arc::new(Bells::new()),
-            recent: Recent::new(),
+            notifier: Arc::new(Notifier::new()),
+            snapshot_cache: SnapshotCache::new(),
             failure: OnceLock::new(),
             closed: AtomicBool::new(false),
             failed_checkpoints: durable.as_ref().map(Durable::failures).unwrap_or_default(),
         });
         let no_thread = |source| OpenError::Io { path: PathBuf::from("a thread"), source };
-        let bells = shared.bells.start().map_err(no_thread)?;
+        let bells = shared.notifier.start().map_err(no_thread)?;
         let (queue, requests) = mpsc::channel(options.queue);
         let (changed, answers) = (BTreeSet::new(), Vec::new());
-        let ending = Ending(Arc::clone(&shared));
-        let writer = Writer { working, durable, changed, answers, ending };
+        let ending = CloseOnDrop(Arc::clone(&shared));
+        let writer =
+            Writer { working, durable, changed, pending_replies: answers, close_guard: ending };
         let run = move || writer.run(requests);
         let writer = thread::Builder::new().name("store-writer".to_owned()).spawn(run);
         let writer = writer.map_err(no_thread)?;
@@ -153,7 +157,7 @@ where
         Ok(Self { handle: Arc::new(Handle { shared, queue, threads }) })
     }
 
-    /// Makes a change, and returns when it is safe and everyone can see it.
+    /// Makes a change, and returns when it is durable and visible.
     ///
     /// If the future is dropped, the change may be made or not.
     ///
@@ -167,15 +171,15 @@ where
         };
         let queue = self.handle.queue.load_full().ok_or_else(refused)?;
         let (answer, result) = oneshot::channel();
-        queue.send(Request { write, answer }).await.map_err(|_| refused())?;
-        // From here on it is the writer's; holding on to the queue would keep the writer alive.
+        queue.send(CommitRequest { write, reply: answer }).await.map_err(|_| refused())?;
+        // From here on the writer owns it; holding on to the queue would keep the writer alive.
         drop(queue);
         result.await.map_err(|_| refused())?
     }
 }
 
 impl<X, Y> Store<X, Y> {
-    /// The last change everyone can see.
+    /// The last visible change.
     #[must_use]
     pub fn revision(&self) -> Revision {
         self.shared().state.load().revision
@@ -194,8 +198,8 @@ impl<X, Y> Store<X, Y> {
         SpaceSnapshot::new(state.revision, state.entries(name))
     }
 
-    /// One space as it was at a revision. For a revision yet to come that is how it is now: wait
-    /// for it with [`Self::wait_for`] first.
+    /// One space at a revision. For a future revision that is its current state: wait for it with
+    /// [`Self::wait_for`] first.
     ///
     /// # Errors
     /// [`TooOld`] if changes made since are no longer kept.
@@ -210,22 +214,22 @@ impl<X, Y> Store<X, Y> {
             let at = state.revision.min(revision);
             return Ok(SpaceSnapshot::new(at, state.entries(space)));
         }
-        let entries = self.shared().recent.get(space, revision).unwrap_or_else(|| {
+        let entries = self.shared().snapshot_cache.get(space, revision).unwrap_or_else(|| {
             let entries = state.entries_at(space, revision);
-            self.shared().recent.put(space, revision, entries.clone());
+            self.shared().snapshot_cache.put(space, revision, entries.clone());
             entries
         });
         Ok(SpaceSnapshot::new(revision, entries))
     }
 
-    /// Waits until a revision can be seen.
+    /// Waits until a revision is visible.
     ///
     /// # Errors
     /// [`Closed`] if it never will be.
     pub async fn wait_for(&self, revision: Revision) -> Result<(), Closed> {
         loop {
-            // Before looking: it hears a bell that is rung between looking and waiting.
-            let rung = self.shared().bells.any.notified();
+            // Registered before the check, so that a notification in between is not missed.
+            let rung = self.shared().notifier.any_revision.notified();
             let closed = self.shared().is_closed();
             if self.revision() >= revision {
                 return Ok(());
@@ -237,7 +241,7 @@ impl<X, Y> Store<X, Y> {
         }
     }
 
-    /// Follows the changes of a space after a revision, which may be one yet to come.
+    /// Watches the changes of a space after a revision, which may be a future one.
     ///
     /// # Errors
     /// [`TooOld`] if changes after it are no longer kept.
@@ -249,50 +253,50 @@ impl<X, Y> Store<X, Y> {
         Ok(Watch::new(Arc::clone(self.shared()), space, after))
     }
 
-    /// Why the store takes no more changes, if it does not. The process should then end itself.
+    /// Why the store accepts no more changes, if it has failed. The process should then end itself.
     #[must_use]
     pub fn failed(&self) -> Option<Failure> {
         self.shared().failure().cloned()
     }
 
-    /// Whether the store takes changes now.
+    /// Whether the store accepts changes now.
     ///
     /// # Errors
-    /// Why it does not. Looks at the disk, so it finds out before a change is tried.
-    pub fn ready(&self) -> Result<(), Unready> {
+    /// Why it does not. Checks the disk, so it finds problems before a change is tried.
+    pub fn check_ready(&self) -> Result<(), NotReady> {
         if let Some(failure) = self.failed() {
-            return Err(Unready::Failed(failure));
+            return Err(NotReady::Failed(failure));
         }
-        let Some(Place { disk, full, segment_bytes }) = &self.shared().place else {
+        let Some(DiskStatus { disk, full, segment_bytes }) = &self.shared().disk_status else {
             return Ok(());
         };
         let Some(disk) = disk.upgrade() else { return Ok(()) };
         if !disk.is_in_place() {
-            return Err(Unready::Displaced);
+            return Err(NotReady::DirectoryReplaced);
         }
-        // That there was no space then says nothing about now.
+        // That there was no space then does not mean there is none now.
         let full = full.load(Ordering::Relaxed);
-        if full && disk.available().is_ok_and(|bytes| bytes < *segment_bytes) {
-            return Err(Unready::Full);
+        if full && disk.available_bytes().is_ok_and(|bytes| bytes < *segment_bytes) {
+            return Err(NotReady::Full);
         }
         Ok(())
     }
 
-    /// Says in the directory where the user of this store can be reached. Whoever finds the directory
-    /// in use is told so.
+    /// Records in the directory at which address the user of this store can be reached. A process
+    /// that finds the directory in use reports it.
     ///
     /// # Errors
     /// It could not be written.
-    pub fn announce(&self, address: &str) -> std::io::Result<()> {
-        let disk = self.shared().place.as_ref().and_then(|place| place.disk.upgrade());
-        disk.map_or(Ok(()), |disk| disk.announce(address))
+    pub fn record_address(&self, address: &str) -> std::io::Result<()> {
+        let disk = self.shared().disk_status.as_ref().and_then(|place| place.disk.upgrade());
+        disk.map_or(Ok(()), |disk| disk.record_address(address))
     }
 
-    /// Waits until the store has failed or is closed, and says why.
-    pub async fn ended(&self) -> Option<Failure> {
+    /// Waits until the store has failed or is closed, and returns why.
+    pub async fn wait_until_ended(&self) -> Option<Failure> {
         loop {
-            // Before looking: it hears a bell that is rung between looking and waiting.
-            let rung = self.shared().bells.any.notified();
+            // Registered before the check, so that a notification in between is not missed.
+            let rung = self.shared().notifier.any_revision.notified();
             let closed = self.shared().is_closed();
             let failed = self.failed();
             if closed || failed.is_some() {
@@ -302,7 +306,7 @@ impl<X, Y> Store<X, Y> {
         }
     }
 
-    /// How much there is of everything. Walks the spaces, not their entries.
+    /// Sizes of the store. Walks the spaces, not their entries.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let state = self.shared().state.load();
@@ -316,8 +320,8 @@ impl<X, Y> Store<X, Y> {
         }
     }
 
-    /// Makes the changes that are waiting, leaves the disk in good order, and gives up the
-    /// directory. Changes asked for later are refused; reads go on.
+    /// Makes the waiting changes, leaves the disk in a clean state, and releases the directory.
+    /// Later changes are refused; reads still work.
     ///
     /// Blocks until that is done, so it is not for a thread that runs tasks.
     ///
@@ -328,7 +332,7 @@ impl<X, Y> Store<X, Y> {
         let mut threads = self.handle.threads.lock().unwrap_or_else(PoisonError::into_inner);
         for thread in threads.drain(..) {
             if thread.join().is_err() {
-                // It has said why by panicking; what was acknowledged is on disk.
+                // It has reported why by panicking; what was acknowledged is on disk.
                 tracing::error!("a thread of the store panicked");
             }
         }
@@ -355,15 +359,15 @@ impl<X, Y> Shared<X, Y> {
     }
 
     pub(crate) fn fail(&self, failure: Failure) {
-        // The first is the cause; whatever follows is a consequence.
+        // The first failure is the cause; later ones are consequences.
         self.failure.get_or_init(|| failure);
-        self.bells.changed(BTreeSet::new());
+        self.notifier.notify_changed(BTreeSet::new());
     }
 
-    /// Tells everyone who waits that nothing more will come.
+    /// Notifies all waiters that nothing more will come.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        self.bells.stop();
+        self.notifier.stop();
     }
 }
 

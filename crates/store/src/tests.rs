@@ -4,9 +4,9 @@ mod crash;
 mod damage;
 mod directory;
 mod format;
+mod partial_files;
 mod refusal;
-mod remains;
-mod watching;
+mod watches;
 mod window;
 
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
-use crate::disk::simulated::Simulated;
+use crate::disk::simulated::SimulatedDisk;
 use crate::*;
 
-/// A store whose companions nobody uses.
-type Plain = Store<(), ()>;
+/// A store without user data.
+type TestStore = Store<(), ()>;
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().build().unwrap()
@@ -32,7 +32,7 @@ fn small(segment_bytes: usize) -> Options {
     options
 }
 
-fn open(disk: &Simulated, options: &Options) -> Result<(Plain, Recovery), OpenError> {
+fn open(disk: &SimulatedDisk, options: &Options) -> Result<(TestStore, Recovery), OpenError> {
     Store::open_on(Arc::new(disk.clone()), options)
 }
 
@@ -42,18 +42,30 @@ fn value(text: &str) -> Value {
 
 fn put(space: &str, key: &str, text: &str) -> Write {
     let (space, key) = (space.into(), key.to_owned().into());
-    Write { space, key, expect: Expect::Any, change: Change::Put(value(text)), hold: None }
+    Write {
+        space,
+        key,
+        precondition: Precondition::Any,
+        change: Change::Put(value(text)),
+        hold: None,
+    }
 }
 
 fn delete(space: &str, key: &str, text: &str) -> Write {
     let (space, key) = (space.into(), key.to_owned().into());
-    Write { space, key, expect: Expect::Any, change: Change::Delete(value(text)), hold: None }
+    Write {
+        space,
+        key,
+        precondition: Precondition::Any,
+        change: Change::Delete(value(text)),
+        hold: None,
+    }
 }
 
-type Answer = Result<Arc<Event<(), ()>>, CommitError<()>>;
+type CommitResult = Result<Arc<Event<(), ()>>, CommitError<()>>;
 
 /// Makes changes that all wait at the same time, and returns the answers in their order.
-async fn together(store: &Plain, writes: Vec<Write>) -> Vec<Answer> {
+async fn commit_concurrently(store: &TestStore, writes: Vec<Write>) -> Vec<CommitResult> {
     let mut tasks = JoinSet::new();
     for (index, write) in writes.into_iter().enumerate() {
         let store = store.clone();
@@ -65,18 +77,18 @@ async fn together(store: &Plain, writes: Vec<Write>) -> Vec<Answer> {
 }
 
 /// What can be seen of an event.
-type Seen = (u64, EventKind, String, String);
+type EventSummary = (u64, EventKind, String, String);
 
-fn seen(event: &Event<(), ()>) -> Seen {
+fn summarize(event: &Event<(), ()>) -> EventSummary {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     (event.revision.get(), event.kind, text(&event.entry.key), text(&event.entry.value))
 }
 
 /// All events of a space that are in its window.
-fn history(store: &Plain, space: &str) -> Vec<Seen> {
+fn history(store: &TestStore, space: &str) -> Vec<EventSummary> {
     let state = store.snapshot_state();
     let window = state.windows.get(space);
-    window.iter().flat_map(|window| window.events.iter()).map(|event| seen(event)).collect()
+    window.iter().flat_map(|window| window.events.iter()).map(|event| summarize(event)).collect()
 }
 
 /// All entries of a space: key, value, created.

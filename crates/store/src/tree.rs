@@ -12,9 +12,9 @@ use std::sync::Arc;
 ///
 /// A change copies one node per level, so wider nodes cost writers; narrower ones make the tree
 /// deeper. Three levels of 32 hold 32,000 items.
-const WIDTH: usize = 32;
+const MAX_NODE_WIDTH: usize = 32;
 /// A node with fewer items than this after a removal is joined with a neighbour.
-const NARROW: usize = WIDTH / 4;
+const MIN_NODE_WIDTH: usize = MAX_NODE_WIDTH / 4;
 
 /// What can be kept in a [`Tree`].
 pub(crate) trait Keyed {
@@ -206,7 +206,7 @@ impl<T: Keyed + Clone> Node<T> {
     /// After an insertion at the very end the left part stays full: keys that arrive in order, as
     /// revisions do, then fill their nodes instead of leaving each half empty.
     fn split(&mut self, at_end: bool) -> Option<Child<T>> {
-        if self.width() <= WIDTH {
+        if self.width() <= MAX_NODE_WIDTH {
             return None;
         }
         let at = if at_end { self.width() - 1 } else { self.width() / 2 };
@@ -231,7 +231,7 @@ impl<T: Keyed + Clone> Node<T> {
             return Some(removed);
         }
         child.refresh();
-        if width < NARROW && self.children.len() > 1 {
+        if width < MIN_NODE_WIDTH && self.children.len() > 1 {
             self.join(index.min(self.children.len() - 2));
         }
         Some(removed)

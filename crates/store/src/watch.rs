@@ -1,4 +1,4 @@
-//! Following the changes of a space.
+//! Watches: following the changes of a space.
 
 use std::fmt;
 use std::ops::Bound;
@@ -9,16 +9,16 @@ use tokio::sync::Notify;
 use crate::store::Shared;
 use crate::{Event, Revision};
 
-/// A place in the changes of one space.
+/// A position in the changes of one space.
 ///
-/// It is a place and nothing more: events wait in the window all watches of the space share, so a
-/// watch that is never read costs nothing, and one that is read too late is told so.
+/// It is only a position: events wait in the window that all watches of the space share, so a watch
+/// that is never read costs nothing, and one that is read too late gets [`WatchError::Lagged`].
 pub struct Watch<X, Y> {
     shared: Arc<Shared<X, Y>>,
-    bell: Arc<Notify>,
+    notify: Arc<Notify>,
     space: Arc<str>,
-    /// Every event up to here has been handed out.
-    seen: Revision,
+    /// Every event up to here has been returned.
+    position: Revision,
 }
 
 /// Events in their order.
@@ -27,21 +27,21 @@ type Events<X, Y> = Vec<Arc<Event<X, Y>>>;
 /// Why a watch has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WatchError {
-    /// Events were dropped before they were asked for: read the space again and watch from there.
+    /// Events were dropped before they were read: list the space again and watch from there.
     #[error("the watch fell behind: changes before revision {oldest} are no longer kept")]
     Lagged {
         /// The oldest revision a new watch can start after.
         oldest: Revision,
     },
-    /// The store was closed, and all its events have been handed out.
+    /// The store was closed, and all its events have been returned.
     #[error("the store is closed")]
     Closed,
 }
 
 impl<X, Y> Watch<X, Y> {
     pub(crate) fn new(shared: Arc<Shared<X, Y>>, space: &str, after: Revision) -> Self {
-        let bell = shared.bells.of(space);
-        Self { shared, bell, space: Arc::from(space), seen: after }
+        let bell = shared.notifier.subscribe(space);
+        Self { shared, notify: bell, space: Arc::from(space), position: after }
     }
 
     /// Waits for events and returns at least one and at most `max` of them, oldest first.
@@ -53,25 +53,25 @@ impl<X, Y> Watch<X, Y> {
     /// [`WatchError::Lagged`] if events were dropped before they were asked for, and
     /// [`WatchError::Closed`] if there are no more and never will be.
     pub async fn next(&mut self, max: usize) -> Result<Vec<Arc<Event<X, Y>>>, WatchError> {
-        self.next_within(max, usize::MAX).await
+        self.next_with_byte_limit(max, usize::MAX).await
     }
 
-    /// The same, but no more events once their values have so many bytes. Who holds events keeps
-    /// them in memory, also when the window no longer does.
+    /// The same, but no more events once their values exceed this many bytes. Events that the
+    /// caller holds stay in memory, also when the window has dropped them.
     ///
     /// # Errors
     /// As [`Self::next`].
-    pub async fn next_within(
+    pub async fn next_with_byte_limit(
         &mut self,
         max: usize,
         bytes: usize,
     ) -> Result<Vec<Arc<Event<X, Y>>>, WatchError> {
         loop {
-            // Before looking: it hears a bell that is rung between looking and waiting.
-            let rung = self.bell.notified();
+            // Registered before the check, so that a notification in between is not missed.
+            let rung = self.notify.notified();
             let closed = self.shared.is_closed();
-            let (events, seen) = self.look(max, bytes)?;
-            self.seen = seen;
+            let (events, seen) = self.poll_events(max, bytes)?;
+            self.position = seen;
             if !events.is_empty() {
                 return Ok(events);
             }
@@ -86,9 +86,9 @@ impl<X, Y> Watch<X, Y> {
     ///
     /// # Errors
     /// [`WatchError::Lagged`] if events were dropped before they were asked for.
-    pub fn ready(&mut self, max: usize) -> Result<Vec<Arc<Event<X, Y>>>, WatchError> {
-        let (events, seen) = self.look(max, usize::MAX)?;
-        self.seen = seen;
+    pub fn try_next(&mut self, max: usize) -> Result<Vec<Arc<Event<X, Y>>>, WatchError> {
+        let (events, seen) = self.poll_events(max, usize::MAX)?;
+        self.position = seen;
         Ok(events)
     }
 
@@ -96,26 +96,30 @@ impl<X, Y> Watch<X, Y> {
     /// handed out. It grows with every change to the store, also when this space is idle.
     ///
     /// For a watch that was started after a revision yet to come, this is the store's revision.
-    pub fn caught_up(&mut self) -> Revision {
-        // Falling behind is reported by `next`; until then what was handed out stays true.
-        if let Ok((events, seen)) = self.look(1, usize::MAX)
+    pub fn progress_revision(&mut self) -> Revision {
+        // Falling behind is reported by `next`; until then what was returned stays true.
+        if let Ok((events, seen)) = self.poll_events(1, usize::MAX)
             && events.is_empty()
         {
-            self.seen = seen;
+            self.position = seen;
         }
-        self.seen.min(self.shared.state.load().revision)
+        self.position.min(self.shared.state.load().revision)
     }
 
-    /// The next events, and what will have been seen with them.
-    fn look(&self, max: usize, bytes: usize) -> Result<(Events<X, Y>, Revision), WatchError> {
+    /// The next events, and the revision that is reached with them.
+    fn poll_events(
+        &self,
+        max: usize,
+        bytes: usize,
+    ) -> Result<(Events<X, Y>, Revision), WatchError> {
         let state = self.shared.state.load();
         let window = state.windows.get(&self.space);
         let oldest = window.map_or(state.floor, |window| window.floor);
-        if self.seen < oldest {
+        if self.position < oldest {
             return Err(WatchError::Lagged { oldest });
         }
         let mut newer =
-            window.into_iter().flat_map(|w| w.events.range(Bound::Excluded(&self.seen)));
+            window.into_iter().flat_map(|w| w.events.range(Bound::Excluded(&self.position)));
         let mut left = bytes.max(1);
         let mut events = Vec::new();
         while events.len() < max.max(1)
@@ -127,7 +131,7 @@ impl<X, Y> Watch<X, Y> {
         }
         let seen = match events.last() {
             Some(last) if newer.next().is_some() => last.revision,
-            Some(_) | None => state.revision.max(self.seen),
+            Some(_) | None => state.revision.max(self.position),
         };
         Ok((events, seen))
     }
@@ -136,6 +140,6 @@ impl<X, Y> Watch<X, Y> {
 impl<X, Y> fmt::Debug for Watch<X, Y> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Watch");
-        out.field("space", &self.space).field("seen", &self.seen).finish_non_exhaustive()
+        out.field("space", &self.space).field("seen", &self.position).finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! What a change looks like when it is asked for.
+//! A requested change.
 
 use std::any::Any;
 use std::fmt;
@@ -15,30 +15,30 @@ pub struct Write {
     pub space: Arc<str>,
     /// The key within the space.
     pub key: Bytes,
-    /// What the key must hold for the change to be made.
-    pub expect: Expect,
-    /// What becomes of it.
+    /// What the key must contain for the change to be made.
+    pub precondition: Precondition,
+    /// The change.
     pub change: Change,
-    /// What must not be released before the change is decided.
+    /// A value that must not be released before the change is decided.
     pub hold: Option<Hold>,
 }
 
-/// A value that the store keeps until a change is visible to everyone, or refused.
+/// A value that the store keeps until a change is visible, or refused.
 ///
-/// A caller may stop waiting at any time, and its change is made all the same. Whatever the change
-/// relies on, such as a reservation, is therefore kept beside it and not only by the caller. The
-/// store drops its copy before it answers.
+/// A caller may stop waiting at any time, and its change is made all the same. What the change
+/// relies on, such as a reservation, is therefore kept with it and not only by the caller. The
+/// store drops its copy before it responds.
 #[derive(Clone)]
 pub struct Hold {
-    /// Never read: holding it is all.
-    _kept: Arc<dyn Any + Send + Sync>,
+    /// Never read: it is only held.
+    _value: Arc<dyn Any + Send + Sync>,
 }
 
 impl Hold {
-    /// Has the store keep a value.
+    /// Lets the store keep a value.
     #[must_use]
     pub fn new(kept: Arc<dyn Any + Send + Sync>) -> Self {
-        Self { _kept: kept }
+        Self { _value: kept }
     }
 }
 
@@ -48,23 +48,23 @@ impl fmt::Debug for Hold {
     }
 }
 
-/// What a key must hold for a change to be made.
+/// What a key must contain for a change to be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expect {
-    /// Nothing.
+pub enum Precondition {
+    /// Nothing: the key must not exist.
     Absent,
-    /// The entry written by this change.
+    /// The entry with this revision.
     Revision(Revision),
-    /// Whatever there is. A deletion still needs something to delete.
+    /// Anything. A deletion still needs something to delete.
     Any,
 }
 
-/// What becomes of a key.
+/// What happens to a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// It gets this value.
     Put(Value),
-    /// It is removed; watchers are shown this last value.
+    /// It is removed; watches receive this last value.
     Delete(Value),
 }
 

@@ -1,17 +1,17 @@
-//! What a subsystem may do: roles of the operator, and accounts on the embedded server.
+//! The permissions of a subsystem: roles of the operator, and accounts on the embedded server.
 
 use serde_json::{Value, json};
 
-/// The verbs of those who only read.
+/// The verbs of read-only access.
 pub const READ: &[&str] = &["get", "list", "watch"];
 
-/// One rule of a role.
+/// Returns one rule of a role.
 #[must_use]
 pub fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
 }
 
-/// One rule of a role about objects of these names only.
+/// Returns one rule of a role for objects of these names only.
 #[must_use]
 pub fn named_rule(group: &str, resource: &str, names: &[&str], verbs: &[&str]) -> Value {
     json!({
@@ -19,7 +19,8 @@ pub fn named_rule(group: &str, resource: &str, names: &[&str], verbs: &[&str]) -
     })
 }
 
-/// The rules without which webhook configurations of these kinds and of this name cannot be kept.
+/// Returns the rules that are needed to manage webhook configurations of these kinds and of this
+/// name.
 #[must_use]
 pub fn webhook_rules(kinds: &[&str], name: &str) -> [Value; 2] {
     let group = "admissionregistration.k8s.io";
@@ -28,56 +29,56 @@ pub fn webhook_rules(kinds: &[&str], name: &str) -> [Value; 2] {
     [rule(group, kinds, &["create"]), own]
 }
 
-/// The file of the role that every operator has. Grants in it are joined into one role.
+/// The file of the role that every operator has. Its grants are joined into one role.
 pub const BASE_FILE: &str = "20-cluster-role.yaml";
 
-/// A role by which the operator on a cluster does what a subsystem needs.
+/// A role that grants the operator on a cluster what a subsystem needs.
 ///
-/// A subsystem that is off by default puts its grants into files below `optional/`, so that nobody gives rights
-/// that nothing uses.
+/// A subsystem that is off by default puts its grants into files below `optional/`, so that no
+/// unused permissions are granted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grant {
-    /// The file below `config/operator`. Grants of one file are in it in the order of the list.
+    /// The file below `config/operator`. Grants of one file are in the order of the list.
     pub file: &'static str,
     /// The name of the role, and of its binding. Unused in [`BASE_FILE`].
     pub name: &'static str,
     /// What it is for, and what its holder could do with it. Unused in [`BASE_FILE`].
     pub about: &'static str,
-    /// Where it holds.
-    pub reach: Reach,
-    /// How it reaches the operator.
-    pub membership: Membership,
-    /// Whether the API server calls the operator by it: a Service and the right to keep its certificate
-    /// come with it.
+    /// Its scope.
+    pub scope: GrantScope,
+    /// How it is bound to the operator.
+    pub binding: GrantBinding,
+    /// Whether the API server calls the operator for it: this adds a Service, and the permission to
+    /// store its certificate.
     pub webhook: bool,
-    /// What is allowed.
+    /// The rules.
     pub rules: Vec<Value>,
 }
 
-/// Where a grant holds.
+/// The scope of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// In the whole cluster.
+pub enum GrantScope {
+    /// The whole cluster.
     Cluster,
-    /// In the namespace of the operator.
+    /// The namespace of the operator.
     OwnNamespace,
-    /// In this namespace.
+    /// This namespace.
     Namespace(&'static str),
 }
 
-/// How a grant reaches the operator.
+/// How a grant is bound to the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Membership {
+pub enum GrantBinding {
     /// It is bound to the operator's account.
-    Bound,
-    /// It has this label, and a role that collects all with the label is bound to the operator's account.
-    Labelled(&'static str),
-    /// It is that role: what those with this label allow, it allows.
-    Collects(&'static str),
+    Direct,
+    /// It has this label, and is aggregated into a role that is bound to the operator's account.
+    AggregatedByLabel(&'static str),
+    /// It is the role that aggregates all roles with this label.
+    AggregatesLabel(&'static str),
 }
 
 impl Grant {
-    /// A role for the whole cluster, bound to the operator's account.
+    /// Creates a role for the whole cluster, bound to the operator's account.
     #[must_use]
     pub fn new(
         file: &'static str,
@@ -85,62 +86,66 @@ impl Grant {
         about: &'static str,
         rules: Vec<Value>,
     ) -> Self {
-        let (reach, membership) = (Reach::Cluster, Membership::Bound);
-        Self { file, name, about, reach, membership, webhook: false, rules }
+        let (reach, membership) = (GrantScope::Cluster, GrantBinding::Direct);
+        Self { file, name, about, scope: reach, binding: membership, webhook: false, rules }
     }
 
-    /// Rules of the role that every operator has.
+    /// Creates rules of the role that every operator has.
     #[must_use]
     pub fn base(rules: Vec<Value>) -> Self {
         Self::new(BASE_FILE, "", "", rules)
     }
 
-    /// The same in one place.
+    /// Changes the scope of the grant.
     #[must_use]
-    pub fn within(self, reach: Reach) -> Self {
-        Self { reach, ..self }
+    pub fn in_scope(self, reach: GrantScope) -> Self {
+        Self { scope: reach, ..self }
     }
 
-    /// The same by another way to the operator.
+    /// Changes how the grant is bound.
     #[must_use]
-    pub fn by(self, membership: Membership) -> Self {
-        Self { membership, ..self }
+    pub fn with_binding(self, membership: GrantBinding) -> Self {
+        Self { binding: membership, ..self }
     }
 
-    /// The same, and the API server may call the operator.
+    /// Adds what the API server needs to call the operator.
     #[must_use]
     pub fn with_webhook(self) -> Self {
         Self { webhook: true, ..self }
     }
 }
 
-/// An account that controllers act as on the embedded server. Nobody has credentials for it: requests in its
-/// name are made inside the process.
+/// An account of controllers on the embedded server. There are no credentials for it: its requests
+/// are made inside the process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Account {
-    /// The user, which is also the group of that user.
+    /// The user name, which is also the group of that user.
     pub name: &'static str,
-    /// What it may do in the whole cluster.
+    /// Its rules in the whole cluster.
     pub rules: Vec<Value>,
-    /// What it may do in one namespace, and in which.
-    pub within: Option<(&'static str, Vec<Value>)>,
+    /// Its rules in one namespace, and the namespace.
+    pub namespaced_rules: Option<(&'static str, Vec<Value>)>,
 }
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 impl Account {
-    /// An account with these rights in the whole cluster.
+    /// Creates an account with these rules in the whole cluster.
     #[must_use]
     pub fn new(name: &'static str, rules: Vec<Value>) -> Self {
-        Self { name, rules, within: None }
+        Self { name, rules, namespaced_rules: None }
     }
 
-    /// Its roles and their bindings.
+    /// Returns its roles and their bindings.
     #[must_use]
     pub fn objects(&self) -> Vec<Value> {
-        let Self { name, rules, within } = self;
+        let Self { name, rules, namespaced_rules: within } = self;
         let subject = json!([{"apiGroup": RBAC, "kind": "Group", "name": name}]);
-        let object = |kind: &str, metadata: &Value| json!({"apiVersion": format!("{RBAC}/v1"), "kind": kind, "metadata": metadata});
+        let object = |kind: &str, metadata: &Value| {
+            json!({
+                "apiVersion": format!("{RBAC}/v1"), "kind": kind, "metadata": metadata,
+            })
+        };
         let pair = |prefix: &str, metadata: &Value, rules: &[Value]| {
             let role = format!("{prefix}Role");
             let mut bound = object(&format!("{role}Binding"), metadata);
@@ -171,7 +176,8 @@ mod tests {
             account.objects().iter().map(text).collect()
         };
         assert_eq!(kinds(&account), ["ClusterRole", "ClusterRoleBinding"]);
-        account.within = Some(("here", vec![named_rule("", "configmaps", &["m"], &["patch"])]));
+        account.namespaced_rules =
+            Some(("here", vec![named_rule("", "configmaps", &["m"], &["patch"])]));
         assert_eq!(kinds(&account), ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]);
         let objects = account.objects();
         assert_eq!(objects[0]["rules"], json!(rules));

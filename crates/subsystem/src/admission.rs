@@ -7,41 +7,42 @@ use serde_json::Value;
 
 use crate::start::Host;
 
-/// A webhook that an API server calls about what is written.
+/// A webhook that an API server calls when objects are written.
 pub trait AdmissionHook: fmt::Debug + Send + Sync {
-    /// What it is about, in the words of a log line.
+    /// Returns its subject, for a log line.
     fn topic(&self) -> &'static str;
 
-    /// Whether reviews that are sent to this path are for it.
-    fn is_called_at(&self, path: &str) -> bool;
+    /// Returns whether reviews that are sent to this path are for it.
+    fn handles_path(&self, path: &str) -> bool;
 
-    /// Answers an AdmissionReview. Called only for paths at which it is called.
+    /// Answers an AdmissionReview. Called only for paths that it handles.
     fn review(&self, path: &str, review: &Value) -> Value;
 
-    /// Who owns the fields of its configurations.
+    /// Returns the field manager of its configurations.
     fn manager(&self) -> &'static str;
 
-    /// The MutatingWebhookConfigurations and ValidatingWebhookConfigurations by which a server calls it.
+    /// Returns the MutatingWebhookConfigurations and ValidatingWebhookConfigurations for it.
     fn configurations(&self, caller: &HookCaller<'_>) -> Vec<Value>;
 
-    /// Whether its configurations name the user of the operator, which has to be asked for.
-    fn names_user(&self) -> bool {
+    /// Returns whether its configurations contain the operator's user name, which must be looked
+    /// up.
+    fn needs_operator_user(&self) -> bool {
         false
     }
 }
 
-/// A webhook that several parts of a process answer by.
+/// A webhook that is shared by several components of a process.
 pub type SharedHook = Arc<dyn AdmissionHook>;
 
 /// How a server calls webhooks.
 #[derive(Clone, Copy)]
 pub struct HookCaller<'a> {
-    /// The `clientConfig` for a path.
+    /// Returns the `clientConfig` for a path.
     pub client: &'a (dyn Fn(&str) -> Value + Sync),
     /// Where the webhooks run.
     pub host: Host,
-    /// The user of the operator; empty on the embedded server, where accounts are constant, and where no hook
-    /// [names](AdmissionHook::names_user) it.
+    /// The user name of the operator; empty on the embedded server, where accounts are constant,
+    /// and where no hook [needs](AdmissionHook::needs_operator_user) it.
     pub user: &'a str,
 }
 

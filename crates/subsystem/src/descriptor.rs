@@ -5,8 +5,8 @@ use std::fmt;
 use crate::access::{Account, Grant};
 use crate::admission::SharedHook;
 use crate::explain::ExplainPage;
-use crate::settings::{Alias, Key, Report, Values};
-use crate::start::{Offers, Setup, Starting};
+use crate::settings::{Alias, ConfigReport, Key, Values};
+use crate::start::{HostExtensions, Setup, StartFuture};
 
 /// A subsystem of Gantry, described once.
 #[derive(Clone, Copy)]
@@ -17,20 +17,21 @@ pub struct Subsystem {
     pub about: &'static str,
     /// Its settings.
     pub settings: SettingsSection,
-    /// What of it is switched on by settings, with what that needs.
+    /// The features that settings enable, and what they need.
     pub features: &'static [Feature],
-    /// What the operator may do for it.
+    /// The permissions of the operator for it.
     pub grants: fn() -> Vec<Grant>,
-    /// The accounts that it acts as on the embedded server, and what they may do there.
+    /// Its accounts on the embedded server, with their permissions.
     pub accounts: fn(&Values) -> Vec<Account>,
-    /// Starts what settings switch on.
-    pub start: for<'a> fn(Setup<'a>) -> Starting<'a>,
-    /// The webhooks that settings switch on. What they decide by beside their settings is offered by the host.
-    pub hooks: fn(&Values, &Offers) -> Result<Vec<SharedHook>, serde_json::Error>,
-    /// Its pages of `gantry explain`.
+    /// Starts what settings enable.
+    pub start: for<'a> fn(Setup<'a>) -> StartFuture<'a>,
+    /// Returns the webhooks that settings enable. What they need beside the settings is offered by
+    /// the host.
+    pub hooks: fn(&Values, &HostExtensions) -> Result<Vec<SharedHook>, serde_json::Error>,
+    /// Its sections of `gantry explain`.
     pub explain: &'static [ExplainPage],
-    /// The kinds beside its definitions whose objects `gantry gather` collects, as API version and plural. Never
-    /// one with secrets.
+    /// The kinds beside its definitions whose objects `gantry gather` collects, as API version and
+    /// plural. Never a kind with secrets.
     pub gather: &'static [(&'static str, &'static str)],
 }
 
@@ -41,12 +42,12 @@ impl fmt::Debug for Subsystem {
 }
 
 impl Subsystem {
-    /// The features that these settings switch on.
+    /// Returns the features that these settings enable.
     pub fn enabled(&self, values: &Values) -> impl Iterator<Item = &'static Feature> {
         self.features.iter().filter(move |it| (it.enabled)(values))
     }
 
-    /// The kinds that it cannot do without, by the names of their definitions.
+    /// Returns the kinds that it requires, by the names of their definitions.
     pub fn definitions(&self) -> impl Iterator<Item = &'static str> {
         self.features.iter().flat_map(|it| it.definitions).copied()
     }
@@ -57,32 +58,33 @@ impl Subsystem {
 pub struct SettingsSection {
     /// The keys, in the order they are printed.
     pub keys: &'static [Key],
-    /// Other paths by which versions of the original had some of them.
+    /// Other paths of some keys in versions of the original.
     pub aliases: &'static [Alias],
-    /// Checks rules that span keys. Every value has the form of its key already. It may put a key back to its
-    /// default, with a warning.
-    pub check: fn(&mut Values, &mut Report),
-    /// What its decisions are made by, read from values that were checked. A configuration that cannot be read
-    /// is refused before anything starts, and a test compares what is read to see that no key is without effect.
+    /// Checks rules that span keys. Every value already has the type of its key. It may reset a key
+    /// to its default, with a warning.
+    pub check: fn(&mut Values, &mut ConfigReport),
+    /// Reads its settings from checked values. A configuration that cannot be read is rejected
+    /// before anything starts, and a test compares the result to verify that every key has an
+    /// effect.
     pub read: fn(&Values) -> Result<Box<dyn fmt::Debug>, serde_json::Error>,
 }
 
 impl SettingsSection {
-    /// A subsystem without settings.
+    /// Returns the settings of a subsystem that has none.
     pub const NONE: Self =
         Self { keys: &[], aliases: &[], check: |_, _| {}, read: |_| Ok(Box::new(())) };
 }
 
-/// A part of a subsystem that settings switch on.
+/// A feature of a subsystem that settings enable.
 #[derive(Clone, Copy)]
 pub struct Feature {
     /// Its name in logs.
     pub name: &'static str,
-    /// Whether settings switch it on.
+    /// Returns whether settings enable it.
     pub enabled: fn(&Values) -> bool,
-    /// The kinds that it cannot do without, by the names of their definitions.
+    /// The kinds that it requires, by the names of their definitions.
     pub definitions: &'static [&'static str],
-    /// Its controllers, which can also be switched one by one.
+    /// Its controllers, which can also be enabled one by one.
     pub controllers: &'static [ControllerSwitch],
 }
 
@@ -92,17 +94,17 @@ impl fmt::Debug for Feature {
     }
 }
 
-/// A controller that can be switched on and off by name.
+/// A controller that can be enabled and disabled by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControllerSwitch {
     /// Its name in the configuration.
     pub name: &'static str,
-    /// Whether it runs when nothing is said.
+    /// Whether it runs by default.
     pub on_by_default: bool,
 }
 
 impl ControllerSwitch {
-    /// A controller that runs unless it is switched off.
+    /// Creates a controller that runs unless it is disabled.
     #[must_use]
     pub const fn on(name: &'static str) -> Self {
         Self { name, on_by_default: true }

@@ -1,4 +1,4 @@
-//! Pages of `gantry explain`: what a subsystem knows about one object.
+//! Sections of `gantry explain`: what a subsystem knows about one object.
 
 use std::fmt;
 
@@ -8,18 +8,19 @@ use serde_json::Value;
 
 use crate::settings::Values;
 
-/// A page about the objects of one kind.
+/// A section about the objects of one kind.
 ///
-/// `gantry explain` shows what every object has (conditions, events, what controllers hold back), then what the
-/// pages of its kind add.
+/// `gantry explain` shows what every object has (conditions, events, why controllers hold it), then
+/// the sections of its kind.
 #[derive(Clone, Copy)]
 pub struct ExplainPage {
     /// The kind.
     pub resource: fn() -> Resource,
-    /// The kinds that it looks at, the own one among them. They are read from the cluster; where the caller may
-    /// not read one, its objects are not there, and the page must not conclude that there are none.
+    /// The kinds that it reads, including its own. They are read from the cluster; if the caller
+    /// may not list a kind, its objects are absent, and the section must not conclude that there
+    /// are none.
     pub kinds: fn() -> Vec<Kind>,
-    /// What there is to say. Pure.
+    /// Explains the object. Pure.
     pub explain: fn(&ExplainRequest<'_>) -> Option<Explanation>,
 }
 
@@ -29,27 +30,27 @@ impl fmt::Debug for ExplainPage {
     }
 }
 
-/// What a page is about.
+/// The inputs of a section.
 #[derive(Clone, Copy, Debug)]
 pub struct ExplainRequest<'a> {
-    /// The object.
+    /// The object to explain.
     pub key: &'a Key,
-    /// All objects of the kinds of the page that could be read.
+    /// All objects of the section's kinds that could be read.
     pub world: &'a World,
     /// The kinds that could not be read.
     pub unread: &'a [Resource],
-    /// The settings in force, or the defaults where those cannot be read.
+    /// The settings in effect, or the defaults if those cannot be read.
     pub values: &'a Values,
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// What a page says.
+/// The content of a section.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
     /// The heading.
     pub title: &'static str,
-    /// One line for each thing to say, for people.
+    /// One line of text for each fact.
     pub lines: Vec<String>,
     /// The same facts, for programs.
     pub facts: Value,

@@ -1,15 +1,15 @@
-//! The settings of a subsystem, as data: keys, their forms, their values and where those were written.
+//! The settings of a subsystem, as data: keys, their types, their values and the sources of those.
 //!
-//! A subsystem lists its [`Key`]s and reads its section of the [`Values`] into a type of its own. Reading
-//! files and flags, the reference in the documentation, `--print-config` and the comparison of two
-//! configurations follow from the lists of all subsystems.
+//! A subsystem lists its [`Key`]s and reads its section of the [`Values`] into a type of its own.
+//! Reading files and flags, the reference in the documentation, `--print-config` and the comparison
+//! of two configurations are derived from the lists of all subsystems.
 
 pub mod duration;
-pub mod form;
 pub mod key;
 pub mod read;
+pub mod value_type;
 pub mod values;
 
-pub use form::{Empty, Form, Zero};
-pub use key::{Alias, Effect, Key, Usual};
-pub use values::{Layer, Origin, Remark, Report, Values};
+pub use key::{Alias, DefaultValue, Effect, Key};
+pub use value_type::{EmptyMeaning, ValueType, ZeroMeaning};
+pub use values::{ConfigMessage, ConfigReport, Layer, Origin, Values};

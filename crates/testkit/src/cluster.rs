@@ -1,7 +1,7 @@
-//! A real Kubernetes on this machine: etcd and kube-apiserver, with controllers and nodes on
+//! Starts a real Kubernetes on this machine: etcd and kube-apiserver, with controllers and nodes on
 //! request, on loopback, with its own certificates and RBAC on.
 //!
-//! What the embedded server does is compared with this one, and this one is right.
+//! It is the reference with which the embedded server is compared.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -15,16 +15,16 @@ use crate::pki::{Authority, PkiError};
 use crate::programs::{Programs, ProgramsError};
 use crate::run::{Run, RunError};
 
+mod external_controllers;
 mod flags;
-mod guests;
 mod machine;
 mod nodes;
 mod ports;
 mod ready;
 mod user;
 
-pub use guests::Guests;
-pub use machine::{IMAGE, Unfit};
+pub use external_controllers::ExternalControllers;
+pub use machine::{IMAGE, NodeRequirementError};
 pub use nodes::Nodes;
 pub use user::{ClientError, User};
 
@@ -32,11 +32,11 @@ use flags::Files;
 use machine::{Machine, Node};
 use ports::Ports;
 
-/// How often a start is begun anew when somebody else took one of its ports. Ports are chosen at
-/// random among ten thousand: a second time is already unlikely.
-const ATTEMPTS: u32 = 3;
+/// How often a start is retried when another process took one of its ports. Ports are chosen at
+/// random among ten thousand: a second conflict is already unlikely.
+const MAX_START_ATTEMPTS: u32 = 3;
 
-/// A running cluster. Dropping it ends every process and removes every file of it.
+/// A running cluster. Dropping it stops every process and removes every file of it.
 #[derive(Debug)]
 pub struct RealCluster {
     run: Mutex<Run>,
@@ -59,7 +59,7 @@ enum Controllers {
     All,
 }
 
-/// What a cluster is made of. The default is etcd and kube-apiserver alone.
+/// The configuration of a cluster. The default is etcd and kube-apiserver alone.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     controllers: Controllers,
@@ -77,8 +77,9 @@ impl Plan {
         self
     }
 
-    /// Adds the two controllers without which a deletion has no end: the garbage collector and the
-    /// one of namespaces. The embedded server has both within, so this is what it is compared with.
+    /// Adds the two controllers that complete deletions: the garbage collector and the namespace
+    /// controller. The embedded server has both built in, so this is the cluster to compare it
+    /// with.
     #[must_use]
     pub fn housekeeping(mut self) -> Self {
         if self.controllers == Controllers::None {
@@ -87,53 +88,54 @@ impl Plan {
         self
     }
 
-    /// Adds the scheduler and what it needs to give devices to pods, and nothing that would find nodes
-    /// without a kubelet wanting. Neither waits for limits of its own on how often it may ask.
+    /// Adds the scheduler and the controllers that it needs to allocate devices to pods, and none
+    /// that would taint nodes without a kubelet. None of them has a client rate limit.
     #[must_use]
     pub fn scheduling(mut self) -> Self {
         self.controllers = Controllers::Scheduling;
         self
     }
 
-    /// The same controllers, for a scheduler of somebody else.
+    /// Adds the same controllers without the scheduler, for tests that bring their own.
     #[must_use]
     pub fn claims(mut self) -> Self {
         self.controllers = Controllers::Claims;
         self
     }
 
-    /// Adds nodes. A real one brings controllers, without which it never opens for pods.
+    /// Adds nodes. A real node also adds controllers, without which it never becomes schedulable.
     #[must_use]
     pub fn nodes(mut self, nodes: Nodes) -> Self {
         self.nodes = nodes;
         if nodes == Nodes::Real { self.controllers() } else { self }
     }
 
-    /// Lets etcd wait for the disk, as in production. Tests do without; a bench must not.
+    /// Makes etcd wait for the disk, as in production. Tests do without; a benchmark must not.
     #[must_use]
     pub fn durable(mut self) -> Self {
         self.durable = true;
         self
     }
 
-    /// Adds a flag to kube-apiserver, such as `--feature-gates=X=true`. The last of a name counts.
+    /// Adds a flag to kube-apiserver, such as `--feature-gates=X=true`. The last one of a name is
+    /// used.
     #[must_use]
     pub fn api_server_flag(mut self, flag: impl Into<String>) -> Self {
         self.api_server_flags.push(flag.into());
         self
     }
 
-    /// Uses this clock in place of one of its own.
+    /// Uses this clock in place of the default one.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Starts it and waits until it is ready for use.
+    /// Starts the cluster and waits until it is ready for use.
     ///
     /// # Errors
-    /// It is not ready; the ends of all logs are on standard error.
+    /// The cluster is not ready; the ends of all logs are on standard error.
     pub async fn start(self) -> Result<RealCluster, StartError> {
         install_provider();
         let clock = self.clock.clone().unwrap_or_else(Clock::system);
@@ -142,10 +144,12 @@ impl Plan {
         let programs = Programs::find()?;
         let mut attempt = 1;
         loop {
-            let mut starting = Starting::begin(&programs, &clock).await?;
+            let mut starting = StartingCluster::begin(&programs, &clock).await?;
             match Box::pin(starting.bring_up(&self, &clock)).await {
                 Ok(()) => return Ok(starting.finish(&self, clock.moment() - began)),
-                Err(StartError::Ended { .. }) if attempt < ATTEMPTS && starting.lost_a_port() => {
+                Err(StartError::Ended { .. })
+                    if attempt < MAX_START_ATTEMPTS && starting.has_port_conflict() =>
+                {
                     attempt += 1;
                 }
                 Err(error) => {
@@ -157,8 +161,8 @@ impl Plan {
     }
 }
 
-/// A cluster on its way up.
-struct Starting {
+/// A cluster during its start.
+struct StartingCluster {
     run: Run,
     authority: Authority,
     programs: Programs,
@@ -168,7 +172,7 @@ struct Starting {
     admin: User,
 }
 
-impl Starting {
+impl StartingCluster {
     async fn begin(programs: &Programs, clock: &Clock) -> Result<Self, StartError> {
         let run = Run::begin(programs.runs(), clock).await?;
         let authority = Authority::new("gantry-testbed")?;
@@ -189,7 +193,7 @@ impl Starting {
         let mut flags = self.files.api_server(&self.ports);
         flags.extend_from_slice(&plan.api_server_flags);
         self.launch("kube-apiserver", &flags)?;
-        let deadline = clock.moment() + ready::PATIENCE;
+        let deadline = clock.moment() + ready::START_TIMEOUT;
         ready::api_server(&mut self.run, &self.admin, clock, deadline).await?;
         match plan.controllers {
             Controllers::None => {}
@@ -201,7 +205,10 @@ impl Starting {
                 let flags = self.files.claims(&self.ports);
                 self.launch("kube-controller-manager", &flags)?;
                 if plan.controllers == Controllers::Scheduling {
-                    self.launch("kube-scheduler", &self.files.hurried_scheduler(&self.ports))?;
+                    self.launch(
+                        "kube-scheduler",
+                        &self.files.unlimited_rate_scheduler(&self.ports),
+                    )?;
                 }
             }
             Controllers::All => {
@@ -255,7 +262,7 @@ impl Starting {
         Ok(())
     }
 
-    fn lost_a_port(&self) -> bool {
+    fn has_port_conflict(&self) -> bool {
         self.run.tails().contains("address already in use")
     }
 
@@ -275,7 +282,7 @@ impl RealCluster {
         Box::pin(Plan::default().start()).await
     }
 
-    /// A cluster to be, for those who need more than a server.
+    /// Returns the plan of a cluster that has more than a server.
     #[must_use]
     pub fn plan() -> Plan {
         Plan::default()
@@ -287,13 +294,14 @@ impl RealCluster {
         self.took
     }
 
-    /// The user who may do everything, by a certificate of the group `system:masters`.
+    /// The user with all permissions, by a certificate of the group `system:masters`.
     #[must_use]
     pub fn admin(&self) -> &User {
         &self.admin
     }
 
-    /// A user with a certificate of its own; no role is bound to it yet. Two groups are the most.
+    /// Creates a user with a certificate of its own; no role is bound to it yet. At most two groups
+    /// are possible.
     ///
     /// # Errors
     /// The certificate could not be made or written.
@@ -302,7 +310,7 @@ impl RealCluster {
         User::new(&self.run(), &self.authority, kubectl, &self.base, name, groups)
     }
 
-    /// The server as a target for nobody in particular; give it the credentials to try.
+    /// Returns the server as a target without credentials; add the ones to test.
     #[must_use]
     pub fn target(&self, credentials: crate::http::Credentials) -> Target {
         let authority = self.authority.own.certificate.clone();
@@ -327,20 +335,20 @@ impl RealCluster {
         self.run().processes()
     }
 
-    /// The end of every log, for a person to read.
+    /// Returns the end of every log, for a person to read.
     #[must_use]
     pub fn tails(&self) -> String {
         self.run().tails()
     }
 
-    /// Prints the ends of the logs if the thread panics while the answer is held. A cluster of
-    /// one's own does so anyway; this is for tests that share one.
+    /// Prints the ends of the logs if the thread panics while the returned guard is held. A cluster
+    /// that a test owns does so anyway; this is for tests that share one.
     #[must_use]
     pub fn tails_on_panic(&self) -> TailsOnPanic<'_> {
         TailsOnPanic(self)
     }
 
-    /// The run is whole after every call on it, so a poisoned lock is still good.
+    /// The run is consistent after every call on it, so a poisoned lock can still be used.
     fn run(&self) -> MutexGuard<'_, Run> {
         self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -364,57 +372,57 @@ impl Drop for TailsOnPanic<'_> {
     }
 }
 
-/// Past the test harness, which holds back what a passing test prints. Nobody can be told when
-/// standard error is closed.
+/// Bypasses the test harness, which captures what a passing test prints. A closed standard error
+/// cannot be reported anywhere.
 fn print(tails: &str) {
     let _ = std::io::stderr().write_all(tails.as_bytes());
 }
 
-/// A cluster did not come up.
+/// Why a cluster did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The programs are not there.
+    /// The programs are not built.
     #[error(transparent)]
     Programs(#[from] ProgramsError),
-    /// A real node was asked for, and this machine cannot be one.
+    /// A real node was requested, and this machine cannot be one.
     #[error(transparent)]
-    Unfit(#[from] Unfit),
-    /// Their folder or one of them could not be used.
+    Unfit(#[from] NodeRequirementError),
+    /// The folder or one of the programs could not be used.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// A certificate could not be made.
+    /// A certificate could not be created.
     #[error(transparent)]
     Pki(#[from] PkiError),
     /// The server's address or our certificates are not usable.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// Every port is taken.
+    /// No port is free.
     #[error("could not find free ports on 127.0.0.1")]
     NoPorts,
-    /// A program ended during the start.
+    /// A program exited during the start.
     #[error("could not start the cluster: {program} ended with {status}")]
     Ended {
         /// The program.
         program: &'static str,
-        /// How it ended.
+        /// Its exit status.
         status: std::process::ExitStatus,
     },
-    /// It took too long.
+    /// The start took too long.
     #[error("could not start the cluster: {what} is not ready after {}: {last}", show(*limit))]
     NotReady {
-        /// What was waited for.
+        /// What the start waited for.
         what: String,
         /// The last answer or error.
         last: String,
-        /// For how long.
+        /// The time limit.
         limit: Duration,
     },
-    /// The server refused what the start needs.
+    /// The server rejected a request that the start needs.
     #[error("could not create {what}: {answer}")]
     Refused {
         /// What was created.
         what: String,
-        /// What the server said.
+        /// The server's answer.
         answer: String,
     },
 }
@@ -423,12 +431,12 @@ fn show(limit: Duration) -> String {
     format!("{} s", limit.as_secs())
 }
 
-/// Where a user's files are named after a name that may hold colons and slashes.
+/// Returns the file name for a user name that may contain colons and slashes.
 fn file_name(user: &str) -> String {
     user.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect()
 }
 
-/// Path as text for a flag; ours are made of what the environment said, which is text.
+/// Returns a path as text for a flag; our paths come from environment variables, which are text.
 fn text(path: &Path) -> String {
     path.display().to_string()
 }

@@ -1,10 +1,11 @@
-//! A drill of the queue: many AppWrappers on a cluster that loses nodes, its operator and its server.
+//! Runs a drill of the queue: many AppWrappers on a cluster that loses nodes, its operator and its
+//! server.
 //!
-//! `gantry up` plays the API server, the nodes and the controllers of Kubernetes; the queue is left to a
-//! `gantry operator` beside it. Both are killed without warning. Nodes lose their power, vanish and come.
-//! Whoever looks on sees nothing but what watches tell, and holds the queue to its promises all along:
-//! no node and no quota gives more than it has, nothing is made twice, what has ended stays so. In the
-//! end everything is completed, and nothing is left over.
+//! `gantry up` provides the API server, the nodes and the controllers of Kubernetes; the queue is
+//! left to a `gantry operator` beside it. Both are killed without warning. Nodes lose power, are
+//! removed and are added. An observer uses nothing but watches, and checks the guarantees of the
+//! queue all the time: no node and no quota is overcommitted, nothing is created twice, completed
+//! AppWrappers stay completed. In the end everything is completed, and nothing is left over.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -33,20 +34,20 @@ use processes::Processes;
 use script::Script;
 use workload::Workload;
 
-/// What is done, and how.
+/// The parameters of a drill.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The program, which is `gantry`.
     pub program: PathBuf,
-    /// Where files and the data of the server are kept; it should be empty.
+    /// The folder of files and of the server's data; it should be empty.
     pub folder: PathBuf,
-    /// How much of everything.
+    /// The size of the drill.
     pub size: Size,
-    /// Decides what is submitted.
+    /// Determines what is submitted.
     pub seed: u64,
 }
 
-/// How much of everything.
+/// The size of a drill.
 #[derive(Clone, Debug)]
 pub struct Size {
     /// AppWrappers.
@@ -55,18 +56,18 @@ pub struct Size {
     pub plain: u32,
     /// Nodes with accelerators, `gpu-0` and so on.
     pub gpu: u32,
-    /// How long pods run, at least and at most, in milliseconds.
+    /// The shortest and the longest runtime of pods, in milliseconds.
     pub run_for: (u64, u64),
-    /// The pause between two that are submitted.
+    /// The pause between two submissions.
     pub pause: Duration,
     /// Whether operators compete for a lease, which a killed one leaves behind.
     pub lease: bool,
-    /// What happens meanwhile, one after the other.
+    /// What happens meanwhile, one step after the other.
     pub script: Vec<Step>,
 }
 
 impl Size {
-    /// The drill itself.
+    /// The full drill.
     #[must_use]
     pub fn full() -> Self {
         Self {
@@ -80,7 +81,7 @@ impl Size {
         }
     }
 
-    /// A rehearsal that takes seconds.
+    /// A small drill that takes seconds.
     #[must_use]
     pub fn small() -> Self {
         Self {
@@ -95,10 +96,10 @@ impl Size {
     }
 }
 
-/// A promise that was broken, or an end that did not come.
+/// A violated guarantee, or a timeout.
 #[derive(Debug, thiserror::Error)]
 #[error("seed {seed}: {what}\n{tails}")]
-pub struct Fault {
+pub struct DrillFailure {
     /// The seed of the run.
     pub seed: u64,
     /// What was found.
@@ -107,158 +108,170 @@ pub struct Fault {
     pub tails: String,
 }
 
-/// Who is told what happens, line by line.
-pub type Tell = Box<dyn FnMut(&str) + Send>;
+/// Receives the output, line by line.
+pub type PrintLine = Box<dyn FnMut(&str) + Send>;
 
-/// AppWrappers that nobody completes in this time never will be: the longest that anything takes by
-/// itself are the 50 seconds until a silent node is noticed, and the 40 until its pods are collected.
-const PATIENCE: Duration = Duration::from_secs(180);
-/// How often it is looked whether something has come about.
-const LOOK: Duration = Duration::from_millis(20);
-/// How often a line is printed.
-const LINE: Duration = Duration::from_secs(1);
+/// How long no AppWrapper may complete before the drill fails: the longest delays without a fault
+/// are the 50 seconds until a silent node is noticed, and the 40 until its pods are collected.
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(180);
+/// How often a condition is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// How often a status line is printed.
+const PRINT_INTERVAL: Duration = Duration::from_secs(1);
 
-pub(crate) const WRAPPERS: &str =
+pub(crate) const APP_WRAPPERS_PATH: &str =
     "/apis/workload.codeflare.dev/v1beta1/namespaces/default/appwrappers";
 
-/// What those who act, look and print share.
-struct Stage {
+/// The state that the script, the watches and the printer share.
+struct DrillContext {
     clock: Clock,
     began: Moment,
     client: Client,
     observer: Mutex<Observer>,
-    tell: Mutex<Tell>,
+    print: Mutex<PrintLine>,
 }
 
-impl fmt::Debug for Stage {
+impl fmt::Debug for DrillContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stage").field("began", &self.began).finish_non_exhaustive()
+        f.debug_struct("DrillContext").field("began", &self.began).finish_non_exhaustive()
     }
 }
 
-impl Stage {
-    /// Both locks are held for moments, and what they guard is whole after every call.
+impl DrillContext {
+    /// Both locks are held briefly, and the state they guard is consistent after every call.
     fn observer(&self) -> MutexGuard<'_, Observer> {
         self.observer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long it has been going on.
-    fn at(&self) -> Duration {
+    /// Returns how long the drill has been running.
+    fn elapsed(&self) -> Duration {
         self.clock.moment() - self.began
     }
 
-    fn tell(&self, line: &str) {
-        (self.tell.lock().unwrap_or_else(PoisonError::into_inner))(line);
+    fn print(&self, line: &str) {
+        (self.print.lock().unwrap_or_else(PoisonError::into_inner))(line);
     }
 
-    /// Tells of something that happens, with the time.
-    fn event(&self, what: &str) {
-        self.tell(&format!("{:>5}s * {what}", self.at().as_secs()));
+    /// Prints an event with its time.
+    fn print_event(&self, what: &str) {
+        self.print(&format!("{:>5}s * {what}", self.elapsed().as_secs()));
     }
 
-    /// Looks until something has come about.
-    async fn until(
+    /// Polls until a condition holds.
+    async fn wait_until(
         &self,
         processes: &mut Processes,
         what: &str,
         come: impl Fn(&Observer) -> bool,
     ) -> Result<(), String> {
-        let asked = self.at();
+        let asked = self.elapsed();
         loop {
             {
                 let observer = self.observer();
-                if let Some(fault) = observer.faults().first() {
+                if let Some(fault) = observer.violations().first() {
                     return Err(fault.clone());
                 }
                 if come(&observer) {
                     return Ok(());
                 }
-                let idle = self.at().saturating_sub(observer.last_progress().max(asked));
-                if idle > PATIENCE {
-                    let seconds = PATIENCE.as_secs();
-                    let open = observer.open().join("\n  ");
-                    return Err(format!("{what}: nothing came in {seconds} s; open:\n  {open}"));
+                let idle = self.elapsed().saturating_sub(observer.last_progress().max(asked));
+                if idle > PROGRESS_TIMEOUT {
+                    let seconds = PROGRESS_TIMEOUT.as_secs();
+                    let open = observer.incomplete().join("\n  ");
+                    return Err(format!(
+                        "{what}: no progress in {seconds} s; not completed:\n  {open}"
+                    ));
                 }
             }
-            processes.look(self).await?;
-            self.clock.sleep(LOOK).await;
+            processes.restart_exited_operator(self).await?;
+            self.clock.sleep(POLL_INTERVAL).await;
         }
     }
 }
 
 impl Plan {
-    /// Holds the drill.
+    /// Runs the drill.
     ///
     /// # Errors
-    /// The first promise that was broken.
-    pub async fn run(&self, clock: &Clock, tell: Tell) -> Result<Report, Fault> {
-        let fault = |what: String, tails: String| Fault { seed: self.seed, what, tails };
+    /// The first violated guarantee.
+    pub async fn run(&self, clock: &Clock, tell: PrintLine) -> Result<Report, DrillFailure> {
+        let fault = |what: String, tails: String| DrillFailure { seed: self.seed, what, tails };
         let mut processes = match Processes::start(self, clock).await {
             Ok(processes) => processes,
             Err(what) => return Err(fault(what, String::new())),
         };
-        let held = Box::pin(self.hold(clock, tell, &mut processes)).await;
+        let held = Box::pin(self.run_drill(clock, tell, &mut processes)).await;
         held.map_err(|what| fault(what, processes.tails()))
     }
 
-    async fn hold(
+    async fn run_drill(
         &self,
         clock: &Clock,
-        tell: Tell,
+        tell: PrintLine,
         processes: &mut Processes,
     ) -> Result<Report, String> {
         let workload = Workload::new(&self.size, &mut fastrand::Rng::with_seed(self.seed));
         let client = Client::new(processes.target(), Protocol::Http2, clock.clone());
         let client = client.map_err(|error| error.to_string())?;
-        for (path, object) in workload.surroundings() {
+        for (path, object) in workload.prerequisites() {
             create(&client, &path, &object).await?;
         }
-        let stage = Arc::new(Stage {
+        let context = Arc::new(DrillContext {
             clock: clock.clone(),
             began: clock.moment(),
             client,
             observer: Mutex::new(Observer::new(&workload)),
-            tell: Mutex::new(tell),
+            print: Mutex::new(tell),
         });
         let nodes = self.size.plain + self.size.gpu;
         let jobs = self.size.jobs;
-        stage.tell(&format!("{jobs} AppWrappers on {nodes} nodes, seed {}", self.seed));
-        stage.tell(observer::HEAD);
+        context.print(&format!("{jobs} AppWrappers on {nodes} nodes, seed {}", self.seed));
+        context.print(observer::STATUS_HEADER);
         let mut tasks = JoinSet::new();
         for kind in Kind::ALL {
-            tasks.spawn(watch::follow(kind, Arc::clone(&stage)));
+            tasks.spawn(watch::follow(kind, Arc::clone(&context)));
         }
-        stage.until(processes, "the watches", Observer::is_complete).await?;
-        processes.start_operator(&stage).await?;
-        tasks.spawn(lines(Arc::clone(&stage)));
-        tasks.spawn(submit(Arc::clone(&stage), workload, self.size.pause));
+        context
+            .wait_until(processes, "waiting for the watches", Observer::has_listed_all_kinds)
+            .await?;
+        processes.start_operator(&context).await?;
+        tasks.spawn(print_lines(Arc::clone(&context)));
+        tasks.spawn(submit(Arc::clone(&context), workload, self.size.pause));
         let script = Script::new(&self.size);
-        script.play(&stage, processes).await?;
-        stage.until(processes, "all are to complete", |it| it.done() == jobs).await?;
-        let took = stage.at();
-        stage.event("all are completed");
+        script.run(&context, processes).await?;
+        context
+            .wait_until(processes, "waiting for completion of all AppWrappers", |it| {
+                it.completed() == jobs
+            })
+            .await?;
+        let took = context.elapsed();
+        context.print_event("all AppWrappers are completed");
         let settled = |it: &Observer| it.leftovers().is_empty();
-        let gone = stage.until(processes, "what is left is to go", settled).await;
+        let gone = context
+            .wait_until(processes, "waiting for pods and quota to be released", settled)
+            .await;
         gone.map_err(|what| {
-            let left = stage.observer().leftovers().join("\n  ");
+            let left = context.observer().leftovers().join("\n  ");
             format!("{what}\nleft over:\n  {left}")
         })?;
         let ended = {
-            let mut observer = stage.observer();
+            let mut observer = context.observer();
             observer.expect_deletion();
-            observer.ended()
+            observer.final_app_wrappers()
         };
-        delete_all(&stage.client).await?;
-        stage.until(processes, "what was made is to go with it", Observer::is_empty).await?;
-        stage.event("all are deleted, and what they had made is gone");
-        processes.stop_operator(&stage).await?;
+        delete_all(&context.client).await?;
+        context
+            .wait_until(processes, "waiting for deletion of all objects", Observer::is_empty)
+            .await?;
+        context.print_event("all AppWrappers and their objects are deleted");
+        processes.stop_operator(&context).await?;
         tasks.abort_all();
-        let report = stage.observer().report(took, processes.kills(), &ended);
+        let report = context.observer().report(took, processes.kills(), &ended);
         Ok(report)
     }
 }
 
-/// Makes an object.
+/// Creates an object.
 async fn create(client: &Client, path: &str, object: &serde_json::Value) -> Result<(), String> {
     let answer = client.send(Request::post(path, object)).await;
     let answer = answer.map_err(|error| format!("{error}: {}", error.cause))?;
@@ -268,47 +281,47 @@ async fn create(client: &Client, path: &str, object: &serde_json::Value) -> Resu
     }
 }
 
-/// Submits everything, whoever dies meanwhile.
-async fn submit(stage: Arc<Stage>, workload: Workload, pause: Duration) {
-    for wish in workload.wishes() {
-        let object = wish.object();
+/// Submits everything, even while the server and the operator are killed.
+async fn submit(context: Arc<DrillContext>, workload: Workload, pause: Duration) {
+    for planned in workload.app_wrappers() {
+        let object = planned.object();
         loop {
-            // One whose answer was lost is there, and refused when it comes again.
-            let sent = stage.client.send(Request::post(WRAPPERS, &object)).await;
+            // A submission whose answer was lost exists, and its repetition is rejected.
+            let sent = context.client.send(Request::post(APP_WRAPPERS_PATH, &object)).await;
             let status = sent.map(|answer| answer.status.as_u16());
             match status {
                 Ok(201 | 409) => break,
                 Ok(400..=499) => {
-                    let what = format!("{} was refused: {status:?}", wish.name);
-                    stage.observer().blame(what);
+                    let what = format!("{} was rejected: {status:?}", planned.name);
+                    context.observer().add_violation(what);
                     return;
                 }
-                Ok(_) | Err(_) => stage.clock.sleep(LOOK).await,
+                Ok(_) | Err(_) => context.clock.sleep(POLL_INTERVAL).await,
             }
         }
-        stage.observer().submitted(&wish.name, stage.at());
-        stage.clock.sleep(pause).await;
+        context.observer().submitted(&planned.name, context.elapsed());
+        context.clock.sleep(pause).await;
     }
-    stage.event("all are submitted");
+    context.print_event("all AppWrappers are submitted");
 }
 
-/// A line about everything, again and again.
-async fn lines(stage: Arc<Stage>) {
+/// Prints a status line again and again.
+async fn print_lines(context: Arc<DrillContext>) {
     loop {
-        stage.clock.sleep(LINE).await;
+        context.clock.sleep(PRINT_INTERVAL).await;
         let (news, line) = {
-            let mut observer = stage.observer();
-            (observer.news(), observer.line())
+            let mut observer = context.observer();
+            (observer.take_preemption_summary(), observer.status_line())
         };
         if let Some(news) = news {
-            stage.event(&news);
+            context.print_event(&news);
         }
-        stage.tell(&format!("{:>5}s {line}", stage.at().as_secs()));
+        context.print(&format!("{:>5}s {line}", context.elapsed().as_secs()));
     }
 }
 
 async fn delete_all(client: &Client) -> Result<(), String> {
-    let answer = client.send(Request::delete(WRAPPERS)).await;
+    let answer = client.send(Request::delete(APP_WRAPPERS_PATH)).await;
     let answer = answer.map_err(|error| format!("{error}: {}", error.cause))?;
     match answer.status.is_success() {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! Gantry's own API server as a process of its own, which a test can also kill.
+//! Starts Gantry's own API server as a separate process, which a test can also kill.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use crate::http::{Target, install_provider};
 use crate::kubeconfig::{KubeconfigError, read_target};
 use crate::run::{Run, RunError};
 
-/// A running server. Dropping it ends the process and removes its files, unless the data directory
+/// A running server. Dropping it stops the process and removes its files, unless the data directory
 /// was given.
 #[derive(Debug)]
-pub struct Embedded {
+pub struct EmbeddedServer {
     run: Run,
     target: Target,
     kubeconfig: PathBuf,
@@ -34,12 +34,12 @@ pub struct Plan {
 
 /// How long a server may take to be ready. A healthy one needs a fraction of a second; a loaded
 /// machine may need more.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How often a start is looked at.
-const LOOK: Duration = Duration::from_millis(5);
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often a starting server is polled.
+const READY_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 impl Plan {
-    /// A server run by the program at `program`, with data of its own.
+    /// Runs the program at `program`, with a data directory of its own.
     #[must_use]
     pub fn new(program: impl Into<PathBuf>) -> Self {
         let command = "apiserver";
@@ -53,14 +53,14 @@ impl Plan {
         self
     }
 
-    /// Keeps data in this directory, which stays.
+    /// Uses this data directory, which is kept.
     #[must_use]
     pub fn data(mut self, data: impl Into<PathBuf>) -> Self {
         self.data = Some(data.into());
         self
     }
 
-    /// Listens on this port, as one that went before did; without, on any that is free.
+    /// Listens on this port, for instance that of an earlier server; without it, on any free port.
     #[must_use]
     pub fn port(mut self, port: u16) -> Self {
         self.port = port;
@@ -77,8 +77,8 @@ impl Plan {
     /// Starts the server and waits until it listens.
     ///
     /// # Errors
-    /// It did not start; the error has the end of its log.
-    pub async fn start(self, clock: &Clock) -> Result<Embedded, EmbeddedError> {
+    /// The server did not start; the error has the end of its log.
+    pub async fn start(self, clock: &Clock) -> Result<EmbeddedServer, EmbeddedServerError> {
         install_provider();
         let began = clock.moment();
         let runs = std::env::temp_dir().join("gantry-embedded");
@@ -93,25 +93,25 @@ impl Plan {
         run.start("gantry", &self.program, &arguments)?;
         // The file is written, in one step, when the server listens.
         while !kubeconfig.exists() {
-            if run.ended().is_some() || clock.moment() - began > PATIENCE {
-                return Err(EmbeddedError::NotReady { tails: run.tails() });
+            if run.exited_process().is_some() || clock.moment() - began > READY_TIMEOUT {
+                return Err(EmbeddedServerError::NotReady { tails: run.tails() });
             }
-            clock.sleep(LOOK).await;
+            clock.sleep(READY_POLL_INTERVAL).await;
         }
         let took = clock.moment() - began;
         let target = read_target(&kubeconfig)?;
-        Ok(Embedded { run, target, kubeconfig, took })
+        Ok(EmbeddedServer { run, target, kubeconfig, took })
     }
 }
 
-impl Embedded {
-    /// Where it is, and who may do everything there.
+impl EmbeddedServer {
+    /// Returns the address of the server, with the credentials of its administrator.
     #[must_use]
     pub fn target(&self) -> &Target {
         &self.target
     }
 
-    /// The same for programs.
+    /// Returns the same as the path of a kubeconfig.
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
@@ -123,7 +123,7 @@ impl Embedded {
         self.took
     }
 
-    /// Its process.
+    /// The id of its process.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.run.processes().first().map_or(0, |(_, pid)| *pid)
@@ -132,28 +132,28 @@ impl Embedded {
     /// Sends its process a signal.
     ///
     /// # Errors
-    /// There is no such process any more.
+    /// The process has ended.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         Ok(kill_process(pid, signal)?)
     }
 
-    /// Waits until its process has ended by itself; nothing if it has not in that time.
-    pub async fn ended_within(&mut self, patience: Duration, clock: &Clock) -> Option<ExitStatus> {
+    /// Waits until its process exits by itself; nothing if it does not within the time limit.
+    pub async fn wait_for_exit(&mut self, patience: Duration, clock: &Clock) -> Option<ExitStatus> {
         let began = clock.moment();
         loop {
-            if let Some((_, status)) = self.run.ended() {
+            if let Some((_, status)) = self.run.exited_process() {
                 return Some(status);
             }
             if clock.moment() - began > patience {
                 return None;
             }
-            clock.sleep(LOOK).await;
+            clock.sleep(READY_POLL_INTERVAL).await;
         }
     }
 
-    /// The end of its log.
+    /// Returns the end of its log.
     #[must_use]
     pub fn tails(&self) -> String {
         self.run.tails()
@@ -165,19 +165,19 @@ impl Embedded {
     }
 }
 
-/// Why there is no server.
+/// Why a server could not be started.
 #[derive(Debug, thiserror::Error)]
-pub enum EmbeddedError {
-    /// It could not be started.
+pub enum EmbeddedServerError {
+    /// The process could not be started.
     #[error("could not start the server")]
     Run(#[from] RunError),
-    /// It ended, or took too long.
+    /// The process exited, or took too long.
     #[error("the server is not ready:\n{tails}")]
     NotReady {
         /// The end of its log.
         tails: String,
     },
-    /// What it wrote cannot be read.
+    /// The kubeconfig it wrote cannot be read.
     #[error("cannot use the server's kubeconfig")]
     Kubeconfig(#[from] KubeconfigError),
 }

@@ -1,7 +1,9 @@
-//! A raw HTTP client: one request out, one answer back, nothing added but the credentials.
+//! A raw HTTP client: it sends one request, returns one answer, and adds nothing but the
+//! credentials.
 //!
-//! A `kube::Client` retries, follows and interprets; a comparison of two servers must not. Here the
-//! protocol is chosen and not negotiated, no request is sent twice, and every status is an answer.
+//! A `kube::Client` retries, follows redirects and interprets answers; a comparison of two servers
+//! must not. Here the protocol is chosen and not negotiated, no request is sent twice, and every
+//! status is an answer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,42 +21,42 @@ use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
-mod bare;
+mod raw_connection;
 mod stream;
 mod tls;
 mod upgrade;
 
-pub use bare::{Bare, BareError};
+pub use raw_connection::{RawConnection, RawConnectionError};
 pub use stream::Stream;
 pub use tls::{TlsError, install_provider};
 pub use upgrade::Upgraded;
 
-/// How long a request may take when nothing else is said: longer than any answer of a healthy
-/// server, shorter than the patience of whoever waits for the test.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The default timeout of a request: longer than any answer of a healthy server, and short enough
+/// for people to wait for the test.
+const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The largest body that is read whole: a list of everything in the largest cluster we simulate.
-const LARGEST_BODY: usize = 512 << 20;
+const MAX_BODY_BYTES: usize = 512 << 20;
 
-/// A server and who we are to it.
+/// A server, and the credentials to use with it.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// Scheme, host and port; a path in it is refused.
     pub base: String,
     /// The authority that signed the server's certificate, as PEM. Unused with `http`.
     pub authority: String,
-    /// Who we are.
+    /// The credentials.
     pub credentials: Credentials,
 }
 
-/// Who we are to a server.
+/// The credentials of a client.
 #[derive(Clone)]
 pub enum Credentials {
-    /// Nobody.
+    /// Anonymous.
     Anonymous,
-    /// The bearer of a token.
+    /// A bearer token.
     Token(String),
-    /// The holder of a client certificate.
+    /// A client certificate.
     Certificate {
         /// The certificate and its intermediates, as PEM.
         chain: String,
@@ -64,7 +66,7 @@ pub enum Credentials {
 }
 
 impl fmt::Debug for Credentials {
-    /// Says which kind, never the secret.
+    /// Prints the type of the credentials, never the secret.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Anonymous => "Anonymous",
@@ -74,7 +76,8 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// The protocol of a client. It is not negotiated: a server that cannot speak it gives an error.
+/// The protocol of a client. It is not negotiated: a server that does not support it causes an
+/// error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// One request at a time per connection; the pool opens as many as are needed.
@@ -87,23 +90,23 @@ pub enum Protocol {
 #[derive(Clone, Debug)]
 pub struct Client {
     base: Arc<Uri>,
-    /// What goes on every request that does not bring its own.
+    /// The credentials header of every request that does not have its own.
     authorization: Option<HeaderValue>,
     clock: Clock,
-    patience: Duration,
+    timeout: Duration,
     pool: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
-/// What a server may send ahead of the reader, on one stream and on one connection: as Go's client,
-/// which most clients of Kubernetes are.
+/// The flow-control windows of one stream and of one connection: those of Go's client, which most
+/// clients of Kubernetes are.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 1 << 30;
 
 impl Client {
-    /// A client without connections; they are opened when they are needed.
+    /// Creates a client without connections; they are opened when they are needed.
     ///
     /// # Errors
-    /// The target is not usable as it is written.
+    /// The target is malformed.
     pub fn new(target: &Target, protocol: Protocol, clock: Clock) -> Result<Self, TargetError> {
         let base = base(&target.base)?;
         let authorization = match &target.credentials {
@@ -128,39 +131,45 @@ impl Client {
             .http2_initial_stream_window_size(STREAM_WINDOW)
             .http2_initial_connection_window_size(CONNECTION_WINDOW)
             .build(connector);
-        Ok(Self { base: Arc::new(base), authorization, clock, patience: PATIENCE, pool })
+        Ok(Self {
+            base: Arc::new(base),
+            authorization,
+            clock,
+            timeout: DEFAULT_REQUEST_TIMEOUT,
+            pool,
+        })
     }
 
-    /// The same client with another time limit. It covers a whole answer in [`Client::send`], and
-    /// the status and headers in [`Client::open`].
+    /// Returns the same client with another time limit. It covers a whole answer in
+    /// [`Client::send`], and the status and headers in [`Client::open`].
     #[must_use]
-    pub fn with_patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn with_timeout(mut self, patience: Duration) -> Self {
+        self.timeout = patience;
         self
     }
 
     /// Sends a request and reads the whole answer. Any status is an answer.
     ///
     /// # Errors
-    /// There was no answer, or not all of it. The request may have been carried out.
+    /// No complete answer arrived. The request may have been carried out.
     pub async fn send(&self, request: Request) -> Result<Response, SendError> {
-        let line = request.line();
+        let line = request.request_line();
         let answer = async {
             let (parts, body) = self.begin(request).await?.into_parts();
-            let body = Limited::new(body, LARGEST_BODY).collect().await.map_err(body_error)?;
+            let body = Limited::new(body, MAX_BODY_BYTES).collect().await.map_err(body_error)?;
             Ok(Response { status: parts.status, headers: parts.headers, body: body.to_bytes() })
         };
-        let answer = self.clock.timeout(self.patience, answer).await;
+        let answer = self.clock.timeout(self.timeout, answer).await;
         answer.unwrap_or_else(|late| Err(late.into())).map_err(|cause| SendError { line, cause })
     }
 
-    /// Sends a request and hands over the answer as it arrives, for watches and logs.
+    /// Sends a request and returns the answer as it arrives, for watches and logs.
     ///
     /// # Errors
-    /// No status and headers came back.
+    /// No status and headers arrived.
     pub async fn open(&self, request: Request) -> Result<Stream, SendError> {
-        let line = request.line();
-        let answer = self.clock.timeout(self.patience, self.begin(request)).await;
+        let line = request.request_line();
+        let answer = self.clock.timeout(self.timeout, self.begin(request)).await;
         match answer.unwrap_or_else(|late| Err(late.into())) {
             Ok(answer) => Ok(Stream::new(line, answer, self.clock.clone())),
             Err(cause) => Err(SendError { line, cause }),
@@ -184,14 +193,14 @@ impl Client {
     }
 }
 
-/// One request. Everything but the credentials, the host and the length is what is said here.
+/// One request. Everything but the credentials, the host and the length is given here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The method.
     pub method: Method,
-    /// The path with its query, as it goes over the wire: nothing is escaped or tidied.
+    /// The path with its query, as it goes over the wire: nothing is escaped or normalised.
     pub path_and_query: String,
-    /// The headers. `Authorization` takes the place of the target's credentials.
+    /// The headers. `Authorization` replaces the target's credentials.
     pub headers: HeaderMap,
     /// The body; often empty.
     pub body: Bytes,
@@ -229,7 +238,7 @@ impl Request {
         Self::new(Method::PUT, path_and_query).json(body)
     }
 
-    /// A `PATCH` in one of the forms a server knows, such as `application/merge-patch+json`.
+    /// A `PATCH` in one of the formats a server supports, such as `application/merge-patch+json`.
     #[must_use]
     pub fn patch(
         path_and_query: impl Into<String>,
@@ -246,29 +255,29 @@ impl Request {
         self.body(body.to_string()).header(CONTENT_TYPE, HeaderValue::from_static(JSON))
     }
 
-    /// The same request with a body, and no word about what it is.
+    /// The same request with a body, without a content type.
     #[must_use]
     pub fn body(mut self, body: impl Into<Bytes>) -> Self {
         self.body = body.into();
         self
     }
 
-    /// The same request with a header, in place of one of that name.
+    /// The same request with a header, replacing one of that name.
     #[must_use]
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.insert(name, value);
         self
     }
 
-    /// The same with a header beside those of the same name.
+    /// The same request with a header added to those of the same name.
     #[must_use]
-    pub fn also(mut self, name: HeaderName, value: HeaderValue) -> Self {
+    pub fn append_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.append(name, value);
         self
     }
 
-    /// What errors call it.
-    fn line(&self) -> String {
+    /// Returns the description for errors.
+    fn request_line(&self) -> String {
         format!("{} {}", self.method, self.path_and_query)
     }
 }
@@ -291,28 +300,28 @@ impl Response {
     /// The body as JSON.
     ///
     /// # Errors
-    /// It is none.
+    /// The body is not JSON.
     pub fn json(&self) -> Result<serde_json::Value, serde_json::Error> {
         serde_json::from_slice(&self.body)
     }
 
-    /// The body for a person to read.
+    /// Returns the body for a person to read.
     #[must_use]
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 }
 
-/// A target that cannot be used as it is written.
+/// Why a target is malformed.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// The base names no server.
+    /// The base is not the URL of a server.
     #[error("cannot use {base:?} as a server: write it as https://host:port")]
     Base {
         /// What was written.
         base: String,
     },
-    /// The token cannot stand in a header.
+    /// The token cannot be sent in a header.
     #[error("cannot send the token: it has characters that no header may have")]
     Token,
     /// The certificates or the key cannot be used.
@@ -320,7 +329,7 @@ pub enum TargetError {
     Tls(#[from] TlsError),
 }
 
-/// A request without a whole answer.
+/// A request without a complete answer.
 #[derive(Debug, thiserror::Error)]
 #[error("could not {line}")]
 pub struct SendError {
@@ -331,10 +340,10 @@ pub struct SendError {
     pub cause: SendCause,
 }
 
-/// What went wrong with a request.
+/// The cause of a failed request.
 #[derive(Debug, thiserror::Error)]
 pub enum SendCause {
-    /// The path cannot be sent; the request never left.
+    /// The path cannot be sent; the request was never sent.
     #[error("cannot be put in a request")]
     Malformed(#[source] ::http::Error),
     /// The server was not reached, or closed the connection before it answered.
@@ -343,7 +352,7 @@ pub enum SendCause {
     /// The answer broke off.
     #[error("the answer broke off")]
     Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The answer, or one line of it, is larger than we are ready to hold.
+    /// The answer, or one line of it, is larger than the limit.
     #[error("the answer is larger than {limit} bytes")]
     TooLarge {
         /// The limit.
@@ -356,12 +365,12 @@ pub enum SendCause {
 
 fn body_error(error: Box<dyn std::error::Error + Send + Sync>) -> SendCause {
     if error.is::<LengthLimitError>() {
-        return SendCause::TooLarge { limit: LARGEST_BODY };
+        return SendCause::TooLarge { limit: MAX_BODY_BYTES };
     }
     SendCause::Broken(error)
 }
 
-/// Reads scheme, host and port, and refuses anything more: a path would be silently lost.
+/// Parses scheme, host and port, and rejects anything more: a path would be silently lost.
 fn base(text: &str) -> Result<Uri, TargetError> {
     let refused = || TargetError::Base { base: text.to_owned() };
     let base: Uri = text.parse().map_err(|_| refused())?;

@@ -1,15 +1,16 @@
-//! Reads a kubeconfig, as far as a test needs it.
+//! Reads a kubeconfig, as far as tests need it.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use gantry_yaml::node::Node;
 use serde::Deserialize;
 
 use crate::http::{Credentials, Target};
 
-/// The server and the user of a kubeconfig that has one of each.
+/// Returns the server and the user of a kubeconfig that has one of each.
 ///
 /// # Errors
 /// The file cannot be read, or lacks one of them.
@@ -17,8 +18,11 @@ pub fn read_target(path: &Path) -> Result<Target, KubeconfigError> {
     let error = |what: &'static str| KubeconfigError::Lacks { path: path.to_owned(), what };
     let text = fs::read_to_string(path)
         .map_err(|source| KubeconfigError::Io { path: path.to_owned(), source })?;
-    let Kubeconfig { clusters, users } = serde_saphyr::from_str(&text)
-        .map_err(|fault| KubeconfigError::Unreadable { why: fault.to_string() })?;
+    let unreadable = |why: String| KubeconfigError::Unreadable { why };
+    let documents = gantry_yaml::read(&text).map_err(|error| unreadable(error.to_string()))?;
+    let document = documents.first().map(Node::to_json).unwrap_or_default();
+    let Kubeconfig { clusters, users } =
+        serde_json::from_value(document).map_err(|error| unreadable(error.to_string()))?;
     let cluster = clusters.into_iter().next().ok_or_else(|| error("cluster"))?;
     let user = users.into_iter().next().ok_or_else(|| error("user"))?;
     let Cluster { server, certificate_authority, certificate_authority_data } = cluster.cluster;
@@ -26,7 +30,7 @@ pub fn read_target(path: &Path) -> Result<Target, KubeconfigError> {
     Ok(Target { base: server, authority, credentials: credentials(user.user)? })
 }
 
-/// Why a kubeconfig is of no use.
+/// Why a kubeconfig cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigError {
     /// A file could not be read.
@@ -34,10 +38,10 @@ pub enum KubeconfigError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// It is not a kubeconfig.
+    /// The file is not a kubeconfig.
     #[error("cannot read a kubeconfig: {why}")]
     Unreadable {
         /// What is wrong.
@@ -87,7 +91,7 @@ struct User {
     client_key_data: Option<String>,
 }
 
-/// Who the user is: the bearer of a token, or the holder of a certificate.
+/// Returns the credentials of the user: a token, or a certificate.
 fn credentials(user: User) -> Result<Credentials, KubeconfigError> {
     let User { token, client_certificate, client_certificate_data, client_key, client_key_data } =
         user;
@@ -100,7 +104,7 @@ fn credentials(user: User) -> Result<Credentials, KubeconfigError> {
     Ok(Credentials::Certificate { chain, key })
 }
 
-/// PEM that is in the kubeconfig itself in base64, or in a file beside it.
+/// Returns PEM that is in the kubeconfig itself in base64, or in a file beside it.
 fn pem(data: Option<String>, path: Option<PathBuf>) -> Result<Option<String>, KubeconfigError> {
     let unreadable = |why: String| KubeconfigError::Unreadable { why };
     match (data, path) {

@@ -1,7 +1,7 @@
-//! The service that manages clusters, played on this machine: tokens, clusters, pools, pages, errors.
+//! A simulated OCM, the service that manages clusters: tokens, clusters, pools, pagination, errors.
 //!
-//! It speaks the real paths and errors of OCM, as far as scaling needs them, over plain HTTP on loopback.
-//! What it is told to spoil it spoils, one request about pools after the other.
+//! It serves the real paths and errors of OCM, as far as scaling needs them, over plain HTTP on
+//! loopback. Tests can inject faults into its requests about pools, one after the other.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -22,28 +22,28 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-/// What the only cluster there is calls itself: `spec.clusterID` of its ClusterVersion.
-pub const EXTERNAL: &str = "1b2c-3d";
-/// What the service calls it.
+/// The ID that the only cluster reports: `spec.clusterID` of its ClusterVersion.
+pub const EXTERNAL_CLUSTER_ID: &str = "1b2c-3d";
+/// The ID of the cluster in the service.
 pub const CLUSTER: &str = "2a8f0cluster";
-/// The only offline token that is believed.
-pub const OFFLINE: &str = "offline-token/with+odd=characters";
+/// The only valid offline token.
+pub const OFFLINE_TOKEN: &str = "offline-token/with+odd=characters";
 /// The form in which it must be sent.
-const FORM: &str = "grant_type=refresh_token&client_id=cloud-services&refresh_token=\
+const TOKEN_REQUEST_FORM: &str = "grant_type=refresh_token&client_id=cloud-services&refresh_token=\
                     offline-token%2Fwith%2Bodd%3Dcharacters";
 
-/// What goes wrong with one request about pools.
+/// The fault of one request about pools.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
     /// Nothing.
     Nothing,
-    /// It is refused, and when to come again may be said.
+    /// The request is rejected, optionally with a time after which to retry.
     Status(u16, Option<u64>),
-    /// It is done, and the answer never arrives.
+    /// The request is carried out, and the answer never arrives.
     Lost,
-    /// The connection is closed before anything is done.
+    /// The connection is closed before the request is carried out.
     Closed,
-    /// Nothing is answered.
+    /// The request is never answered.
     Silent,
 }
 
@@ -51,30 +51,31 @@ pub enum Fault {
 struct State {
     hosted: bool,
     pools: BTreeMap<String, Value>,
-    heard: Vec<String>,
+    requests: Vec<String>,
     tokens: usize,
-    /// The only token that is believed.
+    /// The only valid access token.
     current: usize,
     offline_refused: bool,
     faults: VecDeque<Fault>,
 }
 
 /// A service that runs until it is dropped.
-pub struct Service {
+pub struct OcmServer {
     state: Arc<Mutex<State>>,
     silent: Arc<Notify>,
     address: SocketAddr,
     _tasks: JoinSet<()>,
 }
 
-impl fmt::Debug for Service {
+impl fmt::Debug for OcmServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Service").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
-impl Service {
-    /// A service with one cluster, whose control plane is hosted or not: that decides which pools it has.
+impl OcmServer {
+    /// Starts a service with one cluster, whose control plane is hosted or not: that decides which
+    /// pools it has.
     ///
     /// # Errors
     /// There is no free port.
@@ -88,14 +89,14 @@ impl Service {
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
-                // A client that is gone already is no reason to stop.
+                // A client that has disconnected is no reason to stop.
                 let Ok((stream, _)) = listener.accept().await else { continue };
                 let (state, silent) = (Arc::clone(&shared), Arc::clone(&quiet));
                 connections.spawn(async move {
                     let serve = service_fn(move |request| {
-                        answer(Arc::clone(&state), Arc::clone(&silent), request)
+                        handle(Arc::clone(&state), Arc::clone(&silent), request)
                     });
-                    // The caller sees the same end of the connection as we do.
+                    // The caller observes the same end of the connection as we do.
                     let _ = hyper::server::conn::http1::Builder::new()
                         .serve_connection(TokioIo::new(stream), serve)
                         .await;
@@ -105,25 +106,25 @@ impl Service {
         Ok(Self { state, silent, address, _tasks: tasks })
     }
 
-    /// Where the service is.
+    /// The URL of the service.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Where tokens are handed out.
+    /// The URL that issues tokens.
     #[must_use]
     pub fn token_url(&self) -> String {
         format!("{}/token", self.url())
     }
 
-    /// Spoils the next requests about pools, one after the other.
-    pub fn fail(&self, faults: impl IntoIterator<Item = Fault>) {
+    /// Injects faults into the next requests about pools, one after the other.
+    pub fn inject_faults(&self, faults: impl IntoIterator<Item = Fault>) {
         self.state().faults.extend(faults);
     }
 
-    /// Makes a pool be there, in the words of the service.
-    pub fn put(&self, id: &str, mut pool: Value) {
+    /// Creates a pool, in the format of the service.
+    pub fn put_pool(&self, id: &str, mut pool: Value) {
         pool["id"] = json!(id);
         self.state().pools.insert(id.to_owned(), pool);
     }
@@ -140,30 +141,30 @@ impl Service {
         self.state().pools.values().cloned().collect()
     }
 
-    /// Every request, method and path, oldest first.
+    /// Returns every request, method and path, oldest first.
     #[must_use]
-    pub fn heard(&self) -> Vec<String> {
-        self.state().heard.clone()
+    pub fn requests(&self) -> Vec<String> {
+        self.state().requests.clone()
     }
 
-    /// How many tokens were handed out.
+    /// Returns how many tokens were issued.
     #[must_use]
     pub fn tokens(&self) -> usize {
         self.state().tokens
     }
 
-    /// How many faults there are that nobody has met yet.
+    /// Returns how many injected faults have not been used yet.
     #[must_use]
-    pub fn faults(&self) -> usize {
+    pub fn pending_faults(&self) -> usize {
         self.state().faults.len()
     }
 
-    /// Believes no token that is out.
+    /// Invalidates all issued access tokens.
     pub fn revoke(&self) {
         self.state().current = 0;
     }
 
-    /// Believes the offline token no longer.
+    /// Invalidates the offline token.
     pub fn refuse_offline(&self) {
         self.state().offline_refused = true;
     }
@@ -172,20 +173,20 @@ impl Service {
         lock(&self.state)
     }
 
-    /// Returns when a request is not answered.
-    pub async fn silent(&self) {
+    /// Returns when a request is left unanswered.
+    pub async fn unanswered_request(&self) {
         self.silent.notified().await;
     }
 }
 
-/// The state is whole after every call on it, so a poisoned lock is still good.
+/// The state is consistent after every call on it, so a poisoned lock can still be used.
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 type Reply = Response<Full<Bytes>>;
 
-async fn answer(
+async fn handle(
     state: Arc<Mutex<State>>,
     silent: Arc<Notify>,
     request: Request<Incoming>,
@@ -196,10 +197,10 @@ async fn answer(
     let about_pools = path.contains("_pools");
     let (reply, fault) = {
         let mut state = lock(&state);
-        state.heard.push(format!("{} {path}", parts.method));
+        state.requests.push(format!("{} {path}", parts.method));
         if path == "/token" {
             (token(&mut state, &body), Fault::Nothing)
-        } else if !believed(&state, parts.headers.get(AUTHORIZATION)) {
+        } else if !is_authorized(&state, parts.headers.get(AUTHORIZATION)) {
             (error(401, "CLUSTERS-MGMT-401", "Token is invalid"), Fault::Nothing)
         } else {
             let fault = if about_pools { state.faults.pop_front() } else { None };
@@ -230,12 +231,12 @@ async fn answer(
     }
 }
 
-fn believed(state: &State, bearer: Option<&HeaderValue>) -> bool {
+fn is_authorized(state: &State, bearer: Option<&HeaderValue>) -> bool {
     state.current > 0 && bearer.is_some_and(|it| *it == format!("Bearer access-{}", state.current))
 }
 
 fn token(state: &mut State, body: &[u8]) -> Reply {
-    if body != FORM.as_bytes() {
+    if body != TOKEN_REQUEST_FORM.as_bytes() {
         let words = "this is not how an offline token is exchanged";
         return reply(400, &json!({"error": "invalid_request", "error_description": words}));
     }
@@ -257,13 +258,19 @@ fn api(state: &mut State, method: &Method, path: &str, body: &[u8]) -> Reply {
         pairs.find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())
     };
     if path == ROOT {
-        let known = option("search").is_some_and(|it| it.contains(EXTERNAL));
+        let known = option("search").is_some_and(|it| it.contains(EXTERNAL_CLUSTER_ID));
         let cluster =
             json!({"kind": "Cluster", "id": CLUSTER, "hypershift": {"enabled": state.hosted}});
         let items = if known { vec![cluster] } else { vec![] };
         return reply(
             200,
-            &json!({"kind": "ClusterList", "page": 1, "size": items.len(), "total": items.len(), "items": items}),
+            &json!({
+                "kind": "ClusterList",
+                "page": 1,
+                "size": items.len(),
+                "total": items.len(),
+                "items": items,
+            }),
         );
     }
     let (plural, kind) =
@@ -295,7 +302,7 @@ fn api(state: &mut State, method: &Method, path: &str, body: &[u8]) -> Reply {
                 return error(400, "CLUSTERS-MGMT-400", &format!("this is no {kind}: {read}"));
             }
             if state.pools.contains_key(&id) {
-                // Releases differ in the number.
+                // Releases of OCM differ in the status code.
                 let code = if state.hosted { 409 } else { 400 };
                 let words = format!("{kind} with ID '{id}' already exists");
                 return error(code, &format!("CLUSTERS-MGMT-{code}"), &words);

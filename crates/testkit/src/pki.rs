@@ -1,5 +1,5 @@
-//! Certificates for one run: an authority, and what it signs. P-256 throughout, made in
-//! milliseconds and valid for longer than any run.
+//! Certificates for one run: an authority, and the certificates it signs. P-256 throughout, created
+//! in milliseconds and valid for longer than any run.
 
 use rcgen::string::Ia5String;
 use rcgen::{
@@ -7,7 +7,7 @@ use rcgen::{
     Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
 };
 
-/// Signs certificates, and believes in those it signed.
+/// Signs certificates.
 #[derive(Debug)]
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
@@ -25,17 +25,17 @@ pub struct Issued {
 }
 
 impl std::fmt::Debug for Issued {
-    /// Says that it is there, never the key.
+    /// Prints that it exists, never the key.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("Issued(…)")
     }
 }
 
 impl Authority {
-    /// A new authority that trusts nobody above it.
+    /// Creates a self-signed authority.
     ///
     /// # Errors
-    /// The machine gave no randomness.
+    /// The machine provided no randomness.
     pub fn new(name: &str) -> Result<Self, PkiError> {
         let key = key()?;
         let mut params = CertificateParams::default();
@@ -51,11 +51,11 @@ impl Authority {
         Ok(Self { issuer: Issuer::new(params, key), own })
     }
 
-    /// A certificate for a server that is reached on loopback and under `names`. It may be shown
-    /// as a client's as well, which etcd does to itself.
+    /// Issues a certificate for a server that is reached on loopback and under `names`. It is also
+    /// valid for a client, which etcd needs to connect to itself.
     ///
     /// # Errors
-    /// A name cannot stand in a certificate.
+    /// A name cannot be put in a certificate.
     pub fn server(&self, name: &str, names: &[&str]) -> Result<Issued, PkiError> {
         let mut params = CertificateParams::default();
         params.distinguished_name = subject(name);
@@ -69,8 +69,8 @@ impl Authority {
         self.sign(params, &usages)
     }
 
-    /// A certificate for a client. Kubernetes reads the user from its common name and the groups
-    /// from its organisations. There may be two groups: rcgen keeps one value per name of an
+    /// Issues a certificate for a client. Kubernetes reads the user from its common name and the
+    /// groups from its organisations. There may be two groups: rcgen keeps one value per name of an
     /// attribute, and the attribute has two names.
     ///
     /// # Errors
@@ -101,10 +101,10 @@ impl Authority {
     }
 }
 
-/// A key pair alone, for signing tokens: the private and the public half, as PEM.
+/// Creates a key pair alone, for signing tokens: the private and the public half, as PEM.
 ///
 /// # Errors
-/// The machine gave no randomness.
+/// The machine provided no randomness.
 pub fn signing_key() -> Result<(String, String), PkiError> {
     let key = key()?;
     Ok((key.serialize_pem(), key.public_key_pem()))
@@ -124,16 +124,16 @@ fn subject(name: &str) -> DistinguishedName {
 const GROUP_ATTRIBUTES: [fn() -> DnType; 2] =
     [|| DnType::OrganizationName, || DnType::CustomDnType(vec![2, 5, 4, 10])];
 
-/// A certificate could not be made.
+/// Why a certificate could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
-    /// A name cannot stand in one, or the machine gave no randomness.
+    /// A name cannot be put in one, or the machine provided no randomness.
     #[error("could not make a certificate")]
     Refused(#[from] rcgen::Error),
-    /// A certificate of ours holds two.
+    /// Our certificates hold at most two groups.
     #[error("cannot put {groups} groups in one certificate: two is the most")]
     TooManyGroups {
-        /// How many there were.
+        /// How many groups were requested.
         groups: usize,
     },
 }

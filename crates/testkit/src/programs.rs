@@ -1,9 +1,9 @@
-//! Where the programs of the test bed are, and where runs live.
+//! Locates the programs of the test bed, and the folder of runs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The folder with the programs, and the folder below which runs live.
+/// The folder with the programs, and the folder that contains the runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Programs {
     folder: PathBuf,
@@ -11,7 +11,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Asks `testbed/build` where it puts them; `GANTRY_TESTBED` names another folder.
+    /// Reads the folders from `testbed/build`; `GANTRY_TESTBED` names another folder.
     ///
     /// # Errors
     /// There is no cache folder, or the script does not run.
@@ -30,8 +30,8 @@ impl Programs {
         &self.folder
     }
 
-    /// The folder below which runs live. It outlives them, so that one start finds what another
-    /// left behind.
+    /// The folder that contains the runs. It outlives them, so that a later start finds what an
+    /// earlier one left behind.
     #[must_use]
     pub fn runs(&self) -> &Path {
         &self.runs
@@ -40,7 +40,7 @@ impl Programs {
     /// The path of one file of the test bed.
     ///
     /// # Errors
-    /// It was not built.
+    /// The file was not built.
     pub fn path(&self, name: &'static str) -> Result<PathBuf, ProgramsError> {
         let path = self.folder.join(name);
         if path.exists() {
@@ -59,7 +59,7 @@ fn cache(setting: impl Fn(&'static str) -> Option<String>) -> Option<PathBuf> {
     Some(setting("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)?.join("gantry"))
 }
 
-/// A variable of the environment; an empty one is as good as none, as in the scripts.
+/// Returns a variable of the environment; an empty one counts as unset, as in the scripts.
 #[expect(clippy::disallowed_methods, reason = "this is the edge of tests, which have no settings")]
 fn setting(name: &'static str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
@@ -74,13 +74,13 @@ fn ask_the_script() -> Result<PathBuf, ProgramsError> {
     Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end()))
 }
 
-/// The programs of the test bed are not there.
+/// Why the programs of the test bed were not found.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramsError {
-    /// Nothing says where caches are.
+    /// No cache folder is known.
     #[error("cannot find a cache folder: set HOME or GANTRY_CACHE")]
     NoCache,
-    /// The script that knows did not run.
+    /// The script that prints the folders did not run.
     #[error("could not run {}", script.display())]
     Script {
         /// The script.

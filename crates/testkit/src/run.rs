@@ -1,9 +1,9 @@
-//! One run of programs: their folder, their processes, and the promise that neither outlives us.
+//! One run of programs: their folder and their processes, neither of which outlives this process.
 //!
-//! Three things keep the promise. Dropping a [`Run`] ends its processes and removes its folder.
-//! When this process ends in any other way, be it `exit`, Ctrl-C or `kill -9`, a guard notices that
-//! the pipe to us is closed and does the same. Should the guard be gone too, the next run finds the
-//! folder, sees by pid and start time that its owner is gone, and does it then.
+//! Three mechanisms ensure that. Dropping a [`Run`] kills its processes and removes its folder.
+//! When this process ends in any other way, be it `exit`, Ctrl-C or `kill -9`, a guard process
+//! notices that the pipe to us is closed and does the same. Should the guard be gone too, the next
+//! run finds the folder, sees by pid and start time that its owner is gone, and cleans up then.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -22,17 +22,17 @@ mod leftovers;
 
 pub use identity::Identity;
 
-/// Tells apart the runs of one process.
+/// Distinguishes the runs of one process.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Writes down who it is before it becomes the program, so that no program ever runs unrecorded:
-/// `exec` changes neither the pid nor the start time.
+/// Records its own identity before it executes the program, so that no program ever runs
+/// unrecorded: `exec` changes neither the pid nor the start time.
 const RECORD: &str =
     r#"read -r stat <"/proc/$$/stat" && printf '%s\n' "$stat" >"$0" && [ -s "$0" ] && exec "$@""#;
 
-/// Waits until we are gone, then ends what is recorded and removes control groups and, last because
-/// they are named after it, the folder. Twenty is the place of the start time after the name of a
-/// program, in brackets because it may hold spaces.
+/// Waits until we are gone, then kills the recorded processes and removes control groups and, last
+/// because they are named after it, the folder. Twenty is the index of the start time after the
+/// name of a program, which is in brackets because it may contain spaces.
 const GUARD: &str = r#"
 started() {
     read -r stat 2>/dev/null <"/proc/$1/stat" || return 1
@@ -60,8 +60,8 @@ until gone 2>/dev/null || [ "$tries" -ge 100 ]; do
 done
 "#;
 
-/// How much of each log is shown when something went wrong: enough for a Go panic's first lines,
-/// little enough to be read.
+/// How much of each log is shown after a failure: enough for a Go panic's first lines, short enough
+/// to be read.
 const TAIL: u64 = 3000;
 
 /// A folder and the processes that live in it.
@@ -79,15 +79,15 @@ struct Process {
 }
 
 impl Run {
-    /// A new folder below `root`, after what others left behind there is gone.
+    /// Creates a new folder below `root`, after removing what other runs left behind there.
     ///
     /// # Errors
     /// The folder cannot be written, or there is no `/proc` or no shell.
     pub async fn begin(root: &Path, clock: &Clock) -> Result<Self, RunError> {
-        leftovers::sweep(root, clock).await;
+        leftovers::remove_leftovers(root, clock).await;
         let owner = Identity::current().ok_or(RunError::NoProc)?;
         let nth = NEXT.fetch_add(1, Ordering::Relaxed);
-        // The owner is in the name because a name appears at once and whole.
+        // The owner is part of the name because a name appears atomically.
         let folder = root.join(format!("{owner}-{nth}"));
         for part in ["processes", "logs"] {
             let part = folder.join(part);
@@ -151,8 +151,8 @@ impl Run {
         Ok(())
     }
 
-    /// The first program that has ended although nobody asked it to.
-    pub fn ended(&mut self) -> Option<(&'static str, ExitStatus)> {
+    /// Returns the first program that has exited without being stopped.
+    pub fn exited_process(&mut self) -> Option<(&'static str, ExitStatus)> {
         self.processes.iter_mut().find_map(|process| {
             let status = process.child.try_wait().ok().flatten()?;
             Some((process.name, status))
@@ -165,7 +165,7 @@ impl Run {
         self.processes.iter().map(|process| (process.name, process.child.id())).collect()
     }
 
-    /// The end of every log, for a person to read.
+    /// Returns the end of every log, for a person to read.
     #[must_use]
     pub fn tails(&self) -> String {
         let tail = |process: &Process| {
@@ -175,10 +175,10 @@ impl Run {
         self.processes.iter().map(tail).collect()
     }
 
-    /// Makes control groups of this run's own, in every hierarchy, and returns their path in it.
+    /// Creates control groups of this run's own, in every hierarchy, and returns their path in it.
     ///
     /// # Errors
-    /// There are none to be had.
+    /// Control groups cannot be created.
     pub fn cgroup(&self) -> Result<String, RunError> {
         let mounts = "/proc/self/mountinfo";
         let mounts = fs::read_to_string(mounts).map_err(|_| RunError::NoProc)?;
@@ -209,11 +209,11 @@ impl Run {
 }
 
 impl Drop for Run {
-    /// Ends everything at once: nobody will read the data again. What fails here is left to the
-    /// guard and to the next run, and a panic in a drop would end the test process instead.
+    /// Kills everything at once: the data is not read again. What fails here is left to the guard
+    /// and to the next run, and a panic in a drop would abort the test process instead.
     fn drop(&mut self) {
         for process in &mut self.processes {
-            // A child that nobody waited for keeps its pid, so this cannot hit somebody else.
+            // A child that was not waited for keeps its pid, so this cannot hit another process.
             if let Ok(None) = process.child.try_wait()
                 && let Some(group) = i32::try_from(process.child.id()).ok().and_then(Pid::from_raw)
             {
@@ -223,7 +223,7 @@ impl Drop for Run {
         for process in &mut self.processes {
             let _ = process.child.wait();
         }
-        // It waits for what takes a moment longer: the last processes of a control group.
+        // The guard waits for what takes a moment longer: the last processes of a control group.
         if let Some(mut guard) = self.guard.take() {
             drop(guard.stdin.take());
             let _ = guard.wait();
@@ -249,15 +249,15 @@ fn tail(path: &Path) -> io::Result<String> {
     }
 }
 
-/// A run could not begin, or a program in it could not.
+/// Why a run or a program in it could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// This system does not say which processes there are.
+    /// This system does not list its processes.
     #[error("cannot read /proc/self/stat: test runs need Linux")]
     NoProc,
-    /// This system does not let us have control groups.
+    /// This system does not allow us to create control groups.
     #[error("cannot make control groups")]
-    Cgroups(#[from] cgroups::NoCgroups),
+    Cgroups(#[from] cgroups::CgroupsError),
     /// A file or folder of the run cannot be written.
     #[error("could not write {}", path.display())]
     Folder {

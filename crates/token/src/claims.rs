@@ -1,50 +1,50 @@
-//! What a token says about its bearer, and whether it still holds.
+//! Claims of a token about its bearer, and the checks whether they still hold.
 
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// What the names of all service accounts begin with.
+/// The prefix of the user names of all service accounts.
 pub const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// Clocks differ by this much at most; also how long what was deleted is still taken for there,
-/// unless it is gone.
+/// The largest clock difference that is tolerated; also how long an object with a deletion
+/// timestamp still counts as present, unless it is gone.
 const LEEWAY: SignedDuration = SignedDuration::from_mins(1);
 
-/// What a token says. Times are seconds since 1970.
+/// The claims of a token. Times are seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claims {
-    /// For whom it is meant.
+    /// The audiences of the token.
     #[serde(rename = "aud")]
     pub audiences: Vec<String>,
-    /// When it ends.
+    /// When the token expires.
     #[serde(rename = "exp")]
     pub expires: i64,
-    /// When it was made.
+    /// When the token was issued.
     #[serde(rename = "iat")]
     pub issued: i64,
-    /// Who made it.
+    /// The issuer.
     #[serde(rename = "iss")]
     pub issuer: String,
-    /// Its own identity.
+    /// The ID of the token.
     #[serde(rename = "jti")]
     pub id: String,
-    /// The account and what the token is bound to.
+    /// The service account and what the token is bound to.
     #[serde(rename = "kubernetes.io")]
-    pub account: Account,
-    /// From when on it is good.
+    pub account: KubernetesClaim,
+    /// From when on the token is valid.
     #[serde(rename = "nbf")]
     pub not_before: i64,
-    /// The name of the bearer.
+    /// The user name of the bearer.
     #[serde(rename = "sub")]
     pub subject: String,
 }
 
-/// Whom a token is about.
+/// The Kubernetes-specific claims of a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Account {
-    /// Where the account is.
+pub struct KubernetesClaim {
+    /// The namespace of the service account.
     pub namespace: String,
     /// The node of the pod, or the node it is bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -55,27 +55,27 @@ pub struct Account {
     /// The secret it is bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<Reference>,
-    /// The account.
+    /// The service account.
     pub serviceaccount: Reference,
-    /// When its bearer should have fetched another.
+    /// When the bearer should have refreshed the token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warnafter: Option<i64>,
 }
 
-/// An object by name and identity.
+/// An object by name and UID.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reference {
     /// The name.
     pub name: String,
-    /// The identity; only that of a pod's node may be unknown.
+    /// The UID; only that of a pod's node may be unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
 }
 
 /// The kinds of objects a token depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// The account itself.
+pub enum ReferencedKind {
+    /// The service account itself.
     ServiceAccount,
     /// A pod.
     Pod,
@@ -85,8 +85,8 @@ pub enum Kind {
     Node,
 }
 
-impl Kind {
-    /// Its name in messages.
+impl ReferencedKind {
+    /// Returns the name of the kind in messages.
     fn word(self) -> &'static str {
         match self {
             Self::ServiceAccount => "service account",
@@ -97,129 +97,133 @@ impl Kind {
     }
 }
 
-/// What is stored of an object that a token depends on.
+/// The stored state of an object that a token depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
-    /// Its identity.
+pub struct StoredObject {
+    /// Its UID.
     pub uid: String,
-    /// When it is to be gone, if somebody deleted it.
-    pub deleted: Option<Timestamp>,
+    /// Its deletion timestamp, if it is being deleted.
+    pub deletion_timestamp: Option<Timestamp>,
 }
 
-/// Who shows a token, as requests know them.
+/// The user that a valid token authenticates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bearer {
     /// The name.
     pub name: String,
-    /// The identity of the account.
+    /// The UID of the service account.
     pub uid: String,
     /// The groups.
     pub groups: Vec<String>,
-    /// What else is known about them.
+    /// Extra attributes of the user.
     pub extra: BTreeMap<String, Vec<String>>,
-    /// For whom the token is meant, of those it was asked about.
+    /// The audiences of the token that are among the requested ones.
     pub audiences: Vec<String>,
 }
 
-/// Why a token is not believed.
+/// Why a token is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// It is no token of this issuer.
+pub enum TokenError {
+    /// It is not a token of this issuer.
     #[error("invalid bearer token")]
-    Foreign,
+    OtherIssuer,
     /// It names another key.
     #[error("invalid signature, no keys found")]
     UnknownKey,
-    /// The key has not signed it.
+    /// Its signature is not by this key.
     #[error("go-jose/go-jose: error in cryptographic primitive")]
     Signature,
-    /// It is meant for others.
-    #[error("token audiences {} is invalid for the target audiences {}", listed(.token), listed(.asked))]
+    /// It is for other audiences.
+    #[error(
+        "token audiences {} is invalid for the target audiences {}",
+        go_list(.token),
+        go_list(.asked)
+    )]
     Audience {
-        /// For whom it is meant.
+        /// The audiences of the token.
         token: Vec<String>,
-        /// For whom it was asked.
+        /// The requested audiences.
         asked: Vec<String>,
     },
-    /// It has ended.
+    /// It has expired.
     #[error("service account token has expired")]
     Expired,
-    /// It is not good yet.
+    /// It is not valid yet.
     #[error("service account token is not valid yet")]
-    Early,
-    /// It was made later than now.
+    NotYetValid,
+    /// It was issued in the future.
     #[error("service account token is issued in the future")]
-    Future,
-    /// There is no such account any more.
+    IssuedInFuture,
+    /// The service account does not exist any more.
     #[error("serviceaccounts {name:?} not found")]
-    NoAccount {
+    AccountNotFound {
         /// Its name.
         name: String,
     },
-    /// The account was deleted and only waits for its end.
+    /// The service account is being deleted.
     #[error("service account {namespace}/{name} has been deleted")]
     AccountDeleted {
-        /// Where it is.
+        /// Its namespace.
         namespace: String,
         /// Its name.
         name: String,
     },
-    /// What it is bound to is gone.
+    /// An object that the token is bound to does not exist any more.
     #[error("service account token has been invalidated")]
-    Unbound,
-    /// Another account has the name now.
+    BoundObjectDeleted,
+    /// Another service account has the name now.
     #[error("service account UID ({stored}) does not match claim ({claimed})")]
-    OtherAccount {
-        /// The identity of what is stored.
+    AccountReplaced {
+        /// The UID of the stored object.
         stored: String,
-        /// The identity of what the token is about.
+        /// The UID in the token.
         claimed: String,
     },
-    /// Another object has the name of what it is bound to.
+    /// Another object has the name of the bound object.
     #[error(
         "{} UID ({stored}) does not match service account {} ref claim ({claimed})",
         kind.word(), kind.word()
     )]
-    Rebound {
-        /// What it is bound to.
-        kind: Kind,
-        /// The identity of what is stored.
+    BoundObjectReplaced {
+        /// The kind of the bound object.
+        kind: ReferencedKind,
+        /// The UID of the stored object.
         stored: String,
-        /// The identity of what the token is bound to.
+        /// The UID in the token.
         claimed: String,
     },
-    /// A token of a Secret lacks something.
+    /// A claim is missing in a token of a Secret.
     #[error("{claim} claim is missing")]
     MissingClaim {
-        /// What it lacks.
+        /// The missing claim.
         claim: &'static str,
     },
-    /// A token of a Secret is about another account than its subject.
+    /// A token of a Secret has claims about another service account than its subject.
     #[error("sub claim is invalid")]
-    OtherSubject,
-    /// The Secret of the token is gone or going.
+    SubjectMismatch,
+    /// The Secret of the token is deleted or being deleted.
     #[error("Token has been invalidated")]
-    SecretGone,
+    SecretDeleted,
     /// The Secret holds another token now.
     #[error("Token does not match server's copy")]
-    OtherToken,
-    /// The account of a Secret's token is going.
+    TokenMismatch,
+    /// The service account of a Secret's token is being deleted.
     #[error("ServiceAccount {namespace}/{name} has been deleted")]
     SecretAccountDeleted {
-        /// Where it is.
+        /// Its namespace.
         namespace: String,
         /// Its name.
         name: String,
     },
-    /// Another account has the name now.
+    /// Another service account has the name now.
     #[error("ServiceAccount UID ({stored}) does not match claim ({claimed})")]
-    OtherSecretAccount {
-        /// The identity of what is stored.
+    SecretAccountReplaced {
+        /// The UID of the stored object.
         stored: String,
-        /// The identity of what the token is about.
+        /// The UID in the token.
         claimed: String,
     },
-    /// Somebody has marked the Secret of the token.
+    /// The Secret of the token is marked as invalid.
     #[error(
         "the token in secret {namespace}/{secret} for service account {namespace}/{account} has \
          been marked invalid. Use tokens from the TokenRequest API or manually created \
@@ -227,26 +231,26 @@ pub enum Fault {
          the secret to temporarily allow use of this token"
     )]
     MarkedInvalid {
-        /// Where both are.
+        /// The namespace of both.
         namespace: String,
         /// The Secret.
         secret: String,
-        /// The account.
+        /// The service account.
         account: String,
     },
 }
 
-/// A list as Go writes it.
-fn listed(items: &[String]) -> String {
+/// Formats a list as Go does.
+fn go_list(items: &[String]) -> String {
     let items: Vec<String> = items.iter().map(|item| format!("{item:?}")).collect();
     format!("[{}]", items.join(" "))
 }
 
 impl Claims {
-    /// Who the bearer is, if everything the token claims is true at `now`.
+    /// Returns the bearer, if every claim of the token is true at `now`.
     ///
-    /// `asked` is for whom the token should be meant, at least one of them; `find` is asked for
-    /// stored objects by kind, namespace and name.
+    /// `asked` are the requested audiences, of which the token must have at least one; `find` looks
+    /// up stored objects by kind, namespace and name.
     ///
     /// # Errors
     /// The first claim that is not true.
@@ -254,43 +258,52 @@ impl Claims {
         &self,
         now: Timestamp,
         asked: &[String],
-        find: impl Fn(Kind, &str, &str) -> Option<Known>,
-    ) -> Result<Bearer, Fault> {
+        find: impl Fn(ReferencedKind, &str, &str) -> Option<StoredObject>,
+    ) -> Result<Bearer, TokenError> {
         let meant = asked.iter().filter(|audience| self.audiences.contains(audience));
         let audiences: Vec<String> = meant.cloned().collect();
         if audiences.is_empty() {
-            return Err(Fault::Audience { token: self.audiences.clone(), asked: asked.to_vec() });
+            return Err(TokenError::Audience {
+                token: self.audiences.clone(),
+                asked: asked.to_vec(),
+            });
         }
         self.check_times(now)?;
-        // What was deleted longer ago than this is not there any more, whatever holds it back.
+        // An object deleted longer ago than this counts as absent, even if a finalizer still holds
+        // it.
         let since = now.checked_sub(LEEWAY).unwrap_or(Timestamp::MIN);
-        let Account { namespace, node, pod, secret, serviceaccount, warnafter: _ } = &self.account;
+        let KubernetesClaim { namespace, node, pod, secret, serviceaccount, warnafter: _ } =
+            &self.account;
         let name = &serviceaccount.name;
-        let known = find(Kind::ServiceAccount, namespace, name)
-            .ok_or_else(|| Fault::NoAccount { name: name.clone() })?;
+        let known = find(ReferencedKind::ServiceAccount, namespace, name)
+            .ok_or_else(|| TokenError::AccountNotFound { name: name.clone() })?;
         if known.uid != serviceaccount.uid {
             let (stored, claimed) = (known.uid, serviceaccount.uid.clone());
-            return Err(Fault::OtherAccount { stored, claimed });
+            return Err(TokenError::AccountReplaced { stored, claimed });
         }
-        if known.deleted.is_some_and(|deleted| deleted < since) {
+        if known.deletion_timestamp.is_some_and(|deleted| deleted < since) {
             let (namespace, name) = (namespace.clone(), name.clone());
-            return Err(Fault::AccountDeleted { namespace, name });
+            return Err(TokenError::AccountDeleted { namespace, name });
         }
-        // A pod-bound token only tells the node of its pod.
+        // For a pod-bound token the node is only information.
         let bound_node = node.as_ref().filter(|_| pod.is_none());
         let bound = [
-            (Kind::Secret, namespace.as_str(), secret.as_ref()),
-            (Kind::Pod, namespace.as_str(), pod.as_ref()),
-            (Kind::Node, "", bound_node),
+            (ReferencedKind::Secret, namespace.as_str(), secret.as_ref()),
+            (ReferencedKind::Pod, namespace.as_str(), pod.as_ref()),
+            (ReferencedKind::Node, "", bound_node),
         ];
         for (kind, namespace, reference) in bound {
             let Some(Reference { name, uid }) = reference else { continue };
-            let known = find(kind, namespace, name).ok_or(Fault::Unbound)?;
+            let known = find(kind, namespace, name).ok_or(TokenError::BoundObjectDeleted)?;
             if known.uid != *uid {
-                return Err(Fault::Rebound { kind, stored: known.uid, claimed: uid.clone() });
+                return Err(TokenError::BoundObjectReplaced {
+                    kind,
+                    stored: known.uid,
+                    claimed: uid.clone(),
+                });
             }
-            if known.deleted.is_some_and(|deleted| deleted < since) {
-                return Err(Fault::Unbound);
+            if known.deletion_timestamp.is_some_and(|deleted| deleted < since) {
+                return Err(TokenError::BoundObjectDeleted);
             }
         }
         Ok(Bearer {
@@ -305,22 +318,22 @@ impl Claims {
         })
     }
 
-    fn check_times(&self, now: Timestamp) -> Result<(), Fault> {
+    fn check_times(&self, now: Timestamp) -> Result<(), TokenError> {
         let early = now.checked_sub(LEEWAY).unwrap_or(Timestamp::MIN);
         let late = now.checked_add(LEEWAY).unwrap_or(Timestamp::MAX);
-        // What cannot be counted lies before or after all that can.
+        // A time out of range lies before or after all others.
         let moment = |second: i64| {
             let end = if second < 0 { Timestamp::MIN } else { Timestamp::MAX };
             Timestamp::from_second(second).unwrap_or(end)
         };
         if late < moment(self.not_before) {
-            return Err(Fault::Early);
+            return Err(TokenError::NotYetValid);
         }
         if early > moment(self.expires) {
-            return Err(Fault::Expired);
+            return Err(TokenError::Expired);
         }
         if late < moment(self.issued) {
-            return Err(Fault::Future);
+            return Err(TokenError::IssuedInFuture);
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The key that signs tokens, and believes in no other.
+//! The key that signs and verifies tokens.
 
 use std::fmt;
 
@@ -14,20 +14,20 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::claims::{Claims, Fault};
+use crate::claims::{Claims, TokenError};
 use crate::legacy::{LEGACY_ISSUER, LegacyClaims};
 
-/// The one algorithm: ECDSA on P-256 with SHA-256, as JWTs name it.
+/// The only algorithm: ECDSA on P-256 with SHA-256, as JWTs name it.
 pub const ALGORITHM: &str = "ES256";
 
-/// What precedes the point of a P-256 key in the form certificates have it, by which keys are named.
+/// The DER prefix of a P-256 public key (SubjectPublicKeyInfo); key IDs are digests of this form.
 const POINT_PREFIX: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
     0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
 ];
 
-/// Half a point, and half a signature.
-const HALF: usize = 32;
+/// The length of half a point, and of half a signature.
+const SCALAR_BYTES: usize = 32;
 
 /// A P-256 key that signs tokens.
 pub struct Key {
@@ -36,32 +36,32 @@ pub struct Key {
 }
 
 impl fmt::Debug for Key {
-    /// Names the key and never shows it.
+    /// Shows the ID of the key, never the key.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Key").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
-/// There are no random numbers to make a key of.
+/// The system has no random numbers to make a key of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("could not make a key for tokens: the system gives no random numbers")]
-pub struct NoKey;
+pub struct KeyGenerationError;
 
 /// The text is not a P-256 key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot use the key for tokens: it is not a P-256 key in PEM (PKCS#8)")]
 pub struct KeyError;
 
-/// The machine gave no randomness.
+/// The system has no random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("could not sign a token")]
 pub struct SignError;
 
 impl Key {
-    /// The key in a PEM text (PKCS#8).
+    /// Reads the key in a PEM text (PKCS#8).
     ///
     /// # Errors
-    /// There is none, or it is of another sort.
+    /// The text has no key, or one of another type.
     pub fn from_pem(pem: &str) -> Result<Self, KeyError> {
         const BEGIN: &str = "-----BEGIN PRIVATE KEY-----";
         const END: &str = "-----END PRIVATE KEY-----";
@@ -74,12 +74,13 @@ impl Key {
         Ok(Self::of(pair))
     }
 
-    /// A new key, for tokens that need not outlive the process.
+    /// Generates a key, for tokens that need not outlive the process.
     ///
     /// # Errors
-    /// The system gives no random numbers.
-    pub fn generate() -> Result<Self, NoKey> {
-        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).map_err(|_| NoKey)?;
+    /// The system has no random numbers.
+    pub fn generate() -> Result<Self, KeyGenerationError> {
+        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING)
+            .map_err(|_| KeyGenerationError)?;
         Ok(Self::of(pair))
     }
 
@@ -89,36 +90,37 @@ impl Key {
         Self { pair, id }
     }
 
-    /// What the key is called in tokens: a digest of its public half.
+    /// Returns the key ID in tokens: a digest of the public key.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Its public half, as a set of keys (RFC 7517).
+    /// Returns the public key as a JSON Web Key Set (RFC 7517).
     #[must_use]
-    pub fn public_set(&self) -> Value {
+    pub fn jwks(&self) -> Value {
         // The first octet says that the point is not compressed.
         let point = self.pair.public_key().as_ref().get(1..).unwrap_or_default();
-        let (x, y) = point.split_at(point.len().min(HALF));
+        let (x, y) = point.split_at(point.len().min(SCALAR_BYTES));
         json!({ "keys": [{
             "use": "sig", "kty": "EC", "kid": self.id, "crv": "P-256", "alg": ALGORITHM,
             "x": URL_SAFE_NO_PAD.encode(x), "y": URL_SAFE_NO_PAD.encode(y),
         }] })
     }
 
-    /// A token that makes these claims.
+    /// Signs a token with these claims.
     ///
     /// # Errors
-    /// The machine gave no randomness.
+    /// The system has no random numbers.
     pub fn sign(&self, claims: &Claims) -> Result<String, SignError> {
         self.sign_any(claims)
     }
 
-    /// A token for a Secret of type `kubernetes.io/service-account-token`. It has no end of its own.
+    /// Signs a token for a Secret of type `kubernetes.io/service-account-token`. It does not
+    /// expire.
     ///
     /// # Errors
-    /// The machine gave no randomness.
+    /// The system has no random numbers.
     pub fn sign_legacy(&self, claims: &LegacyClaims) -> Result<String, SignError> {
         self.sign_any(claims)
     }
@@ -136,49 +138,51 @@ impl Key {
         Ok(token)
     }
 
-    /// What a token claims, if this key has signed it for this issuer.
+    /// Verifies the signature and the issuer of a token and returns its claims.
     ///
-    /// Nothing of what it claims has been looked at but the issuer: see [`Claims::check`].
-    ///
-    /// # Errors
-    /// It is no token of this issuer, or not of this key.
-    pub fn read(&self, token: &str, issuer: &str) -> Result<Claims, Fault> {
-        self.read_any(token, issuer)
-    }
-
-    /// What a token of a Secret claims, if this key has signed it: see [`LegacyClaims::check`].
+    /// No other claim is checked here: see [`Claims::check`].
     ///
     /// # Errors
-    /// It is no such token, or not of this key.
-    pub fn read_legacy(&self, token: &str) -> Result<LegacyClaims, Fault> {
-        self.read_any(token, LEGACY_ISSUER)
+    /// The token is not of this issuer, or not signed by this key.
+    pub fn verify(&self, token: &str, issuer: &str) -> Result<Claims, TokenError> {
+        self.verify_any(token, issuer)
     }
 
-    fn read_any<C: DeserializeOwned>(&self, token: &str, issuer: &str) -> Result<C, Fault> {
-        let (signed, signature) = token.rsplit_once('.').ok_or(Fault::Foreign)?;
-        let (header, claims) = signed.split_once('.').ok_or(Fault::Foreign)?;
-        let part = |text: &str| URL_SAFE_NO_PAD.decode(text).map_err(|_| Fault::Foreign);
+    /// Verifies the signature of a Secret's token and returns its claims: see
+    /// [`LegacyClaims::check`].
+    ///
+    /// # Errors
+    /// It is no such token, or not signed by this key.
+    pub fn verify_legacy(&self, token: &str) -> Result<LegacyClaims, TokenError> {
+        self.verify_any(token, LEGACY_ISSUER)
+    }
+
+    fn verify_any<C: DeserializeOwned>(&self, token: &str, issuer: &str) -> Result<C, TokenError> {
+        let (signed, signature) = token.rsplit_once('.').ok_or(TokenError::OtherIssuer)?;
+        let (header, claims) = signed.split_once('.').ok_or(TokenError::OtherIssuer)?;
+        let part = |text: &str| URL_SAFE_NO_PAD.decode(text).map_err(|_| TokenError::OtherIssuer);
         let (header, claims, signature) = (part(header)?, part(claims)?, part(signature)?);
-        let about: Issuer = serde_json::from_slice(&claims).map_err(|_| Fault::Foreign)?;
+        let about: Issuer = serde_json::from_slice(&claims).map_err(|_| TokenError::OtherIssuer)?;
         if about.iss != issuer {
-            return Err(Fault::Foreign);
+            return Err(TokenError::OtherIssuer);
         }
-        let header: Header = serde_json::from_slice(&header).map_err(|_| Fault::Foreign)?;
+        let header: Header =
+            serde_json::from_slice(&header).map_err(|_| TokenError::OtherIssuer)?;
         if header.kid.is_some_and(|kid| !kid.is_empty() && kid != self.id) {
-            return Err(Fault::UnknownKey);
+            return Err(TokenError::UnknownKey);
         }
-        // The token does not choose how it is checked. What it declares critical is not understood
-        // here, and must then be refused.
+        // The token does not choose the algorithm. Headers that it declares critical are not
+        // supported here, so such a token must be refused.
         if header.alg != ALGORITHM || header.crit.is_some() {
-            return Err(Fault::Signature);
+            return Err(TokenError::Signature);
         }
         let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.pair.public_key());
-        public.verify(signed.as_bytes(), &signature).map_err(|_| Fault::Signature)?;
-        serde_json::from_slice(&claims).map_err(|_| Fault::Foreign)
+        public.verify(signed.as_bytes(), &signature).map_err(|_| TokenError::Signature)?;
+        serde_json::from_slice(&claims).map_err(|_| TokenError::OtherIssuer)
     }
 }
 
-/// As much of a token as is read before its signature: who says to have made it.
+/// The part of a token that is read before its signature is verified: the claimed issuer.
 #[derive(Deserialize)]
 struct Issuer {
     iss: String,

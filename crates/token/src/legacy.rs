@@ -1,42 +1,42 @@
-//! Tokens that are kept in Secrets of type `kubernetes.io/service-account-token`.
+//! Tokens that are stored in Secrets of type `kubernetes.io/service-account-token`.
 //!
-//! Such a token has no end and names no audience. What limits it is its Secret: the token is good as
-//! long as the Secret holds exactly it and the account has the same identity.
+//! Such a token does not expire and has no audience. Its Secret limits it: the token is valid as
+//! long as the Secret holds exactly this token and the service account has the same UID.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::claims::{Bearer, Fault, Known, SERVICE_ACCOUNT};
+use crate::claims::{Bearer, SERVICE_ACCOUNT, StoredObject, TokenError};
 
-/// Who signs tokens that are kept in Secrets.
+/// The issuer of tokens that are stored in Secrets.
 pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 
-/// What the token of a Secret says.
+/// The claims of a Secret's token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LegacyClaims {
-    /// Who made it: [`LEGACY_ISSUER`].
+    /// The issuer: [`LEGACY_ISSUER`].
     #[serde(rename = "iss")]
     pub issuer: String,
-    /// Where the account and the Secret are.
+    /// The namespace of the service account and the Secret.
     #[serde(rename = "kubernetes.io/serviceaccount/namespace")]
     pub namespace: String,
     /// The Secret that holds it.
     #[serde(rename = "kubernetes.io/serviceaccount/secret.name")]
     pub secret: String,
-    /// The account.
+    /// The service account.
     #[serde(rename = "kubernetes.io/serviceaccount/service-account.name")]
     pub account: String,
-    /// The identity of the account.
+    /// The UID of the service account.
     #[serde(rename = "kubernetes.io/serviceaccount/service-account.uid")]
     pub account_uid: String,
-    /// The name of the bearer.
+    /// The user name of the bearer.
     #[serde(rename = "sub")]
     pub subject: String,
 }
 
-/// What is stored of a Secret that holds a token.
+/// The stored state of a Secret that holds a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredSecret {
     /// The token it holds.
@@ -48,7 +48,7 @@ pub struct StoredSecret {
 }
 
 impl LegacyClaims {
-    /// The claims for a Secret of an account.
+    /// Makes the claims for a Secret of a service account.
     #[must_use]
     pub fn new(namespace: &str, account: &str, account_uid: &str, secret: &str) -> Self {
         Self {
@@ -61,9 +61,9 @@ impl LegacyClaims {
         }
     }
 
-    /// Who the bearer of `token`, which makes these claims, is for one of `audiences`.
+    /// Returns the bearer of `token`, which has these claims, for one of `audiences`.
     ///
-    /// `secret` and `account` find what is stored, by namespace and name.
+    /// `secret` and `account` look up stored objects by namespace and name.
     ///
     /// # Errors
     /// The first claim that is not true.
@@ -72,8 +72,8 @@ impl LegacyClaims {
         token: &str,
         audiences: Vec<String>,
         secret: impl FnOnce(&str, &str) -> Option<StoredSecret>,
-        account: impl FnOnce(&str, &str) -> Option<Known>,
-    ) -> Result<Bearer, Fault> {
+        account: impl FnOnce(&str, &str) -> Option<StoredObject>,
+    ) -> Result<Bearer, TokenError> {
         let Self { issuer: _, namespace, secret: secret_name, account: name, .. } = self;
         let required = [
             ("sub", &self.subject),
@@ -84,29 +84,29 @@ impl LegacyClaims {
         ];
         for (claim, value) in required {
             if value.is_empty() {
-                return Err(Fault::MissingClaim { claim });
+                return Err(TokenError::MissingClaim { claim });
             }
         }
         if self.subject != format!("{SERVICE_ACCOUNT}{namespace}:{name}") {
-            return Err(Fault::OtherSubject);
+            return Err(TokenError::SubjectMismatch);
         }
         let stored = secret(namespace, secret_name).filter(|it| !it.deleted);
-        let stored = stored.ok_or(Fault::SecretGone)?;
+        let stored = stored.ok_or(TokenError::SecretDeleted)?;
         if stored.token != token.as_bytes() {
-            return Err(Fault::OtherToken);
+            return Err(TokenError::TokenMismatch);
         }
-        let known =
-            account(namespace, name).ok_or_else(|| Fault::NoAccount { name: name.clone() })?;
-        if known.deleted.is_some() {
+        let known = account(namespace, name)
+            .ok_or_else(|| TokenError::AccountNotFound { name: name.clone() })?;
+        if known.deletion_timestamp.is_some() {
             let (namespace, name) = (namespace.clone(), name.clone());
-            return Err(Fault::SecretAccountDeleted { namespace, name });
+            return Err(TokenError::SecretAccountDeleted { namespace, name });
         }
         if known.uid != self.account_uid {
             let (stored, claimed) = (known.uid, self.account_uid.clone());
-            return Err(Fault::OtherSecretAccount { stored, claimed });
+            return Err(TokenError::SecretAccountReplaced { stored, claimed });
         }
         if stored.marked_invalid {
-            return Err(Fault::MarkedInvalid {
+            return Err(TokenError::MarkedInvalid {
                 namespace: namespace.clone(),
                 secret: secret_name.clone(),
                 account: name.clone(),
@@ -136,14 +136,17 @@ mod tests {
         Some(StoredSecret { token: token.as_bytes().to_vec(), ..StoredSecret::default() })
     }
 
-    fn account(uid: &str) -> Option<Known> {
-        Some(Known { uid: uid.to_owned(), deleted: None })
+    fn account(uid: &str) -> Option<StoredObject> {
+        Some(StoredObject { uid: uid.to_owned(), deletion_timestamp: None })
     }
 
     #[test]
-    fn a_token_is_as_good_as_its_secret_and_its_account() {
+    fn a_token_needs_its_secret_and_its_account() {
         let claims = LegacyClaims::new("n", "a", "u", "s");
-        let gone = Some(Known { uid: "u".to_owned(), deleted: Some(Timestamp::UNIX_EPOCH) });
+        let gone = Some(StoredObject {
+            uid: "u".to_owned(),
+            deletion_timestamp: Some(Timestamp::UNIX_EPOCH),
+        });
         let with = |change: fn(&mut StoredSecret)| {
             let mut stored = secret("t").unwrap();
             change(&mut stored);
@@ -183,7 +186,7 @@ mod tests {
     type Change = fn(&mut LegacyClaims);
 
     #[test]
-    fn claims_that_lack_something_or_contradict_each_other_are_not_believed() {
+    fn incomplete_or_contradictory_claims_are_refused() {
         let good = LegacyClaims::new("n", "a", "u", "s");
         let table: [(Change, &str); 7] = [
             (|it| it.subject.clear(), "sub claim is missing"),
@@ -204,17 +207,17 @@ mod tests {
     }
 
     #[test]
-    fn only_tokens_of_the_key_are_read() {
+    fn only_tokens_of_the_key_are_verified() {
         let (key, other) = (Key::generate().unwrap(), Key::generate().unwrap());
         let claims = LegacyClaims::new("n", "a", "u", "s");
         let token = key.sign_legacy(&claims).unwrap();
-        assert_eq!(key.read_legacy(&token), Ok(claims));
-        assert_eq!(other.read_legacy(&token), Err(Fault::UnknownKey));
-        assert_eq!(key.read(&token, "https://issuer"), Err(Fault::Foreign));
-        // Nor are they taken for tokens of the other sort, should both have one issuer.
-        assert_eq!(key.read(&token, LEGACY_ISSUER), Err(Fault::Foreign));
+        assert_eq!(key.verify_legacy(&token), Ok(claims));
+        assert_eq!(other.verify_legacy(&token), Err(TokenError::UnknownKey));
+        assert_eq!(key.verify(&token, "https://issuer"), Err(TokenError::OtherIssuer));
+        // They are not accepted as tokens of the other type either, should both have one issuer.
+        assert_eq!(key.verify(&token, LEGACY_ISSUER), Err(TokenError::OtherIssuer));
         let broken = format!("{}A", &token[..token.len() - 1]);
-        let read = key.read_legacy(&broken);
-        assert!(read == Err(Fault::Signature) || broken == token, "{read:?}");
+        let read = key.verify_legacy(&broken);
+        assert!(read == Err(TokenError::Signature) || broken == token, "{read:?}");
     }
 }

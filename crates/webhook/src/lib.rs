@@ -1,20 +1,20 @@
-//! Calls webhooks on behalf of a server: over TLS, for a limited time, with a limited answer.
+//! Calls webhooks on behalf of a server: over TLS, with a time limit and a limit on the response.
 //!
-//! A [`Hook`] is what an object says about whom to call. [`Client`] calls it: connections are kept
-//! per endpoint, certificates are verified against the hook's own authority or the machine's roots,
-//! redirects are not followed, no proxy is asked, and addresses that only exist on one link, where
-//! clouds keep their credentials, are never called. What a call means is not its business.
+//! A [`WebhookClientConfig`] says where a webhook is. [`Client`] calls it: connections are kept per
+//! endpoint, certificates are verified against the webhook's own authority or the machine's roots,
+//! redirects are not followed, proxies are not used, and link-local addresses, where clouds serve
+//! credentials, are never called. The meaning of a call is left to the caller.
 //!
-//! Failures are told in the words of the Go client, because users know these and tools look for
-//! them.
+//! Failures are reported in the words of the Go client, because users know these and tools search
+//! for them.
 
-mod answer;
 mod client;
-mod dial;
-mod fault;
-mod hook;
+mod client_config;
+mod error;
+mod resolve;
+mod response;
 
-pub use client::{Client, LARGEST_ANSWER, Wait};
-pub use dial::{Resolve, ResolveError};
-pub use fault::CallError;
-pub use hook::{Hook, HookError, Place};
+pub use client::{CallTimeout, Client, MAX_RESPONSE_BYTES};
+pub use client_config::{ClientConfigError, WebhookClientConfig, WebhookTarget};
+pub use error::CallError;
+pub use resolve::{ResolveError, ResolveService};

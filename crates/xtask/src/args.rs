@@ -1,4 +1,4 @@
-//! What was asked for on the command line.
+//! Parses the command line.
 
 use std::path::PathBuf;
 
@@ -14,8 +14,8 @@ Commands:
   gen            Write every generated file, and delete stale ones
   gen --check    Write nothing; show what differs and fail if anything does
   freeze GROUP/VERSION
-                 Publish a version: keep a copy of it that tidy compares for ever
-  tidy           Check the rules of the house that no compiler checks
+                 Publish a version: freeze a copy of it that tidy compares from then on
+  tidy           Check the rules of this repository that no compiler checks
   kubernetes-schemas FILE
                  Take the schemas of embedded Kubernetes types from FILE, the merged OpenAPI v3
                  documents of an API server of the pinned release
@@ -34,7 +34,7 @@ pub(crate) enum Command {
     Gen(Mode),
     /// Keep a copy of this version, which never changes from then on.
     Freeze(String),
-    /// Check the rules of the house.
+    /// Check the repository's rules.
     Tidy,
     /// Refresh the schemas of embedded Kubernetes types from this file.
     KubernetesSchemas(PathBuf),

@@ -13,10 +13,10 @@ use crate::tree::Tree;
 
 /// The steps in order, quickest refusal first; tests last because they take longest.
 const STEPS: &[Step] = &[
-    Step { name: "fmt", job: Job::Program(&["cargo", "fmt", "--all", "--check"]) },
+    Step { name: "fmt", job: StepAction::Program(&["cargo", "fmt", "--all", "--check"]) },
     Step {
         name: "clippy",
-        job: Job::Program(&[
+        job: StepAction::Program(&[
             "cargo",
             "clippy",
             "--workspace",
@@ -27,29 +27,29 @@ const STEPS: &[Step] = &[
             "warnings",
         ]),
     },
-    Step { name: "gen --check", job: Job::Gen },
-    Step { name: "tidy", job: Job::Tidy },
-    Step { name: "make test", job: Job::Program(&["make", "--no-print-directory", "test"]) },
-    Step { name: "make e2e", job: Job::Program(&["make", "--no-print-directory", "e2e"]) },
+    Step { name: "gen --check", job: StepAction::Gen },
+    Step { name: "tidy", job: StepAction::Tidy },
+    Step { name: "make test", job: StepAction::Program(&["make", "--no-print-directory", "test"]) },
+    Step { name: "make e2e", job: StepAction::Program(&["make", "--no-print-directory", "e2e"]) },
 ];
 
-/// One thing that must succeed.
+/// A step that must succeed.
 #[derive(Debug, Clone, Copy)]
 struct Step {
-    /// What the log calls it.
+    /// Its name in the log.
     name: &'static str,
     /// What it does.
-    job: Job,
+    job: StepAction,
 }
 
 /// What a step does.
 #[derive(Debug, Clone, Copy)]
-enum Job {
+enum StepAction {
     /// Runs a program in the workspace root; its exit status decides.
     Program(&'static [&'static str]),
     /// Compares generated files.
     Gen,
-    /// Checks the rules of the house.
+    /// Checks the repository's rules.
     Tidy,
 }
 
@@ -57,9 +57,9 @@ enum Job {
 pub(crate) fn run(root: &Path, out: &mut impl Write) -> anyhow::Result<bool> {
     let target = std::env::current_exe().ok().and_then(|program| target_directory(&program));
     run_these(STEPS, elapsed(), out, |step, out| match step.job {
-        Job::Program(words) => program(root, target.as_deref(), words),
-        Job::Gen => generate::run(&Tree::read(root)?, Mode::Check, out),
-        Job::Tidy => tidy::run(root, out),
+        StepAction::Program(words) => program(root, target.as_deref(), words),
+        StepAction::Gen => generate::run(&Tree::read(root)?, Mode::Check, out),
+        StepAction::Tidy => tidy::run(root, out),
     })
 }
 
@@ -94,7 +94,7 @@ fn run_these<W: Write>(
     Ok(true)
 }
 
-/// Runs one program in `root` with our output; true if it ended well.
+/// Runs one program in `root` with our output; true if it succeeded.
 fn program(root: &Path, target: Option<&Path>, words: &[&str]) -> anyhow::Result<bool> {
     let [name, arguments @ ..] = words else {
         anyhow::bail!("a step names no program");
@@ -124,7 +124,7 @@ mod tests {
 
     /// Runs three steps of which the one called `bad` fails; a second passes at each look.
     fn run_three(names: [&'static str; 3]) -> (bool, String) {
-        let steps = names.map(|name| Step { name, job: Job::Tidy });
+        let steps = names.map(|name| Step { name, job: StepAction::Tidy });
         let mut now = 0.0;
         let clock = move || {
             now += 1.0;

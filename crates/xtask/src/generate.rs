@@ -1,4 +1,4 @@
-//! Files that are made from other files, or from our own types.
+//! Generates files from other files, or from our own types.
 //!
 //! A generator is a function in [`GENERATORS`]; everything about reading, comparing, writing and
 //! deleting is done here, once. To add one: write a module below this one with a function
@@ -23,7 +23,7 @@ use anyhow::{Context as _, bail, ensure};
 use similar::TextDiff;
 
 pub(crate) use self::kubernetes_schemas::refresh;
-pub(crate) use self::requirements::{INDEX, Known};
+pub(crate) use self::requirements::{INDEX, RequirementIndex};
 use crate::tree::Tree;
 
 /// Every generator, in the order they run.
@@ -56,29 +56,29 @@ pub(crate) enum Mode {
 
 /// A source of generated files.
 struct Generator {
-    /// What it makes, for error messages.
+    /// What it generates, for error messages.
     name: &'static str,
-    /// Folders that hold nothing but its output: a file there it no longer makes is deleted.
+    /// Folders that hold nothing but its output: a file that is no longer generated is deleted.
     owns: &'static [&'static str],
-    /// Makes the files. The tree is what was there before any generator ran.
+    /// Generates the files. The tree is what was there before any generator ran.
     make: fn(&Tree) -> anyhow::Result<Vec<Generated>>,
 }
 
-/// One file as it should be.
+/// One generated file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Generated {
-    /// Where it belongs, relative to the workspace root, with `/`.
+    /// Its path relative to the workspace root, with `/`.
     pub(crate) path: String,
-    /// All of it.
+    /// Its content.
     pub(crate) content: String,
 }
 
-/// One step that brings the disk in line with the generators.
+/// One change that brings the disk in line with the generators.
 #[derive(Debug, PartialEq, Eq)]
 enum Change {
     /// The file is missing.
     Create { path: String, content: String },
-    /// The file says something else.
+    /// The file has other content.
     Replace { path: String, old: String, content: String },
     /// The file is in an owned folder and no generator makes it.
     Delete { path: String },
@@ -92,7 +92,7 @@ impl Change {
         }
     }
 
-    /// What is wrong with the file, in a word.
+    /// Returns what is wrong with the file, in a word.
     fn word(&self) -> &'static str {
         match self {
             Self::Create { .. } => "missing",

@@ -19,12 +19,12 @@ pub(crate) fn cells(line: &str) -> Option<Vec<String>> {
 }
 
 /// Whether these are the cells of the dashes below a table's header.
-pub(crate) fn is_rule(cells: &[String]) -> bool {
+pub(crate) fn is_separator_row(cells: &[String]) -> bool {
     cells.iter().all(|cell| cell.contains('-') && cell.chars().all(|c| matches!(c, '-' | ':')))
 }
 
 /// One line and where it stands.
-struct Line<'a> {
+struct MarkdownLine<'a> {
     number: usize,
     text: &'a str,
     fenced: bool,
@@ -32,7 +32,7 @@ struct Line<'a> {
 }
 
 /// Every line, with what the fences before it make of it.
-fn fenced(text: &str) -> impl Iterator<Item = Line<'_>> {
+fn fenced(text: &str) -> impl Iterator<Item = MarkdownLine<'_>> {
     let mut open: Option<&str> = None;
     text.lines().enumerate().map(move |(index, text)| {
         let mark = fence_mark(text);
@@ -49,7 +49,7 @@ fn fenced(text: &str) -> impl Iterator<Item = Line<'_>> {
             }
             (Some(_), _) => (true, false),
         };
-        Line { number: index + 1, text, fenced, fence }
+        MarkdownLine { number: index + 1, text, fenced, fence }
     })
 }
 
@@ -89,7 +89,7 @@ mod tests {
                 expected.map(|cells| cells.iter().map(|&cell| cell.to_owned()).collect());
             assert_eq!(cells(line), expected, "{why}");
         }
-        assert!(is_rule(&cells("|---|:-:|").unwrap()));
-        assert!(!is_rule(&cells("| – | a |").unwrap()));
+        assert!(is_separator_row(&cells("|---|:-:|").unwrap()));
+        assert!(!is_separator_row(&cells("| – | a |").unwrap()));
     }
 }

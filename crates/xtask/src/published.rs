@@ -1,52 +1,54 @@
-//! Versions of kinds that others use, as they were when they were published.
+//! The published versions of kinds that other installations use, and their frozen copies.
 //!
 //! Installations of different age share a cluster and with it one set of CustomResourceDefinitions.
-//! Whoever comes first decides what a version says, and nobody changes it afterwards; so a version
-//! that is out says the same for ever, down to its descriptions, and a change is a version of its own.
-//! The copies are compared by `cargo xtask tidy`, and written once by `cargo xtask freeze`.
+//! The first installation decides what a version contains, and it is not changed afterwards; so a
+//! published version stays the same for ever, down to its descriptions, and a change needs a new
+//! version. The copies are compared by `cargo xtask tidy`, and written once by `cargo xtask
+//! freeze`.
 
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
-use gantry_api::{object, yaml};
+use gantry_api::object;
+use gantry_yaml as yaml;
 use serde_json::{Value, json};
 
-/// Where the copies are: `<group>/<version>/<plural>.yaml` below it.
+/// The folder of the copies: `<group>/<version>/<plural>.yaml` below it.
 pub(crate) const FOLDER: &str = "config/published";
 
-/// What a reader of a copy has to know.
-const HEADER: &str = "# Published: others in the cluster use this version, so it never changes. To change \
-                      a kind, add a version.\n";
+/// The header of a copy, for its readers.
+const HEADER: &str = "# Published: others in the cluster use this version, so it never changes. To \
+                      change a kind, add a version.\n";
 
-/// What may change in a version that is out: whether it is the newest, and how long it is kept.
-const OF_THE_DAY: [&str; 4] = ["served", "storage", "deprecated", "deprecationWarning"];
+/// What may change in a published version: whether it is the newest, and how long it is kept.
+const MUTABLE_FIELDS: [&str; 4] = ["served", "storage", "deprecated", "deprecationWarning"];
 
-/// One version of one kind, as far as it never changes.
+/// One version of one kind, without what may change.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Version {
     /// The group and the version, as in `apiVersion`.
     pub(crate) name: String,
-    /// Where its copy is kept.
+    /// The path of its copy.
     pub(crate) path: String,
-    /// What others rely on.
+    /// The content that others rely on.
     pub(crate) content: Value,
 }
 
 impl Version {
-    /// The copy.
+    /// Renders the copy.
     fn text(&self) -> anyhow::Result<String> {
         Ok(format!("{HEADER}---\n{}", yaml::write(&self.content)?))
     }
 }
 
-/// The versions of all kinds, as they are now.
+/// Returns the versions of all kinds, as they are now.
 pub(crate) fn current() -> Vec<Version> {
     object::KINDS.iter().flat_map(|kind| versions(&kind.crd())).collect()
 }
 
-/// The versions in one definition.
+/// Returns the versions in one definition.
 pub(crate) fn versions(definition: &Value) -> Vec<Version> {
     let spec = &definition["spec"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -55,7 +57,7 @@ pub(crate) fn versions(definition: &Value) -> Vec<Version> {
         let name = format!("{group}/{}", text(&version["name"]));
         let mut version = version.clone();
         if let Some(fields) = version.as_object_mut() {
-            fields.retain(|field, _| !OF_THE_DAY.contains(&field.as_str()));
+            fields.retain(|field, _| !MUTABLE_FIELDS.contains(&field.as_str()));
         }
         let content = json!({
             "group": group, "names": spec["names"], "scope": spec["scope"], "version": version,
@@ -65,7 +67,7 @@ pub(crate) fn versions(definition: &Value) -> Vec<Version> {
     spec["versions"].as_array().into_iter().flatten().map(version).collect()
 }
 
-/// Writes the copies of every kind of a version; a copy that is there stays as it is.
+/// Writes the copies of every kind of a version; an existing copy stays as it is.
 pub(crate) fn freeze(root: &Path, name: &str, out: &mut impl Write) -> anyhow::Result<()> {
     freeze_these(&current(), root, name, out)
 }
@@ -82,7 +84,7 @@ fn freeze_these(
         names.dedup();
         bail!("no kind has the version `{name}`; there are {}", names.join(", "));
     }
-    // Nothing is written if any of them is refused.
+    // Nothing is written if any of them is rejected.
     let mut missing = Vec::new();
     for version in wanted {
         let path = root.join(&version.path);
@@ -112,9 +114,9 @@ fn freeze_these(
     Ok(())
 }
 
-/// What is not any more as the copy has it; nothing if all of it is.
+/// Describes how a version differs from its copy; `None` if it does not.
 pub(crate) fn difference(copy: &str, now: &Version) -> anyhow::Result<Option<String>> {
-    // A large copy takes a while to read, and is nearly always the same to the letter.
+    // A large copy takes a while to parse, and is nearly always the same to the letter.
     if now.text().is_ok_and(|text| text == copy) {
         return Ok(None);
     }
@@ -125,7 +127,7 @@ pub(crate) fn difference(copy: &str, now: &Version) -> anyhow::Result<Option<Str
     Ok(first_difference(&document.to_json(), &now.content, &mut Vec::new()))
 }
 
-/// The first place where two values differ, and how.
+/// Returns the first path at which two values differ, and how.
 fn first_difference<'a>(was: &'a Value, is: &'a Value, place: &mut Vec<&'a str>) -> Option<String> {
     if let (Value::Object(old), Value::Object(new)) = (was, is) {
         let gone = old.keys().filter(|key| !new.contains_key(*key));
@@ -147,7 +149,7 @@ fn first_difference<'a>(was: &'a Value, is: &'a Value, place: &mut Vec<&'a str>)
     (was != is).then(changed)
 }
 
-/// A value in a line.
+/// Renders a value on one line.
 fn short(value: &Value) -> String {
     const WIDTH: usize = 60;
     let text = value.to_string();
@@ -205,7 +207,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_a_version_is_that_day_is_no_part_of_it() {
+    fn mutable_fields_are_not_part_of_a_version() {
         let older = versions(&definition(&[("v1", 1)]));
         let newer = versions(&definition(&[("v2", 2), ("v1", 1)]));
         assert_eq!(older[0], newer[1]);

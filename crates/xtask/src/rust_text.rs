@@ -18,18 +18,18 @@ impl RustFile {
     pub(crate) fn new(path: &str, text: &str) -> Self {
         let (mut code, mut comments) = (String::new(), String::new());
         let mut start = 0;
-        for (part, end) in parts(text) {
+        for (part, end) in spans(text) {
             let slice = &text[start..end];
             match part {
-                Part::Code => {
+                SpanKind::Code => {
                     code.push_str(slice);
                     comments.extend(slice.chars().map(blank));
                 }
-                Part::Comment => {
+                SpanKind::Comment => {
                     code.extend(slice.chars().map(blank));
                     comments.push_str(slice);
                 }
-                Part::Literal => {
+                SpanKind::Literal => {
                     code.extend(slice.chars().map(blank));
                     comments.extend(slice.chars().map(blank));
                 }
@@ -100,7 +100,7 @@ pub(crate) fn line_of(text: &str, offset: usize) -> usize {
 
 /// What a stretch of source is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum SpanKind {
     Code,
     Comment,
     Literal,
@@ -112,23 +112,23 @@ fn blank(character: char) -> char {
 }
 
 /// Cuts source into stretches, each given by where it ends. Quotes belong to the literal.
-fn parts(text: &str) -> Vec<(Part, usize)> {
+fn spans(text: &str) -> Vec<(SpanKind, usize)> {
     let mut parts = Vec::new();
     let mut at = 0;
     while at < text.len() {
         let rest = &text[at..];
         let (part, length) = if rest.starts_with("//") {
-            (Part::Comment, rest.find('\n').unwrap_or(rest.len()))
+            (SpanKind::Comment, rest.find('\n').unwrap_or(rest.len()))
         } else if rest.starts_with("/*") {
-            (Part::Comment, block_comment(rest))
+            (SpanKind::Comment, block_comment(rest))
         } else if let Some(hashes) = raw_string(text, at) {
-            (Part::Literal, raw_length(rest, hashes))
+            (SpanKind::Literal, raw_length(rest, hashes))
         } else if rest.starts_with('"') {
-            (Part::Literal, quoted(rest))
+            (SpanKind::Literal, quoted(rest))
         } else if let Some(length) = character(rest) {
-            (Part::Literal, length)
+            (SpanKind::Literal, length)
         } else {
-            (Part::Code, rest.chars().next().map_or(1, char::len_utf8))
+            (SpanKind::Code, rest.chars().next().map_or(1, char::len_utf8))
         };
         at += length;
         parts.push((part, at));
@@ -209,7 +209,8 @@ mod tests {
     #[test]
     fn code_is_kept_and_the_rest_is_blank() {
         let table = [
-            // why                          source                        code without blanks at the end
+            // why                          source                        code without blanks at the
+            // end
             ("a line comment goes", "a(); // b\nc();", "a();\nc();"),
             ("a doc comment goes", "/// a\nfn b() {}", "\nfn b() {}"),
             ("block comments nest", "a /* b /* c */ d */ e", "a                   e"),

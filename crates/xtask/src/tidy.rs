@@ -1,11 +1,10 @@
-//! The rules of the house that no compiler checks.
+//! Checks the rules of the repository that no compiler checks.
 //!
 //! Each check is a function from data to violations, with a table of good and bad samples beside
 //! it. A violation is one line that says what is wrong and what to do about it.
 
-mod citations;
-mod clients;
-mod edges;
+mod columns;
+mod crate_dependencies;
 mod length;
 mod links;
 mod make_commands;
@@ -13,13 +12,16 @@ mod manifest;
 mod names;
 mod one_version;
 mod published;
+mod requirement_ids;
+mod side_effects;
 mod unfinished;
+mod words;
 
 use std::fmt;
 use std::io::Write;
 use std::path::Path;
 
-use crate::generate::{INDEX, Known};
+use crate::generate::{INDEX, RequirementIndex};
 use crate::published::current;
 use crate::rust_text::RustFile;
 use crate::tree::Tree;
@@ -64,16 +66,18 @@ pub(crate) fn run(root: &Path, out: &mut impl Write) -> anyhow::Result<bool> {
 /// Every violation, in order of path and line.
 fn check(tree: &Tree, packages: &[Package]) -> anyhow::Result<Vec<Violation>> {
     let sources = RustFile::all(tree);
-    let known = Known::parse(tree.text(INDEX).unwrap_or_default());
+    let known = RequirementIndex::parse(tree.text(INDEX).unwrap_or_default());
     let versions = current();
     let mut violations = [
-        edges::check(tree, packages),
+        crate_dependencies::check(tree, packages),
         length::check(tree, &sources),
+        columns::check(tree, &sources),
         manifest::check(tree, packages),
         names::check(tree, &sources)?,
-        citations::check(&sources, &known)?,
+        requirement_ids::check(&sources, &known)?,
         unfinished::check(tree, &sources)?,
-        clients::check(&sources)?,
+        words::check(tree, &sources)?,
+        side_effects::check(&sources)?,
         links::check(tree)?,
         make_commands::check(tree)?,
         published::check(tree, &versions),
@@ -103,6 +107,8 @@ mod tests {
             ("crates/queue/src/plan.rs", "use tokio::net;\n#[test]\nfn as_9_waits() {}\n"),
             ("crates/queue/src/lib.rs", &"\n".repeat(80)),
             ("crates/xtask/src/main.rs", "// TODO later\n"),
+            ("crates/xtask/src/words.rs", "struct Seen;\n"),
+            ("crates/xtask/src/columns.rs", &format!("// {}\n", "word ".repeat(20))),
             ("docs/specs/index.txt", "a AS-1 text\n"),
             ("README.md", "[a](gone.md)\n```\nmake gone\n```\n"),
             ("Makefile", "test:\n"),
@@ -125,6 +131,8 @@ mod tests {
             "crates/queue/src/plan.rs:3: ",
             "crates/queue/src/util.rs:1: ",
             "crates/xtask/src/main.rs:1: ",
+            "crates/xtask/src/words.rs:1: ",
+            "crates/xtask/src/columns.rs:1: ",
             "config/published/x.test/v1/things.yaml:1: ",
             "scripts/old:1: ",
         ];

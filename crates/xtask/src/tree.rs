@@ -92,8 +92,8 @@ pub(crate) fn git(root: &Path) -> Command {
     command
 }
 
-/// Whether a check or generator looks into this file. Generated definitions, data and images it does
-/// not.
+/// Whether a check or generator looks into this file. Generated definitions, data and images it
+/// does not.
 fn wanted(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let ends = [".rs", ".md", ".toml", ".txt", ".yaml", ".sh"];

@@ -38,14 +38,14 @@ pub(crate) enum Kind {
 }
 
 impl Package {
-    /// The crate's name in our own words: the package without `gantry-`.
-    pub(crate) fn room(&self) -> &str {
-        room(&self.name)
+    /// Returns the short name of the crate: the package without `gantry-`.
+    pub(crate) fn crate_name(&self) -> &str {
+        crate_name(&self.name)
     }
 }
 
-/// The name of the room a package is: `gantry-queue` is `queue`, the binary stays `gantry`.
-pub(crate) fn room(package: &str) -> &str {
+/// Returns the short name of a package: `gantry-queue` is `queue`, the binary stays `gantry`.
+pub(crate) fn crate_name(package: &str) -> &str {
     package.strip_prefix("gantry-").unwrap_or(package)
 }
 
@@ -98,13 +98,13 @@ fn dependency(value: &Value) -> anyhow::Result<Dependency> {
     Ok(Dependency { package: string(value, "name")?.to_owned(), kind })
 }
 
-/// A text that must be there.
+/// Returns a text that must exist.
 fn string<'a>(value: &'a Value, key: &str) -> anyhow::Result<&'a str> {
     let found = value.get(key).and_then(Value::as_str);
     found.with_context(|| format!("cargo metadata has no text `{key}`"))
 }
 
-/// A list that must be there.
+/// Returns a list that must exist.
 fn list<'a>(value: &'a Value, key: &str) -> anyhow::Result<&'a Vec<Value>> {
     let found = value.get(key).and_then(Value::as_array);
     found.with_context(|| format!("cargo metadata has no list `{key}`"))
@@ -149,7 +149,7 @@ mod tests {
                 },
             ]
         );
-        assert_eq!([packages[0].room(), packages[1].room()], ["gantry", "queue"]);
+        assert_eq!([packages[0].crate_name(), packages[1].crate_name()], ["gantry", "queue"]);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! `make audit` with and without a tool, a database and advisories: what was not checked never passes.
+//! `make audit` with and without a tool, a database and advisories: an incomplete check never
+//! succeeds.
 #![expect(clippy::unwrap_used, reason = "all of this is tests")]
 
 use std::fs;
@@ -6,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-/// A cargo that knows `deny` as this script says.
+/// A fake cargo whose `deny` is this script.
 fn run(cargo: &str, copy: bool) -> (Option<i32>, String) {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("cargo");
@@ -33,7 +34,7 @@ const CLEAN: &str = "'deny check --disable-fetch advisories') ;;";
 const FOUND: &str = "'deny check --disable-fetch advisories') echo RUSTSEC-2023-0071; exit 1 ;;";
 
 #[test]
-fn what_was_not_checked_does_not_pass() {
+fn an_unchecked_audit_fails() {
     let table = [
         ("no tool", vec![], false, 3, "NOT CHECKED: there is no cargo-deny"),
         ("no database", vec![TOOL, NO_NETWORK, CLEAN], false, 3, "NOT CHECKED: the database"),

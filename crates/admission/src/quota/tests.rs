@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 use serde_json::json;
 
-const PODS: Counted<'_> = Counted { group: "", resource: "pods" };
+const PODS: QuotaResource<'_> = QuotaResource { group: "", resource: "pods" };
 
 fn pod(cpu: u32, memory: u32) -> Value {
     json!({ "spec": { "containers": [{ "name": "c", "resources": {
@@ -18,8 +18,8 @@ fn quota(hard: &Value, used: &Value) -> Value {
 }
 
 #[test]
-fn kinds_are_counted_under_their_names() {
-    let count = |group, resource| Counted { group, resource };
+fn resources_have_count_names() {
+    let count = |group, resource| QuotaResource { group, resource };
     let table = [
         (count("", "configmaps"), "count/configmaps", true),
         (count("", "configmaps"), "configmaps", true),
@@ -38,12 +38,12 @@ fn kinds_are_counted_under_their_names() {
         ),
     ];
     for (counted, name, expected) in table {
-        assert_eq!(counted.owns(name), expected, "{counted:?} {name}");
+        assert_eq!(counted.covers(name), expected, "{counted:?} {name}");
     }
 }
 
 #[test]
-fn scopes_tell_pods_apart() {
+fn scopes_select_pods() {
     let scoped = |scopes: Value| json!({ "spec": { "scopes": scopes } });
     let plain = json!({ "spec": { "containers": [{ "name": "c" }] } });
     let ending = json!({ "spec": { "activeDeadlineSeconds": 1, "containers": [] } });
@@ -59,19 +59,19 @@ fn scopes_tell_pods_apart() {
         assert_eq!(PODS.in_scope(&quota, pod), expected, "{quota}");
     }
     assert!(PODS.in_scope(&scoped(json!(["NotBestEffort"])), &pod(1, 1)));
-    let other = Counted { group: "", resource: "services" };
+    let other = QuotaResource { group: "", resource: "services" };
     assert!(!other.in_scope(&scoped(json!(["Terminating"])), &plain), "only pods have scopes");
 }
 
 #[test]
-fn a_quota_that_was_not_counted_refuses() {
+fn quota_without_status_denies() {
     let unknown = quota(&json!({ "pods": "1", "requests.cpu": "1" }), &json!({}));
     let words = "status unknown for quota: q, resources: pods,requests.cpu";
     assert_eq!(charge(PODS, &unknown, &pod(1, 1), None), Err(words.to_owned()));
 }
 
 #[test]
-fn containers_that_prepare_count_if_they_ask_for_more() {
+fn init_containers_count_if_larger() {
     let container = |name: &str, cpu: &str, stays: bool| {
         let policy = if stays { json!("Always") } else { Value::Null };
         json!({ "name": name, "restartPolicy": policy, "resources": { "requests": { "cpu": cpu } } })
@@ -87,7 +87,7 @@ fn containers_that_prepare_count_if_they_ask_for_more() {
         let pod = json!({ "spec": {
             "containers": [container("c", "1", false)], "initContainers": prepare,
         } });
-        let total = pod_total(&pod, "requests");
+        let total = pod_resources(&pod, "requests");
         assert_eq!(total["cpu"].to_string(), expected, "{pod}");
     }
 }
@@ -96,27 +96,27 @@ proptest! {
     /// Whatever is asked for in whatever order, no more is used than there is, and what is used is
     /// what was let through.
     #[test]
-    fn no_more_is_used_than_there_is(asked in proptest::collection::vec((0_u32..900, 1_u32..900), 0..30)) {
+    fn usage_never_exceeds_hard(asked in proptest::collection::vec((0_u32..900, 1_u32..900), 0..30)) {
         let hard = json!({ "pods": "10", "requests.cpu": "2", "limits.memory": "2Gi" });
         let mut state = quota(&hard, &json!({ "pods": "0", "requests.cpu": "0", "limits.memory": "0" }));
         let mut through = Vec::new();
         for (cpu, memory) in asked {
             let pod = pod(cpu, memory);
             match charge(PODS, &state, &pod, None) {
-                Ok(Charge::More { used, .. }) => {
+                Ok(QuotaCharge::Increase { used, .. }) => {
                     for (name, amount) in &used {
                         state["status"]["used"][name] = json!(amount.to_string());
                     }
                     through.push(PODS.usage(&pod));
                 }
-                Ok(Charge::Free) => prop_assert!(false, "a pod always counts"),
+                Ok(QuotaCharge::Unchanged) => prop_assert!(false, "a pod always counts"),
                 Err(why) => prop_assert!(why.starts_with("exceeded quota: q, requested: "), "{}", why),
             }
         }
-        let (most, used) = (amounts(&hard), amounts(&state["status"]["used"]));
+        let (most, used) = (resource_list(&hard), resource_list(&state["status"]["used"]));
         for (name, amount) in &used {
             prop_assert!(*amount <= most[name], "{} {}", name, amount);
         }
-        prop_assert_eq!(used, total(&most, &through));
+        prop_assert_eq!(used, total_usage(&most, &through));
     }
 }

@@ -1,4 +1,4 @@
-//! Access modes: how much company a device's user puts up with.
+//! Access modes: how a device is shared.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub enum AccessMode {
 
 impl AccessMode {
     /// Every mode, in the order in which one is upgraded to the next.
-    pub const LADDER: [Self; 4] = [
+    pub const UPGRADE_ORDER: [Self; 4] = [
         Self::ReadOnlyShared,
         Self::ReadWriteShared,
         Self::WriteExclusive,
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn every_accepted_spelling_fits_the_pattern_of_the_schema() {
         let pattern = regex::Regex::new(AccessMode::PATTERN).unwrap();
-        for mode in AccessMode::LADDER {
+        for mode in AccessMode::UPGRADE_ORDER {
             assert_eq!(AccessMode::parse(mode.as_str()), Some(mode));
         }
         let spellings = [

@@ -1,4 +1,4 @@
-//! Attributes: what a device is, for constraints and match groups to look at.
+//! Attributes: properties of a device that constraints and match groups read.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::finding::Findings;
-use crate::node::Path;
 use crate::quantity::Quantity;
+use gantry_yaml::node::Path;
 
 /// A named property of a device. Exactly one of the values is set.
 ///

@@ -1,4 +1,4 @@
-//! Capacities: how much of what a pool or a device has to give.
+//! Capacities: the resources of a pool or a device.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::AccessMode;
 use crate::finding::Findings;
-use crate::node::Path;
 use crate::quantity::Quantity;
+use gantry_yaml::node::Path;
 
 /// An amount of one resource. It has exactly one shape: `capacity` (with or without `blockSize`),
 /// `counter`, `quantity`, `block` or `accessMode`.
@@ -145,8 +145,8 @@ pub struct Sharing {
 }
 
 impl Sharing {
-    /// The mode a request for `wanted` gets: the first on the ladder from there that is allowed.
-    /// The strictest always is.
+    /// Returns the mode that a request for `wanted` gets: the first stricter or equal one that is
+    /// allowed. The strictest always is.
     #[must_use]
     pub const fn upgrade(&self, wanted: AccessMode) -> AccessMode {
         match wanted {
@@ -178,11 +178,11 @@ pub struct Topology {
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// Whether one request may be served from this part and others together. True if absent.
-    #[serde(default = "groups_unless_told", skip_serializing_if = "Clone::clone")]
+    #[serde(default = "groups_by_default", skip_serializing_if = "Clone::clone")]
     pub group_in_device: bool,
 }
 
-fn groups_unless_told() -> bool {
+fn groups_by_default() -> bool {
     true
 }
 
@@ -198,7 +198,7 @@ pub struct TopologyAssignment {
 }
 
 impl ResourceCapacity {
-    /// What tells this entry from others of the same device: `memory;numa=numa-0`.
+    /// Returns the key of this entry among others of the same device: `memory;numa=numa-0`.
     #[must_use]
     pub fn key(&self) -> String {
         let mut places: Vec<_> = self

@@ -4,13 +4,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::term::{Needs, check_terms};
+use super::term::{RequiredSelection, check_terms};
 use super::{ClaimStatus, Term, normalise, serve};
-use crate::alias::{Alias, Tell};
+use crate::alias::{Alias, AliasNotice};
 use crate::finding::Findings;
 use crate::kind::{Column, Trust};
-use crate::node::Path;
 use crate::object::object;
+use gantry_yaml::node::Path;
 
 object! {
     /// DeviceClaim asks for devices. Pods refer to it by name; the scheduler picks a node that has
@@ -67,15 +67,17 @@ pub(super) const ALLOCATION_ALIASES: [Alias; 1] = [Alias {
     within: "status.allocations[]",
     old: "count",
     new: "deviceCount",
-    tell: Tell::Silent,
+    notice: AliasNotice::Silent,
 }];
 
 fn serve_claim(schema: &mut Value) {
-    serve::claim_spec(serve::part(schema, "spec"));
+    serve::claim_spec(serve::schema_of(schema, "spec"));
     serve::rule(
         schema,
-        "!has(oldSelf.status) || !has(oldSelf.status.allocations) || size(oldSelf.status.allocations) == 0 || self.spec == oldSelf.spec",
-        "the spec cannot change while devices are allocated; delete the pods that use the claim first",
+        "!has(oldSelf.status) || !has(oldSelf.status.allocations) || \
+         size(oldSelf.status.allocations) == 0 || self.spec == oldSelf.spec",
+        "the spec cannot change while devices are allocated; delete the pods that use the claim \
+         first",
     );
 }
 
@@ -88,6 +90,6 @@ impl DeviceClaim {
 
 impl ClaimSpec {
     pub(super) fn validate(&self, path: &Path, findings: &mut Findings) {
-        check_terms(&self.claims, &path.key("claims"), Needs::ClassOrType, findings);
+        check_terms(&self.claims, &path.key("claims"), RequiredSelection::ClassOrType, findings);
     }
 }

@@ -1,4 +1,4 @@
-//! DeviceClaimTemplate: what claims are made from, one per pod.
+//! DeviceClaimTemplate: the template of claims, one per pod.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use super::{ClaimSpec, PrivilegedClaimSpec, normalise, serve};
 use crate::finding::Findings;
 use crate::kind::Trust;
-use crate::node::Path;
 use crate::object::object;
+use gantry_yaml::node::Path;
 
 object! {
-    /// DeviceClaimTemplate is what a claim is made from for each pod that names it. The claim belongs
-    /// to the pod and goes with it.
+    /// DeviceClaimTemplate is what a claim is made from for each pod that names it. The claim
+    /// belongs to the pod and goes with it.
     pub struct DeviceClaimTemplate {
         /// The claim to make.
         pub spec: TemplateSpec,
@@ -91,23 +91,27 @@ struct SourceFields {
 }
 
 fn serve_template(schema: &mut Value) {
-    let spec = serve::part(schema, "spec");
-    serve::claim_spec(serve::part(spec, "claimSpec"));
-    serve::privileged_spec(serve::part(spec, "privilegedClaimSpec"));
+    let spec = serve::schema_of(schema, "spec");
+    serve::claim_spec(serve::schema_of(spec, "claimSpec"));
+    serve::privileged_spec(serve::schema_of(spec, "privilegedClaimSpec"));
     let set = "Deprecated: use `claimSpec.claims`.";
-    let match_attributes = serve::part(spec, "claimSpec.matchAttributes").clone();
-    let terms = serve::part(spec, "claimSpec.claims").clone();
+    let match_attributes = serve::schema_of(spec, "claimSpec.matchAttributes").clone();
+    let terms = serve::schema_of(spec, "claimSpec.claims").clone();
     spec["properties"]["setClaimSpec"] = json!({
         "type": "object",
         "description": "Deprecated: use `claimSpec`.",
         "properties": {
-            "matchAttributes": crate::schema::described(match_attributes, "Deprecated: use `claimSpec.matchAttributes`."),
+            "matchAttributes": crate::schema::described(
+                match_attributes,
+                "Deprecated: use `claimSpec.matchAttributes`.",
+            ),
             "claimSpec": crate::schema::described(terms, set),
         },
     });
     serve::rule(
         spec,
-        "[has(self.claimSpec), has(self.privilegedClaimSpec), has(self.setClaimSpec)].exists_one(set, set)",
+        "[has(self.claimSpec), has(self.privilegedClaimSpec), \
+         has(self.setClaimSpec)].exists_one(set, set)",
         "set exactly one of claimSpec and privilegedClaimSpec",
     );
 }

@@ -1,4 +1,4 @@
-//! DeviceClass: a way to ask for devices that an administrator has prepared.
+//! DeviceClass: an administrator's definition of devices that claims can request.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
@@ -9,19 +9,20 @@ use super::{
     AccessMode, ConfigReference, check_config, check_constraints, check_device_type, check_driver,
     normalise, serve,
 };
-use crate::alias::{Alias, Tell};
+use crate::alias::{Alias, AliasNotice};
 use crate::finding::Findings;
 use crate::kind::{Column, Trust};
 use crate::kubernetes;
 use crate::meta::dns_label_problem;
-use crate::node::Path;
 use crate::object::object;
+use gantry_yaml::node::Path;
 
 object! {
     /// DeviceClass is a prepared way to ask for devices of one type: which of them qualify, how
     /// many a claim may take, and how they are configured. Claims name the class and may narrow it.
     pub struct DeviceClass {
-        /// Which devices, and how they are handed out. A change does not touch existing allocations.
+        /// Which devices, and how they are handed out. A change does not touch existing
+        /// allocations.
         pub spec: ClassSpec,
         /// Which drivers serve the class at present.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -131,20 +132,32 @@ pub struct ClassStatus {
 }
 
 const ALIASES: [Alias; 5] = [
-    Alias { within: "spec", old: "deviceMaxCount", new: "maxDeviceCount", tell: Tell::Rename },
-    Alias { within: "spec", old: "deviceMinCount", new: "minDeviceCount", tell: Tell::Rename },
+    Alias {
+        within: "spec",
+        old: "deviceMaxCount",
+        new: "maxDeviceCount",
+        notice: AliasNotice::Rename,
+    },
+    Alias {
+        within: "spec",
+        old: "deviceMinCount",
+        new: "minDeviceCount",
+        notice: AliasNotice::Rename,
+    },
     Alias {
         within: "spec",
         old: "contstraints",
         new: "constraints",
-        tell: Tell::Because("ignoring it would open the class to the devices of every vendor"),
+        notice: AliasNotice::Because(
+            "ignoring it would open the class to the devices of every vendor",
+        ),
     },
-    Alias { within: "spec", old: "Driver", new: "driver", tell: Tell::Rename },
-    Alias { within: "spec", old: "DeviceType", new: "deviceType", tell: Tell::Rename },
+    Alias { within: "spec", old: "Driver", new: "driver", notice: AliasNotice::Rename },
+    Alias { within: "spec", old: "DeviceType", new: "deviceType", notice: AliasNotice::Rename },
 ];
 
 fn serve_class(schema: &mut Value) {
-    let spec = serve::part(schema, "spec");
+    let spec = serve::schema_of(schema, "spec");
     serve::attribute_matches(spec);
     serve::any_spelling_of_access_mode(spec);
     serve::driver_names(spec);
@@ -158,10 +171,12 @@ fn serve_class(schema: &mut Value) {
         {"required": ["deviceTypes"]},
         {"required": ["DeviceType"]},
     ]);
-    serve::twins(spec, &ALIASES);
+    serve::refuse_conflicting_aliases(spec, &ALIASES);
     serve::rule(
         spec,
-        "(has(self.minDeviceCount) ? self.minDeviceCount : has(self.deviceMinCount) ? self.deviceMinCount : 1) <= (has(self.maxDeviceCount) ? self.maxDeviceCount : has(self.deviceMaxCount) ? self.deviceMaxCount : 2147483647)",
+        "(has(self.minDeviceCount) ? self.minDeviceCount : has(self.deviceMinCount) ? \
+         self.deviceMinCount : 1) <= (has(self.maxDeviceCount) ? self.maxDeviceCount : \
+         has(self.deviceMaxCount) ? self.deviceMaxCount : 2147483647)",
         "minDeviceCount must not be above maxDeviceCount",
     );
 }

@@ -9,15 +9,19 @@ use super::{DRIVER_NAME, check_device_type, normalise, serve};
 use crate::finding::Findings;
 use crate::kind::{Column, Trust};
 use crate::kubernetes;
-use crate::node::Path;
 use crate::object::object;
+use gantry_yaml::node::Path;
 
 object! {
     /// DeviceDriver registers a driver. Its name is what pools and classes put in `driver`.
     pub struct DeviceDriver {
         /// The types of the devices that the driver handles, such as `gpu` or `sriov-nic`. A claim
         /// or class that asks for a type is offered the devices of every driver that lists it.
-        #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 63)), extend("x-kubernetes-list-type" = "set"))]
+        #[schemars(
+            length(min = 1, max = 64),
+            inner(length(min = 1, max = 63)),
+            extend("x-kubernetes-list-type" = "set")
+        )]
         pub device_types: Vec<String>,
         /// What the cluster makes of the driver.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,13 +54,16 @@ pub struct DriverStatus {
 }
 
 fn serve_driver(schema: &mut Value) {
-    serve::part(schema, "deviceTypes")["items"]["pattern"] = json!(serve::DNS_LABEL);
-    let types = serve::part(schema, "deviceTypes").clone();
+    serve::schema_of(schema, "deviceTypes")["items"]["pattern"] = json!(serve::DNS_LABEL);
+    let types = serve::schema_of(schema, "deviceTypes").clone();
     schema["properties"]["spec"] = json!({
         "type": "object",
         "description": "Deprecated: use `deviceTypes` beside `metadata`.",
         "properties": {
-            "deviceTypes": crate::schema::described(types, "Deprecated: use `deviceTypes` beside `metadata`."),
+            "deviceTypes": crate::schema::described(
+                types,
+                "Deprecated: use `deviceTypes` beside `metadata`.",
+            ),
         },
     });
     if let Some(fields) = schema.as_object_mut() {
@@ -64,8 +71,10 @@ fn serve_driver(schema: &mut Value) {
     }
     serve::rule(
         schema,
-        "has(self.deviceTypes) != (has(self.spec) && has(self.spec.deviceTypes)) || (has(self.deviceTypes) && self.deviceTypes == self.spec.deviceTypes)",
-        "deviceTypes is required beside metadata; if spec.deviceTypes is set as well, it must be the same",
+        "has(self.deviceTypes) != (has(self.spec) && has(self.spec.deviceTypes)) || \
+         (has(self.deviceTypes) && self.deviceTypes == self.spec.deviceTypes)",
+        "deviceTypes is required beside metadata; if spec.deviceTypes is set as well, it must be \
+         the same",
     );
     serve::rule(
         schema,

@@ -1,6 +1,6 @@
-//! Files from before there were API kinds: an inventory of nodes, and the claims of one pod.
+//! Reads files from before there were API kinds: an inventory of nodes, and the claims of one pod.
 //!
-//! They have neither `apiVersion` nor `kind`; what they are is told by their fields.
+//! They have neither `apiVersion` nor `kind`; their fields identify them.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 
 use super::attribute::check_attributes;
 use super::capacity::check_capacities;
-use super::term::{Needs, check_terms};
+use super::term::{RequiredSelection, check_terms};
 use super::{Attribute, ResourceCapacity, Term, TopologyRule, check_file_driver, normalise, serve};
-use crate::alias::{self, Alias, Tell};
+use crate::alias::{self, Alias, AliasNotice};
 use crate::decode::{self, Decoded};
 use crate::finding::Findings;
-use crate::node::{Content, Node, Path};
 use crate::schema::{self, Schema};
+use gantry_yaml::node::{Content, Node, Path};
 
 /// A node and its pools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -91,7 +91,7 @@ pub struct CapacityClaim {
     pub topologies: Vec<TopologyRule>,
 }
 
-/// Reads a document that is one of these files; nothing if it is something else.
+/// Reads a document that is one of these files; nothing if it is another one.
 pub(crate) fn read_file_form(node: &mut Node, findings: &mut Findings) -> Option<Decoded> {
     if is_nodes(node) {
         let read = read::<Vec<NodeDevices>>(node, nodes_schemas(), normalise_nodes, findings);
@@ -116,7 +116,7 @@ fn read<T: DeserializeOwned>(
     normalise: fn(&mut Node, &mut Findings),
     findings: &mut Findings,
 ) -> Option<T> {
-    decode::settle(node, &schemas.lenient, true, &Path::root(), findings);
+    decode::normalise_values(node, &schemas.lenient, true, &Path::root(), findings);
     normalise(node, findings);
     decode::report(schemas.strict.check(&node.to_json()), findings);
     if !findings.is_accepted() {
@@ -145,14 +145,14 @@ fn is_nodes(node: &mut Node) -> bool {
         *node = inner;
     }
     if !is_object(node) && has(node, "pools") {
-        let only = std::mem::replace(node, Node::made(Content::Null));
+        let only = std::mem::replace(node, Node::without_position(Content::Null));
         *node = Node { at: only.at, value: Content::List(vec![only]) };
     }
     node.items()
         .is_some_and(|items| items.iter().all(|item| item.entries().is_some() && !is_object(item)))
 }
 
-/// Whether it says what it is.
+/// Returns whether it has an `apiVersion` or `kind`.
 fn is_object(node: &Node) -> bool {
     node.has("apiVersion") || node.has("kind")
 }
@@ -171,8 +171,12 @@ fn normalise_nodes(nodes: &mut Node, findings: &mut Findings) {
             let path = path.key("devices");
             for (index, device) in items(pool, "devices").enumerate() {
                 let path = path.index(index);
-                let alias =
-                    Alias { within: "", old: "resources", new: "capacities", tell: Tell::Silent };
+                let alias = Alias {
+                    within: "",
+                    old: "resources",
+                    new: "capacities",
+                    notice: AliasNotice::Silent,
+                };
                 alias::rewrite_at(&[alias], device, &path, findings);
                 normalise::attributes(device, &path, findings);
                 normalise::capacities(device, "capacities", &path, findings);
@@ -202,8 +206,12 @@ fn normalise_entries(claim: &mut Node, path: &Path, findings: &mut Findings) {
         if is_object(entry) || entry.has("spec") {
             unwrap_claim(entry, &path, findings);
         } else {
-            let alias =
-                Alias { within: "", old: "capacities", new: "requests", tell: Tell::Silent };
+            let alias = Alias {
+                within: "",
+                old: "capacities",
+                new: "requests",
+                notice: AliasNotice::Silent,
+            };
             alias::rewrite_at(&[alias], entry, &path, findings);
             normalise::term(entry, &path, findings);
         }
@@ -292,7 +300,7 @@ impl PodCapacityClaim {
 
 impl CapacityClaim {
     fn validate(&self, path: &Path, findings: &mut Findings) {
-        check_terms(&self.claims, &path.key("claims"), Needs::Nothing, findings);
+        check_terms(&self.claims, &path.key("claims"), RequiredSelection::Nothing, findings);
     }
 }
 
@@ -315,7 +323,7 @@ fn nodes_schemas() -> &'static Schemas {
     static COMPILED: OnceLock<Schemas> = OnceLock::new();
     COMPILED.get_or_init(|| {
         Schemas::new(&schema::of::<Vec<NodeDevices>>(), |schema| {
-            let pool = serve::part(schema, "[].pools[]");
+            let pool = serve::schema_of(schema, "[].pools[]");
             pool["properties"]["resources"] = pool["properties"]["devices"].clone();
         })
     })
@@ -326,7 +334,7 @@ fn claim_schemas() -> &'static Schemas {
     COMPILED.get_or_init(|| {
         Schemas::new(&schema::of::<PodCapacityClaim>(), |schema| {
             for claims in ["podClaim.claims[]", "containerClaims[].claims[]"] {
-                let entry = serve::part(schema, claims);
+                let entry = serve::schema_of(schema, claims);
                 for field in ["apiVersion", "kind", "metadata", "spec", "capacities", "count"] {
                     entry["properties"][field] =
                         json!({"x-kubernetes-preserve-unknown-fields": true});

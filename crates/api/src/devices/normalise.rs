@@ -1,27 +1,27 @@
-//! Rewrites what four generations of manifests wrote to the canonical form.
+//! Rewrites the forms of four generations of manifests to the canonical form.
 //!
 //! Everything here works on the tree as the user wrote it, changes nothing that is canonical
-//! already, and says something only where the specification wants it said: most old forms are as
-//! clear as the new one.
+//! already, and warns only where the specification requires it: most old forms are as clear as the
+//! new one.
 
 use super::capacity::Shape;
 use super::claim_template::TemplateSource;
 use super::pod_devices::ClaimSource;
 use super::request::{COUNT, amounts_schema, typed_schema};
-use super::{AccessMode, AttributeValue, Draw};
-use crate::alias::{self, Alias, Tell};
+use super::{AccessMode, AttributeValue, RequestedCapacity};
+use crate::alias::{self, Alias, AliasNotice};
 use crate::decode;
 use crate::finding::Findings;
-use crate::node::{Content, Key, Node, Path, Position};
 use crate::quantity::Quantity;
+use gantry_yaml::node::{Content, Key, Node, Path, Position};
 
 /// Old names of fields of a term, relative to it.
 pub(super) const TERM_ALIASES: [Alias; 5] = [
-    Alias { within: "", old: "deviceMaxCount", new: "maxDeviceCount", tell: Tell::Rename },
-    Alias { within: "", old: "deviceMinCount", new: "minDeviceCount", tell: Tell::Rename },
+    Alias { within: "", old: "deviceMaxCount", new: "maxDeviceCount", notice: AliasNotice::Rename },
+    Alias { within: "", old: "deviceMinCount", new: "minDeviceCount", notice: AliasNotice::Rename },
     CONTSTRAINTS,
-    Alias { within: "", old: "Driver", new: "driver", tell: Tell::Rename },
-    Alias { within: "", old: "DeviceType", new: "deviceType", tell: Tell::Rename },
+    Alias { within: "", old: "Driver", new: "driver", notice: AliasNotice::Rename },
+    Alias { within: "", old: "DeviceType", new: "deviceType", notice: AliasNotice::Rename },
 ];
 
 /// A typo in a published class.
@@ -29,20 +29,24 @@ pub(super) const CONTSTRAINTS: Alias = Alias {
     within: "",
     old: "contstraints",
     new: "constraints",
-    tell: Tell::Because("ignoring it would let devices in that were meant to be kept out"),
+    notice: AliasNotice::Because("ignoring it would let devices in that were meant to be kept out"),
 };
 
 /// The name before `matchAttributes`. Its values had a prefix, see [`attribute_matches`].
-pub(super) const ATTRIBUTE_MATCHES: Alias =
-    Alias { within: "", old: "attributeMatches", new: "matchAttributes", tell: Tell::Silent };
+pub(super) const ATTRIBUTE_MATCHES: Alias = Alias {
+    within: "",
+    old: "attributeMatches",
+    new: "matchAttributes",
+    notice: AliasNotice::Silent,
+};
 
 /// Numbers of devices that a term may state beside `requests` and `limits`, where they belong.
-pub(super) const COUNTS: [(&str, &str); 3] =
+pub(super) const LEGACY_COUNT_FIELDS: [(&str, &str); 3] =
     [(COUNT, "requests"), ("minDeviceCount", "requests"), ("maxDeviceCount", "limits")];
 
 /// Fields of a term that stand in the spec of a claim without `claims`. The lists of attributes are
 /// not among them: those of a spec hold for its only term just as well.
-pub(super) const FLAT: [&str; 16] = [
+pub(super) const FLAT_TERM_FIELDS: [&str; 16] = [
     "name",
     "deviceClass",
     "deviceType",
@@ -107,7 +111,8 @@ fn class_device_type(spec: &mut Node, path: &Path, findings: &mut Findings) {
     if let Some(entries) = spec.entries_mut() {
         entries.push((key, types));
     }
-    let alias = Alias { within: "", old: "deviceTypes", new: "deviceType", tell: Tell::Rename };
+    let alias =
+        Alias { within: "", old: "deviceTypes", new: "deviceType", notice: AliasNotice::Rename };
     alias::rewrite_at(&[alias], spec, path, findings);
 }
 
@@ -123,7 +128,7 @@ pub(super) fn claim_spec(spec: &mut Node, path: &Path, findings: &mut Findings) 
     }
     alias::rewrite_at(&TERM_ALIASES, spec, path, findings);
     attribute_matches(spec, path, findings);
-    let flat: Vec<&str> = FLAT.into_iter().filter(|name| spec.has(name)).collect();
+    let flat: Vec<&str> = FLAT_TERM_FIELDS.into_iter().filter(|name| spec.has(name)).collect();
     if spec.has("claims") {
         for name in flat {
             let text = format!("set beside \"claims\"; move it into an entry of {path}.claims");
@@ -157,7 +162,7 @@ fn terms(spec: &mut Node, path: &Path, findings: &mut Findings) {
 }
 
 pub(super) fn term(term: &mut Node, path: &Path, findings: &mut Findings) {
-    ask(term, path, findings);
+    device_request(term, path, findings);
     let path = path.key("oneOf");
     for (index, alternative) in
         term.get_mut("oneOf").and_then(Node::items_mut).into_iter().flatten().enumerate()
@@ -167,18 +172,18 @@ pub(super) fn term(term: &mut Node, path: &Path, findings: &mut Findings) {
             let text = "an alternative has no alternatives of its own; list them one level up";
             findings.error_at(&path.key("oneOf"), key.at, text);
         }
-        ask(alternative, &path, findings);
+        device_request(alternative, &path, findings);
     }
 }
 
-fn ask(ask: &mut Node, path: &Path, findings: &mut Findings) {
+fn device_request(ask: &mut Node, path: &Path, findings: &mut Findings) {
     alias::rewrite_at(&TERM_ALIASES, ask, path, findings);
     attribute_matches(ask, path, findings);
     access_mode(ask, "accessMode");
     if let Some(typed) = ask.get_mut("requests") {
         requests(typed, &path.key("requests"), findings);
     }
-    for (old, holder) in COUNTS {
+    for (old, holder) in LEGACY_COUNT_FIELDS {
         count(ask, old, holder, path, findings);
     }
 }
@@ -197,7 +202,7 @@ fn count(ask: &mut Node, old: &str, holder: &str, path: &Path, findings: &mut Fi
             .iter()
             .find(|item| item.get("name").and_then(Node::text) == Some(COUNT))
             .and_then(|item| item.get("counter")?.get("request")),
-        // Refused for its type, whatever the count is.
+        // Rejected for its type, whatever the count is.
         Content::Null | Content::Bool(_) | Content::Number(_) | Content::String(_) => return,
     };
     match stated {
@@ -245,22 +250,22 @@ fn requests(node: &mut Node, path: &Path, findings: &mut Findings) {
             return;
         }
     };
-    decode::settle(node, schema, true, path, findings);
+    decode::normalise_values(node, schema, true, path, findings);
     for (index, item) in node.items_mut().into_iter().flatten().enumerate() {
         let path = path.index(index);
         for old in ["capacity", "resource"] {
-            let alias = Alias { within: "", old, new: "name", tell: Tell::Silent };
+            let alias = Alias { within: "", old, new: "name", notice: AliasNotice::Silent };
             alias::rewrite_at(&[alias], item, &path, findings);
         }
         if let Some(access) = item.get_mut("accessMode") {
             access_mode(access, "request");
         }
-        exactly_one(item, &Draw::FIELDS, &path, findings);
+        exactly_one(item, &RequestedCapacity::FIELDS, &path, findings);
     }
     decode::report(schema.check_at(&node.to_json(), path), findings);
 }
 
-/// Writes an access mode in its canonical spelling. What is no mode at all is left to the schema.
+/// Writes an access mode in its canonical spelling. Invalid modes are left to the schema.
 fn access_mode(holder: &mut Node, field: &str) {
     let Some(node) = holder.get_mut(field) else { return };
     if let Some(mode) = node.text().and_then(AccessMode::parse) {
@@ -296,7 +301,8 @@ pub(super) fn pool_spec(spec: &mut Node, path: &Path, findings: &mut Findings) {
         spec.get_mut("devices").and_then(Node::items_mut).into_iter().flatten().enumerate()
     {
         let path = path.index(index);
-        let alias = Alias { within: "", old: "capacities", new: "resources", tell: Tell::Silent };
+        let alias =
+            Alias { within: "", old: "capacities", new: "resources", notice: AliasNotice::Silent };
         alias::rewrite_at(&[alias], device, &path, findings);
         attributes(device, &path, findings);
         capacities(device, "resources", &path, findings);
@@ -310,7 +316,8 @@ pub(super) fn devices_under_resources(pool: &mut Node, path: &Path, findings: &m
         .and_then(Node::items)
         .is_some_and(|items| items.iter().any(|item| item.has("capacities")));
     if old_form {
-        let alias = Alias { within: "", old: "resources", new: "devices", tell: Tell::Silent };
+        let alias =
+            Alias { within: "", old: "resources", new: "devices", notice: AliasNotice::Silent };
         alias::rewrite_at(&[alias], pool, path, findings);
     }
 }
@@ -334,7 +341,7 @@ pub(super) fn capacities(holder: &mut Node, field: &str, path: &Path, findings: 
             within: "topologies[]",
             old: "groupInResource",
             new: "groupInDevice",
-            tell: Tell::Silent,
+            notice: AliasNotice::Silent,
         };
         alias::rewrite_at(&[alias], capacity, &path, findings);
         exactly_one(capacity, &Shape::FIELDS, &path, findings);
@@ -382,8 +389,9 @@ pub(crate) fn convert_set_claim(node: &mut Node, findings: &mut Findings) {
 
 /// The spec of a set claim lists its terms under `claimSpec`, or `ClaimSpec` if a machine wrote it.
 fn set_spec(spec: &mut Node, path: &Path, findings: &mut Findings) {
-    let capital = Alias { within: "", old: "ClaimSpec", new: "claimSpec", tell: Tell::Rename };
-    let terms = Alias { within: "", old: "claimSpec", new: "claims", tell: Tell::Silent };
+    let capital =
+        Alias { within: "", old: "ClaimSpec", new: "claimSpec", notice: AliasNotice::Rename };
+    let terms = Alias { within: "", old: "claimSpec", new: "claims", notice: AliasNotice::Silent };
     alias::rewrite_at(&[capital, terms], spec, path, findings);
 }
 
@@ -403,7 +411,7 @@ pub(super) fn pod_claims(claims: &mut Node, path: &Path, findings: &mut Findings
     }
 }
 
-/// What a template holds, and what stands beside it when the indentation has slipped.
+/// Rewrites the content of a template, and fields beside it that are indented wrongly.
 pub(super) const TEMPLATE: [&str; 4] =
     ["metadata", "matchAttributes", "distinctAttributes", "claims"];
 
@@ -428,7 +436,7 @@ fn template_beside_claims(claim: &mut Node, path: &Path, findings: &mut Findings
     claim.set("template", template);
 }
 
-/// Refuses a map that has none or several of the fields that exclude each other.
+/// Rejects a map that has none or several of the fields that exclude each other.
 fn exactly_one(node: &Node, fields: &[&str], path: &Path, findings: &mut Findings) {
     if node.entries().is_none() {
         return;

@@ -1,7 +1,7 @@
-//! Pods that want devices: the three ways in which they can say so.
+//! Reads the device claims of pods, which can be written in three ways.
 //!
 //! Kubernetes has no field for it. Annotations (A) and a companion object (B) work on any server;
-//! native fields (C) only in files and on servers that keep what they do not know.
+//! native fields (C) only in files and on servers that keep unknown fields.
 
 use std::sync::OnceLock;
 
@@ -13,9 +13,8 @@ use crate::decode;
 use crate::finding::{Findings, Source};
 use crate::kubernetes;
 use crate::meta::dns_subdomain_problem;
-use crate::node::{Content, Node, Path};
 use crate::schema::{self, Schema};
-use crate::yaml;
+use gantry_yaml::node::{Content, Node, Path};
 
 /// Annotation that lists a pod's claims as JSON or YAML.
 pub const DEVICE_CLAIMS_ANNOTATION: &str = "devmgmtproto.k8s.io/device-claims";
@@ -26,41 +25,39 @@ pub const CONTAINER_DEVICES_ANNOTATION: &str = "devmgmtproto.k8s.io/container-de
 /// Annotation that names a PodDevices object.
 pub const POD_DEVICES_ANNOTATION: &str = "devmgmtproto.k8s.io/pod-devices";
 
-/// Every annotation that says anything about a pod's devices: a pod that has none of them is not looked
-/// at.
-pub const CARRIER_ANNOTATIONS: [&str; 3] =
+/// Every annotation about a pod's devices: a pod that has none of them is skipped.
+pub const DEVICE_ANNOTATIONS: [&str; 3] =
     [DEVICE_CLAIMS_ANNOTATION, CONTAINER_DEVICES_ANNOTATION, POD_DEVICES_ANNOTATION];
 
-/// What a pod says about devices.
+/// The device claims of a pod.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Carried {
+pub enum PodDeviceClaims {
     /// Its claims.
     Claims(PodClaims),
     /// The name of the PodDevices object that has them.
     Named(String),
 }
 
-impl Carried {
-    /// What a pod from an API server says about devices; nothing for the many that say nothing.
+impl PodDeviceClaims {
+    /// Returns the device claims of a pod from an API server; nothing for the many that have none.
     ///
     /// # Errors
     /// Claims that cannot be read, or that come from two carriers at once. Such a pod must not run.
     pub fn of(pod: &Value) -> Result<Option<Self>, Findings> {
-        let (carried, findings) = Self::remarked(pod);
+        let (carried, findings) = Self::read_with_findings(pod);
         if findings.is_accepted() { Ok(carried) } else { Err(findings) }
     }
 
-    /// The same with all that is to be said about it, what is accepted and should be written
-    /// differently included.
+    /// Returns the same with all findings, warnings about accepted values included.
     #[must_use]
-    pub fn remarked(pod: &Value) -> (Option<Self>, Findings) {
+    pub fn read_with_findings(pod: &Value) -> (Option<Self>, Findings) {
         let mut findings = Findings::from(Source::Server);
         let carried = read(&mut Node::from_json(pod), &mut findings);
         (carried, findings)
     }
 }
 
-/// Looks at objects of kinds that are not Gantry's, where devices are concerned.
+/// Checks objects of kinds that are not Gantry's, where devices are concerned.
 pub(crate) fn read_foreign(node: &mut Node, findings: &mut Findings) {
     let text = |name: &str| node.get(name).and_then(Node::text);
     match (text("apiVersion"), text("kind")) {
@@ -76,7 +73,7 @@ pub(crate) fn read_foreign(node: &mut Node, findings: &mut Findings) {
     }
 }
 
-/// A pod to be says what a pod says, further down.
+/// A pod template has the same fields as a pod, further down.
 fn read_template(node: &mut Node, place: &str, findings: &mut Findings) {
     let template = place.split('.').try_fold(node, |node, name| node.get_mut(name));
     let Some(template) = template else { return };
@@ -98,11 +95,11 @@ fn warn_of_bare_values(config_map: &Node, findings: &mut Findings) {
 /// The lists of containers that can have devices.
 const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
 
-/// Reads what a pod carries. A pod that carries nothing is not looked at any further.
-fn read(pod: &mut Node, findings: &mut Findings) -> Option<Carried> {
+/// Reads the claims that a pod carries. A pod without any is skipped.
+fn read(pod: &mut Node, findings: &mut Findings) -> Option<PodDeviceClaims> {
     let carriers = carriers(pod);
     let first = carriers.first()?;
-    decode::settle(pod, &schemas().lenient, true, &Path::root(), findings);
+    decode::normalise_values(pod, &schemas().lenient, true, &Path::root(), findings);
     if let Some(second) = carriers.get(1) {
         let text = format!("set beside {first}; a pod states its devices in one place");
         findings.error(second, text);
@@ -129,7 +126,7 @@ fn read(pod: &mut Node, findings: &mut Findings) -> Option<Carried> {
         if let Some(problem) = dns_subdomain_problem(&name) {
             findings.error(&path, format!("Invalid value: \"{name}\": {problem}"));
         }
-        return Some(Carried::Named(name));
+        return Some(PodDeviceClaims::Named(name));
     }
     let listed = annotation(DEVICE_CLAIMS_ANNOTATION);
     let used = annotation(CONTAINER_DEVICES_ANNOTATION);
@@ -138,10 +135,10 @@ fn read(pod: &mut Node, findings: &mut Findings) -> Option<Carried> {
     } else {
         native(pod, findings)
     };
-    claims.map(Carried::Claims)
+    claims.map(PodDeviceClaims::Claims)
 }
 
-/// The places where the pod states its devices, one per carrier.
+/// The places where the pod lists its devices, one per carrier.
 fn carriers(pod: &Node) -> Vec<Path> {
     let has = |node: &Node, field: &str| {
         node.entries().is_some_and(|entries| {
@@ -183,14 +180,14 @@ fn annotated(
     let mut claims = PodClaims::default();
     if let Some((path, text)) = listed {
         let mut node = parse(&path, &text, findings)?;
-        decode::settle(&mut node, &schemas().lenient_claims, true, &path, findings);
+        decode::normalise_values(&mut node, &schemas().lenient_claims, true, &path, findings);
         normalise::pod_claims(&mut node, &path, findings);
         claims.device_claims = finish(&node, &schemas().claims, &path, findings)?;
         claims.validate_claims(&path, findings);
     }
     if let Some((path, text)) = used {
         let mut node = parse(&path, &text, findings)?;
-        decode::settle(&mut node, &schemas().containers, true, &path, findings);
+        decode::normalise_values(&mut node, &schemas().containers, true, &path, findings);
         claims.containers = finish(&node, &schemas().containers, &path, findings)?;
         let names: Vec<&str> = containers(pod).map(|(_, name, _)| name).collect();
         for (container, references) in &claims.containers {
@@ -235,10 +232,10 @@ fn containers(pod: &Node) -> impl Iterator<Item = (Path, &str, &Node)> {
     })
 }
 
-/// The content of an annotation. Its places are dropped: they are lines of the annotation, and what
-/// is said about them points at the annotation itself.
+/// Parses the content of an annotation. Its places are dropped: they are lines of the annotation,
+/// and findings about them point at the annotation itself.
 fn parse(path: &Path, text: &str, findings: &mut Findings) -> Option<Node> {
-    let problem = match yaml::read(text) {
+    let problem = match gantry_yaml::read(text) {
         Ok(documents) if documents.len() == 1 => {
             return documents.first().map(|document| Node::from_json(&document.to_json()));
         }
@@ -307,7 +304,7 @@ fn pod_schema(claims: &Value, references: &Value) -> Value {
     let mut spec = kubernetes::schema("PodSpec");
     spec["properties"]["deviceClaims"] = claims.clone();
     for list in CONTAINERS {
-        serve::part(&mut spec, list)["items"]["properties"]["devices"] = references.clone();
+        serve::schema_of(&mut spec, list)["items"]["properties"]["devices"] = references.clone();
     }
     json!({
         "type": "object",

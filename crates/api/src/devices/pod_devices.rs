@@ -6,13 +6,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::term::{Needs, check_terms};
+use super::term::{RequiredSelection, check_terms};
 use super::{ClaimSpec, TemplateMetadata, normalise, serve};
 use crate::finding::Findings;
 use crate::kind::Trust;
 use crate::meta::dns_label_problem;
-use crate::node::Path;
 use crate::object::object;
+use gantry_yaml::node::Path;
 
 object! {
     /// PodDevices says which devices a pod wants and which of its containers get them, for pods
@@ -28,7 +28,7 @@ object! {
     short_names: &["pd"],
     trust: Trust::Tenant,
     any_case: true,
-    serve: |schema| serve::pod_claims(serve::part(schema, "spec.deviceClaims[]")),
+    serve: |schema| serve::pod_claims(serve::schema_of(schema, "spec.deviceClaims[]")),
     normalise: |node, findings| {
         if let Some(claims) = node.get_mut("spec").and_then(|spec| spec.get_mut("deviceClaims")) {
             normalise::pod_claims(claims, &Path::of("spec.deviceClaims"), findings);
@@ -51,7 +51,8 @@ pub struct PodClaims {
     pub containers: BTreeMap<String, Vec<DeviceReference>>,
 }
 
-/// A claim of a pod. Exactly one of `claimName`, `claimTemplateName`, `claim` and `template` is set.
+/// A claim of a pod. Exactly one of `claimName`, `claimTemplateName`, `claim` and `template` is
+/// set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodClaim {
@@ -133,11 +134,11 @@ pub struct DeviceReference {
 }
 
 /// Most containers whose devices can be listed; far more than any pod has.
-const CONTAINERS: usize = 128;
+const MAX_CONTAINERS: usize = 128;
 
 fn containers(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
     let mut schema = BTreeMap::<String, Vec<DeviceReference>>::json_schema(generator);
-    schema.insert("maxProperties".to_owned(), CONTAINERS.into());
+    schema.insert("maxProperties".to_owned(), MAX_CONTAINERS.into());
     if let Some(Value::Object(list)) = schema.get_mut("additionalProperties") {
         list.insert("maxItems".to_owned(), 64.into());
     }
@@ -176,7 +177,7 @@ impl PodClaims {
                 ClaimSource::ClaimName(_) | ClaimSource::ClaimTemplateName(_) => continue,
             };
             let path = path.key(field).key("claims");
-            check_terms(&spec.claims, &path, Needs::ClassOrType, findings);
+            check_terms(&spec.claims, &path, RequiredSelection::ClassOrType, findings);
         }
     }
 
@@ -199,7 +200,8 @@ impl PodClaims {
                 [_, _, ..] => findings.error(
                     &path,
                     format!(
-                        "Invalid value: \"{name}\" is ambiguous: several claims have an entry of that name; refer to a claim"
+                        "Invalid value: \"{name}\" is ambiguous: several claims have an entry of \
+                         that name; refer to a claim"
                     ),
                 ),
             }

@@ -1,4 +1,4 @@
-//! DevicePool: devices of one driver, and the ledger of who holds them.
+//! DevicePool: devices of one driver, and the ledger of their allocations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,13 +14,13 @@ use super::{
     AccessMode, Attribute, ResourceAllocation, ResourceCapacity, check_device_type, check_driver,
     normalise, serve,
 };
-use crate::alias::{Alias, Tell};
+use crate::alias::{Alias, AliasNotice};
 use crate::finding::Findings;
 use crate::kind::{Column, Trust};
 use crate::kubernetes;
-use crate::node::Path;
 use crate::object::object;
 use crate::quantity::Quantity;
+use gantry_yaml::node::Path;
 
 object! {
     /// DevicePool publishes devices of one driver, usually those of one model on one node. Drivers
@@ -85,7 +85,10 @@ pub struct PoolSpec {
     pub device_type: Option<String>,
     /// Attributes that all devices have in common.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(
+        length(max = 32),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
     pub attributes: Vec<Attribute>,
     /// Resources that the devices share. Each device takes what its `requests` say while it is
     /// held, so that overlapping partitions of one card cannot be held together.
@@ -94,7 +97,10 @@ pub struct PoolSpec {
     pub resources: Vec<ResourceCapacity>,
     /// The devices, one by one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 1024), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(
+        length(max = 1024),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
     pub devices: Vec<Device>,
     /// How many devices there are, if they are interchangeable and have no names. If `devices` is
     /// set as well, the numbers must agree.
@@ -112,7 +118,10 @@ pub struct Device {
     pub name: String,
     /// Attributes of this device. They override those of the pool with the same name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(
+        length(max = 32),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
     pub attributes: Vec<Attribute>,
     /// What the device takes of the pool's `resources` while it is held.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -224,7 +233,7 @@ pub struct ClaimReference {
     pub namespace: String,
     /// Name of the claim.
     pub name: String,
-    /// UID of the claim: a claim made anew under the same name is another one.
+    /// UID of the claim: a claim recreated under the same name is another one.
     pub uid: String,
 }
 
@@ -238,32 +247,39 @@ pub enum HoldState {
 }
 
 const ALIASES: [Alias; 4] = [
-    Alias { within: "spec", old: "count", new: "deviceCount", tell: Tell::Silent },
-    Alias { within: "spec", old: "NodeName", new: "nodeName", tell: Tell::Rename },
-    Alias { within: "spec", old: "Driver", new: "driver", tell: Tell::Rename },
-    Alias { within: "spec.devices[]", old: "capacities", new: "resources", tell: Tell::Silent },
+    Alias { within: "spec", old: "count", new: "deviceCount", notice: AliasNotice::Silent },
+    Alias { within: "spec", old: "NodeName", new: "nodeName", notice: AliasNotice::Rename },
+    Alias { within: "spec", old: "Driver", new: "driver", notice: AliasNotice::Rename },
+    Alias {
+        within: "spec.devices[]",
+        old: "capacities",
+        new: "resources",
+        notice: AliasNotice::Silent,
+    },
 ];
 
 fn serve_pool(schema: &mut Value) {
-    let spec = serve::part(schema, "spec");
+    let spec = serve::schema_of(schema, "spec");
     serve::driver_names(spec);
     for list in ["attributes", "devices[].attributes"] {
-        serve::attribute(serve::part(spec, &format!("{list}[]")));
+        serve::attribute(serve::schema_of(spec, &format!("{list}[]")));
     }
     for list in ["resources", "devices[].resources", "devices[].capacities"] {
-        serve::capacity(serve::part(spec, &format!("{list}[]")));
+        serve::capacity(serve::schema_of(spec, &format!("{list}[]")));
     }
-    serve::not_negative(serve::part(spec, "devices[].requests"));
-    serve::twins(spec, &ALIASES[..3]);
+    serve::not_negative(serve::schema_of(spec, "devices[].requests"));
+    serve::refuse_conflicting_aliases(spec, &ALIASES[..3]);
     serve::rule(spec, "has(self.driver) || has(self.Driver)", "driver is required");
     serve::rule(
         spec,
-        "[has(self.nodeName) || has(self.NodeName), has(self.nodeSelector), has(self.allNodes) && self.allNodes].filter(set, set).size() <= 1",
+        "[has(self.nodeName) || has(self.NodeName), has(self.nodeSelector), has(self.allNodes) && \
+         self.allNodes].filter(set, set).size() <= 1",
         "set at most one of nodeName, nodeSelector and allNodes",
     );
     serve::rule(
         spec,
-        "!has(self.devices) || (has(self.deviceCount) ? self.deviceCount : has(self.count) ? self.count : size(self.devices)) == size(self.devices)",
+        "!has(self.devices) || (has(self.deviceCount) ? self.deviceCount : has(self.count) ? \
+         self.count : size(self.devices)) == size(self.devices)",
         "deviceCount must be the number of devices",
     );
 }
@@ -319,7 +335,8 @@ impl Device {
             check_amount(*amount, &path, findings);
             if !shared.contains(name) {
                 let text = format!(
-                    "spec.resources has no \"{name}\"; the pool is not used until it has, or this is removed"
+                    "spec.resources has no \"{name}\"; the pool is not used until it has, or this \
+                     is removed"
                 );
                 findings.warn(&path, text);
             }

@@ -1,4 +1,4 @@
-//! DevicePrivilegedClaim: access to every device of a driver, for those who look after it.
+//! DevicePrivilegedClaim: access to every device of a driver, to monitor or manage it.
 
 use k8s_openapi::api::core::v1::NodeSelector;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -16,11 +16,11 @@ use super::{
 use crate::finding::Findings;
 use crate::kind::{Column, Trust};
 use crate::kubernetes;
-use crate::node::Path;
 use crate::object::object;
+use gantry_yaml::node::Path;
 
 object! {
-    /// DevicePrivilegedClaim gives a pod every device of a driver on its node, whoever else holds
+    /// DevicePrivilegedClaim gives a pod every device of a driver on its node, even if others hold
     /// them, to monitor or to manage them. The namespace needs the label
     /// `devmgmtproto.k8s.io/admin-access: "true"`.
     pub struct DevicePrivilegedClaim {
@@ -45,7 +45,7 @@ object! {
     trust: Trust::Administrator,
     any_case: true,
     aliases: &ALLOCATION_ALIASES,
-    serve: |schema| serve::privileged_spec(serve::part(schema, "spec")),
+    serve: |schema| serve::privileged_spec(serve::schema_of(schema, "spec")),
     normalise: |node, findings| {
         if let Some(spec) = node.get_mut("spec") {
             normalise::privileged_spec(spec, &Path::of("spec"), findings);
@@ -94,7 +94,10 @@ pub struct PrivilegedClaimStatus {
     pub claim_configs: Vec<Value>,
     /// The pods that may use the devices.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uid"]))]
+    #[schemars(
+        length(max = 256),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uid"])
+    )]
     pub reserved_for: Vec<Consumer>,
     /// Names of the pods in `reservedFor`, sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

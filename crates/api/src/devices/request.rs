@@ -1,4 +1,4 @@
-//! Requests: how much of what a term asks its devices for.
+//! Requests: the capacity that a term needs from its devices.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -10,9 +10,9 @@ use serde_json::json;
 use super::AccessMode;
 use super::capacity::check_amount;
 use crate::finding::Findings;
-use crate::node::Path;
 use crate::quantity::Quantity;
 use crate::schema::{self, Schema};
+use gantry_yaml::node::Path;
 
 /// The request that stands for the number of devices and not for a resource of theirs.
 pub(super) const COUNT: &str = "count";
@@ -40,13 +40,13 @@ pub struct TypedRequest {
     /// How much of it.
     #[serde(flatten)]
     #[schemars(with = "DrawFields")]
-    pub draw: Draw,
+    pub draw: RequestedCapacity,
 }
 
 /// How much is drawn from a capacity, and of which kind it must be.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Draw {
+pub enum RequestedCapacity {
     /// A whole number, from a counter.
     Counter {
         /// How many.
@@ -64,12 +64,12 @@ pub enum Draw {
     },
 }
 
-impl Draw {
+impl RequestedCapacity {
     /// The fields that hold a draw of each kind.
     pub(super) const FIELDS: [&str; 3] = ["counter", "quantity", "accessMode"];
 }
 
-/// How [`Draw`] looks in a schema.
+/// How [`RequestedCapacity`] looks in a schema.
 #[derive(JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "only its schema is used")]
@@ -105,22 +105,24 @@ struct AccessDraw {
 }
 
 impl Requests {
-    /// The number of devices asked for, if it is said.
+    /// Returns the number of requested devices, if it is set.
     #[must_use]
     pub fn count(&self) -> Option<Quantity> {
         match self {
             Self::Amounts(amounts) => amounts.get(COUNT).copied(),
             Self::Typed(list) => {
                 list.iter().find(|entry| entry.name == COUNT).and_then(|entry| match entry.draw {
-                    Draw::Counter { request } => Quantity::parse(&request.to_string()).ok(),
-                    Draw::Quantity { request } => Some(request),
-                    Draw::AccessMode { .. } => None,
+                    RequestedCapacity::Counter { request } => {
+                        Quantity::parse(&request.to_string()).ok()
+                    }
+                    RequestedCapacity::Quantity { request } => Some(request),
+                    RequestedCapacity::AccessMode { .. } => None,
                 })
             }
         }
     }
 
-    /// Whether something besides the number of devices is asked for.
+    /// Returns whether anything besides the number of devices is requested.
     #[must_use]
     pub fn names_resources(&self) -> bool {
         match self {
@@ -160,17 +162,19 @@ pub(super) fn check_amounts(
 
 fn check_typed(entry: &TypedRequest, path: &Path, findings: &mut Findings) {
     match &entry.draw {
-        Draw::Counter { request } if entry.name == COUNT && *request < 1 => {
+        RequestedCapacity::Counter { request } if entry.name == COUNT && *request < 1 => {
             let text = format!("Invalid value: {request}: at least one device");
             findings.error(&path.join("counter.request"), text);
         }
-        Draw::Quantity { .. } | Draw::AccessMode { .. } if entry.name == COUNT => {
+        RequestedCapacity::Quantity { .. } | RequestedCapacity::AccessMode { .. }
+            if entry.name == COUNT =>
+        {
             findings.error(path, "the number of devices is a `counter`");
         }
-        Draw::Quantity { request } => {
+        RequestedCapacity::Quantity { request } => {
             check_amount(*request, &path.join("quantity.request"), findings);
         }
-        Draw::Counter { .. } | Draw::AccessMode { .. } => {}
+        RequestedCapacity::Counter { .. } | RequestedCapacity::AccessMode { .. } => {}
     }
 }
 
@@ -181,8 +185,8 @@ fn check_count(count: Quantity, path: &Path, findings: &mut Findings) {
     }
 }
 
-/// The schema of a list of typed requests. The field itself may be a list or a map, which no
-/// structural schema can say.
+/// Returns the schema of a list of typed requests. The field itself may be a list or a map, which
+/// no structural schema can express.
 pub(super) fn typed_schema() -> &'static Schema {
     static COMPILED: OnceLock<Schema> = OnceLock::new();
     COMPILED.get_or_init(|| {

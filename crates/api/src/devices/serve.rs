@@ -1,13 +1,15 @@
-//! What the schemas of this group must say to a server besides their canonical form: every old
+//! Adds what a server needs in the schemas of this group besides their canonical form: every old
 //! spelling, and the rules across fields as CEL.
 //!
-//! A server cannot see into a field of unknown type, so no rule here speaks of `requests`; the
-//! webhook does.
+//! A server cannot validate a field of unknown type, so no rule here is about `requests`; the
+//! webhook checks it.
 
 use serde_json::{Value, json};
 
 use super::AccessMode;
-use super::normalise::{ATTRIBUTE_MATCHES, CONTSTRAINTS, COUNTS, FLAT, TEMPLATE, TERM_ALIASES};
+use super::normalise::{
+    ATTRIBUTE_MATCHES, CONTSTRAINTS, FLAT_TERM_FIELDS, LEGACY_COUNT_FIELDS, TEMPLATE, TERM_ALIASES,
+};
 use crate::alias::{self, Alias};
 use crate::schema::described;
 
@@ -17,7 +19,7 @@ pub(super) const DNS_LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 const DNS_SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 
 /// The part of a schema at a path such as `spec.claims[]`.
-pub(super) fn part<'a>(schema: &'a mut Value, path: &str) -> &'a mut Value {
+pub(super) fn schema_of<'a>(schema: &'a mut Value, path: &str) -> &'a mut Value {
     alias::schema_at(schema, path).expect("callers name fields of the types they serve")
 }
 
@@ -30,8 +32,8 @@ pub(super) fn rule(schema: &mut Value, rule: &str, message: &str) {
     }
 }
 
-/// Refuses two names of one field with different values.
-pub(super) fn twins(schema: &mut Value, aliases: &[Alias]) {
+/// Rejects two names of one field with different values.
+pub(super) fn refuse_conflicting_aliases(schema: &mut Value, aliases: &[Alias]) {
     for Alias { old, new, .. } in aliases {
         rule(
             schema,
@@ -46,9 +48,9 @@ pub(super) fn attribute_matches(schema: &mut Value) {
     alias::declare(&[ATTRIBUTE_MATCHES], schema);
 }
 
-/// Lets every spelling of an access mode through.
+/// Allows every spelling of an access mode.
 pub(super) fn any_spelling_of_access_mode(schema: &mut Value) {
-    let mode = part(schema, "accessMode");
+    let mode = schema_of(schema, "accessMode");
     if let Some(fields) = mode.as_object_mut() {
         fields.shift_remove("enum");
     }
@@ -56,7 +58,7 @@ pub(super) fn any_spelling_of_access_mode(schema: &mut Value) {
     mode["maxLength"] = json!(20);
 }
 
-/// A server takes for a driver what can be the name of an object.
+/// A server accepts as a driver every valid object name.
 pub(super) fn driver_names(schema: &mut Value) {
     for name in ["driver", "Driver"] {
         if let Some(driver) = alias::schema_at(schema, name) {
@@ -65,7 +67,7 @@ pub(super) fn driver_names(schema: &mut Value) {
     }
 }
 
-/// Amounts below zero are refused wherever they are amounts of something.
+/// Amounts below zero are rejected wherever they are amounts of a resource.
 pub(super) fn not_negative(schema: &mut Value) {
     let Some(fields) = schema.as_object_mut() else { return };
     if fields.contains_key("x-kubernetes-int-or-string") {
@@ -87,7 +89,8 @@ pub(super) fn not_negative(schema: &mut Value) {
 pub(super) fn attribute(schema: &mut Value) {
     rule(
         schema,
-        "[has(self.stringValue), has(self.intValue), has(self.quantityValue), has(self.semVerValue), has(self.boolValue)].exists_one(set, set)",
+        "[has(self.stringValue), has(self.intValue), has(self.quantityValue), \
+         has(self.semVerValue), has(self.boolValue)].exists_one(set, set)",
         "set exactly one of stringValue, intValue, quantityValue, semVerValue and boolValue",
     );
 }
@@ -96,7 +99,8 @@ pub(super) fn capacity(schema: &mut Value) {
     not_negative(schema);
     rule(
         schema,
-        "[has(self.capacity), has(self.counter), has(self.quantity), has(self.block), has(self.accessMode)].exists_one(set, set)",
+        "[has(self.capacity), has(self.counter), has(self.quantity), has(self.block), \
+         has(self.accessMode)].exists_one(set, set)",
         "set exactly one of capacity, counter, quantity, block and accessMode",
     );
     rule(
@@ -110,26 +114,27 @@ pub(super) fn privileged_spec(schema: &mut Value) {
     let aliases = [CONTSTRAINTS, TERM_ALIASES[3]];
     alias::declare(&aliases, schema);
     driver_names(schema);
-    twins(schema, &aliases);
-    toleration(part(schema, "tolerations[]"));
+    refuse_conflicting_aliases(schema, &aliases);
+    toleration(schema_of(schema, "tolerations[]"));
     rule(schema, "has(self.driver) || has(self.Driver)", "driver is required");
 }
 
 /// The claims that a pod's object or annotation lists.
 pub(super) fn pod_claims(schema: &mut Value) {
-    claim_spec(part(schema, "claim"));
-    terms(part(schema, "template"));
-    attribute_matches(part(schema, "template"));
-    let template = part(schema, "template").clone();
+    claim_spec(schema_of(schema, "claim"));
+    terms(schema_of(schema, "template"));
+    attribute_matches(schema_of(schema, "template"));
+    let template = schema_of(schema, "template").clone();
     for field in TEMPLATE {
         let text = format!("Deprecated: use `template.{field}`.");
         schema["properties"][field] = described(template["properties"][field].clone(), &text);
     }
     // `claims` of an empty template may stand beside it.
-    loosen(part(schema, "template"), "claims");
+    make_optional(schema_of(schema, "template"), "claims");
     rule(
         schema,
-        "[has(self.claimName), has(self.claimTemplateName), has(self.claim), has(self.template) && has(self.template.claims) || has(self.claims)].exists_one(set, set)",
+        "[has(self.claimName), has(self.claimTemplateName), has(self.claim), has(self.template) && \
+         has(self.template.claims) || has(self.claims)].exists_one(set, set)",
         "set exactly one of claimName, claimTemplateName, claim and template",
     );
 }
@@ -138,32 +143,33 @@ pub(super) fn pod_claims(schema: &mut Value) {
 pub(super) fn claim_spec(schema: &mut Value) {
     terms(schema);
     attribute_matches(schema);
-    let term = part(schema, "claims[]");
+    let term = schema_of(schema, "claims[]");
     if let Some(fields) = term["properties"].as_object().cloned() {
         alias::declare_all(&fields, schema, "claims[]");
     }
-    loosen(schema, "claims");
-    let flat: Vec<&str> = FLAT
+    make_optional(schema, "claims");
+    let flat: Vec<&str> = FLAT_TERM_FIELDS
         .into_iter()
         .filter(|field| *field != "requests")
         .chain(TERM_ALIASES.iter().map(|alias| alias.old))
         .collect();
     rule(
         schema,
-        &format!("has(self.claims) ? !({}) : {ONE_SOURCE}", any(&flat)),
-        "set claims, or else exactly one of deviceClass, deviceType and oneOf; what belongs to an entry goes into claims",
+        &format!("has(self.claims) ? !({}) : {ONE_SOURCE}", any_set(&flat)),
+        "set claims, or else exactly one of deviceClass, deviceType and oneOf; what belongs to an \
+         entry goes into claims",
     );
-    ask_rules(schema);
+    device_request_rules(schema);
 }
 
 /// The terms below `claims`.
 fn terms(schema: &mut Value) {
-    let term = part(schema, "claims[]");
-    loosen(term, "name");
-    part(term, "name")["pattern"] = json!(DNS_LABEL);
-    ask(term);
-    let alternative = part(term, "oneOf[]");
-    ask(alternative);
+    let term = schema_of(schema, "claims[]");
+    make_optional(term, "name");
+    schema_of(term, "name")["pattern"] = json!(DNS_LABEL);
+    device_request(term);
+    let alternative = schema_of(term, "oneOf[]");
+    device_request(alternative);
     rule(
         alternative,
         "has(self.deviceClass) != (has(self.deviceType) || has(self.DeviceType))",
@@ -172,20 +178,22 @@ fn terms(schema: &mut Value) {
     rule(term, ONE_SOURCE, "set exactly one of deviceClass, deviceType and oneOf");
     rule(
         term,
-        &format!("!has(self.oneOf) || !({})", any(&BESIDE_ONE_OF)),
+        &format!("!has(self.oneOf) || !({})", any_set(&FORBIDDEN_WITH_ONE_OF)),
         "with oneOf, only name may be set beside it",
     );
     rule(
         schema,
-        "!has(self.claims) || self.claims.all(a, !has(a.name) || self.claims.exists_one(b, has(b.name) && b.name == a.name))",
+        "!has(self.claims) || self.claims.all(a, !has(a.name) || self.claims.exists_one(b, \
+         has(b.name) && b.name == a.name))",
         "the names of the entries must differ",
     );
 }
 
-const ONE_SOURCE: &str = "[has(self.deviceClass), has(self.deviceType) || has(self.DeviceType), has(self.oneOf)].exists_one(set, set)";
+const ONE_SOURCE: &str = "[has(self.deviceClass), has(self.deviceType) || has(self.DeviceType), \
+                          has(self.oneOf)].exists_one(set, set)";
 
 /// What a term with alternatives must not set, apart from what [`ONE_SOURCE`] looks at.
-const BESIDE_ONE_OF: [&str; 18] = [
+const FORBIDDEN_WITH_ONE_OF: [&str; 18] = [
     "driver",
     "Driver",
     "constraints",
@@ -207,8 +215,8 @@ const BESIDE_ONE_OF: [&str; 18] = [
 ];
 
 /// What a term and an alternative have in common.
-fn ask(schema: &mut Value) {
-    for (name, holder) in COUNTS {
+fn device_request(schema: &mut Value) {
+    for (name, holder) in LEGACY_COUNT_FIELDS {
         schema["properties"][name] = json!({
             "description": format!("Deprecated: use `{holder}.count`."),
             "type": "integer",
@@ -221,15 +229,15 @@ fn ask(schema: &mut Value) {
     attribute_matches(schema);
     any_spelling_of_access_mode(schema);
     driver_names(schema);
-    not_negative(part(schema, "limits"));
-    toleration(part(schema, "tolerations[]"));
-    ask_rules(schema);
+    not_negative(schema_of(schema, "limits"));
+    toleration(schema_of(schema, "tolerations[]"));
+    device_request_rules(schema);
 }
 
-fn ask_rules(schema: &mut Value) {
+fn device_request_rules(schema: &mut Value) {
     // Comparing constraints, at their length, is beyond what a server spends on a pod's entries.
     for alias in TERM_ALIASES.iter().filter(|alias| alias.new != CONTSTRAINTS.new) {
-        twins(schema, &[*alias]);
+        refuse_conflicting_aliases(schema, &[*alias]);
     }
     rule(
         schema,
@@ -238,14 +246,22 @@ fn ask_rules(schema: &mut Value) {
     );
     rule(
         schema,
-        "!has(self.minDeviceCount) || !has(self.maxDeviceCount) || self.minDeviceCount <= self.maxDeviceCount",
+        "!has(self.minDeviceCount) || !has(self.maxDeviceCount) || self.minDeviceCount <= \
+         self.maxDeviceCount",
         "minDeviceCount must not be above maxDeviceCount",
     );
     rule(
         schema,
         &format!(
-            "!has(self.allocationMode) || self.allocationMode != 'All' || !({} || has(self.limits) && 'count' in self.limits)",
-            any(&["count", "minDeviceCount", "maxDeviceCount", "deviceMinCount", "deviceMaxCount"])
+            "!has(self.allocationMode) || self.allocationMode != 'All' || !({} || has(self.limits) \
+             && 'count' in self.limits)",
+            any_set(&[
+                "count",
+                "minDeviceCount",
+                "maxDeviceCount",
+                "deviceMinCount",
+                "deviceMaxCount"
+            ])
         ),
         "allocationMode All takes every device there is; remove the counts",
     );
@@ -260,13 +276,13 @@ fn toleration(schema: &mut Value) {
 }
 
 /// CEL for "one of these fields is set".
-fn any(fields: &[&str]) -> String {
+fn any_set(fields: &[&str]) -> String {
     let set: Vec<String> = fields.iter().map(|field| format!("has(self.{field})")).collect();
     set.join(" || ")
 }
 
-/// Old forms leave out what is required of the canonical one.
-fn loosen(schema: &mut Value, field: &str) {
+/// Old forms leave out fields that are required in the canonical one.
+fn make_optional(schema: &mut Value, field: &str) {
     let Some(fields) = schema.as_object_mut() else { return };
     if let Some(required) = fields.get_mut("required").and_then(Value::as_array_mut) {
         required.retain(|name| name != field);

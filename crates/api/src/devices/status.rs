@@ -1,4 +1,4 @@
-//! Statuses of claims: what was allocated, from where, for whom.
+//! Statuses of claims: the allocated devices, their pools, and the pods that use them.
 
 use std::collections::BTreeMap;
 
@@ -41,14 +41,22 @@ pub struct ClaimStatus {
     pub claim_configs: Vec<Value>,
     /// The pods that may use the devices. The allocation ends with the last of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uid"]))]
+    #[schemars(
+        length(max = 256),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uid"])
+    )]
     pub reserved_for: Vec<Consumer>,
     /// Names of the pods in `reservedFor`, sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pod_names: Vec<String>,
     /// What the drivers report about each device.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["devicePoolName", "deviceName"]))]
+    #[schemars(
+        extend(
+            "x-kubernetes-list-type" = "map",
+            "x-kubernetes-list-map-keys" = ["devicePoolName", "deviceName"]
+        )
+    )]
     pub device_statuses: Vec<DeviceStatus>,
     /// Whether the claim is allocated, and if not, why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -97,7 +105,7 @@ pub struct ResourceAllocation {
 pub struct Consumer {
     /// Name of the pod.
     pub name: String,
-    /// UID of the pod: a pod made anew under the same name is another one.
+    /// UID of the pod: a pod recreated under the same name is another one.
     pub uid: String,
 }
 

@@ -13,8 +13,8 @@ use super::{
 use crate::finding::{Findings, Source};
 use crate::kubernetes;
 use crate::meta::dns_label_problem;
-use crate::node::Path;
 use crate::quantity::Quantity;
+use gantry_yaml::node::Path;
 
 /// One entry of a claim: a set of devices of one kind, or the first of several kinds that is to be
 /// had.
@@ -27,7 +27,7 @@ pub struct Term {
     pub name: String,
     /// What is asked for, unless `oneOf` lists alternatives.
     #[serde(flatten)]
-    pub ask: Ask,
+    pub ask: DeviceRequest,
     /// Alternatives in order of preference. The first that the whole pod can be placed with is
     /// taken. With `oneOf`, nothing but `name` may be set beside it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -45,13 +45,13 @@ pub struct Alternative {
     pub name: Option<String>,
     /// What is asked for.
     #[serde(flatten)]
-    pub ask: Ask,
+    pub ask: DeviceRequest,
 }
 
 /// What devices are asked for, how many, and how they relate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Ask {
+pub struct DeviceRequest {
     /// Name of the DeviceClass to take devices from.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
@@ -201,24 +201,29 @@ impl TermConfig {
     }
 }
 
-/// What a term has to name for devices to be found.
+/// The fields that a term must set for devices to be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Needs {
-    /// A class or a type; in files of the oldest kinds of claims a driver alone will do.
+pub(super) enum RequiredSelection {
+    /// A class or a type; in files of the oldest kinds of claims a driver alone is enough.
     ClassOrType,
     /// Nothing: it is offered the devices of all pools.
     Nothing,
 }
 
 impl Term {
-    /// The ways to satisfy the term, best first: its alternatives, or what it asks for itself.
-    pub fn alternatives(&self) -> impl Iterator<Item = &Ask> {
+    /// Returns the ways to satisfy the term, best first: its alternatives, or its own request.
+    pub fn alternatives(&self) -> impl Iterator<Item = &DeviceRequest> {
         let own = self.one_of.is_empty().then_some(&self.ask);
         own.into_iter().chain(self.one_of.iter().map(|alternative| &alternative.ask))
     }
 }
 
-pub(super) fn check_terms(terms: &[Term], path: &Path, needs: Needs, findings: &mut Findings) {
+pub(super) fn check_terms(
+    terms: &[Term],
+    path: &Path,
+    needs: RequiredSelection,
+    findings: &mut Findings,
+) {
     let mut seen = BTreeSet::new();
     for (index, term) in terms.iter().enumerate() {
         let path = path.index(index);
@@ -230,7 +235,7 @@ pub(super) fn check_terms(terms: &[Term], path: &Path, needs: Needs, findings: &
             findings.error(&name, format!("Duplicate value: \"{}\"", term.name));
         }
         if term.one_of.is_empty() {
-            check_ask(&term.ask, &path, needs, findings);
+            check_device_request(&term.ask, &path, needs, findings);
             continue;
         }
         for field in term.ask.set_fields() {
@@ -238,12 +243,22 @@ pub(super) fn check_terms(terms: &[Term], path: &Path, needs: Needs, findings: &
             findings.error(&path.key(field), text);
         }
         for (index, alternative) in term.one_of.iter().enumerate() {
-            check_ask(&alternative.ask, &path.key("oneOf").index(index), needs, findings);
+            check_device_request(
+                &alternative.ask,
+                &path.key("oneOf").index(index),
+                needs,
+                findings,
+            );
         }
     }
 }
 
-fn check_ask(ask: &Ask, path: &Path, needs: Needs, findings: &mut Findings) {
+fn check_device_request(
+    ask: &DeviceRequest,
+    path: &Path,
+    needs: RequiredSelection,
+    findings: &mut Findings,
+) {
     check_source(ask, path, needs, findings);
     if let Some(driver) = &ask.driver {
         check_driver(driver, &path.key("driver"), findings);
@@ -261,11 +276,17 @@ fn check_ask(ask: &Ask, path: &Path, needs: Needs, findings: &mut Findings) {
     }
 }
 
-fn check_source(ask: &Ask, path: &Path, needs: Needs, findings: &mut Findings) {
+fn check_source(
+    ask: &DeviceRequest,
+    path: &Path,
+    needs: RequiredSelection,
+    findings: &mut Findings,
+) {
     match (&ask.device_class, &ask.device_type) {
         (Some(class), Some(device_type)) => {
             let text = format!(
-                "set beside deviceClass \"{class}\" as \"{device_type}\"; keep one of deviceClass and deviceType"
+                "set beside deviceClass \"{class}\" as \"{device_type}\"; keep one of deviceClass \
+                 and deviceType"
             );
             findings.error(&path.key("deviceType"), text);
         }
@@ -275,9 +296,9 @@ fn check_source(ask: &Ask, path: &Path, needs: Needs, findings: &mut Findings) {
         (Some(_), None) => {}
         (None, None) => {
             let enough = match (needs, findings.source) {
-                (Needs::Nothing, Source::File | Source::Server) => true,
-                (Needs::ClassOrType, Source::File) => ask.driver.is_some(),
-                (Needs::ClassOrType, Source::Server) => false,
+                (RequiredSelection::Nothing, Source::File | Source::Server) => true,
+                (RequiredSelection::ClassOrType, Source::File) => ask.driver.is_some(),
+                (RequiredSelection::ClassOrType, Source::Server) => false,
             };
             if !enough {
                 let text = "Required value: set exactly one of deviceClass, deviceType and oneOf";
@@ -287,7 +308,7 @@ fn check_source(ask: &Ask, path: &Path, needs: Needs, findings: &mut Findings) {
     }
 }
 
-fn check_counts(ask: &Ask, path: &Path, findings: &mut Findings) {
+fn check_counts(ask: &DeviceRequest, path: &Path, findings: &mut Findings) {
     let least = ask.requests.as_ref().and_then(Requests::count);
     let most = ask.limits.get(COUNT).copied();
     if let (Some(least), Some(most)) = (least, most)
@@ -324,7 +345,7 @@ pub(super) fn check_tolerations(tolerations: &[Toleration], path: &Path, finding
     }
 }
 
-impl Ask {
+impl DeviceRequest {
     /// The names of the fields that are set.
     fn set_fields(&self) -> Vec<&'static str> {
         let Self {

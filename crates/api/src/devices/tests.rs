@@ -20,7 +20,7 @@ fn only(text: &str) -> Document {
     documents.remove(0)
 }
 
-/// What a document became, as a value.
+/// Returns the decoded document as a value.
 fn value(document: &Document) -> Value {
     match &document.content {
         Decoded::Object(object) => object.to_value().unwrap(),
@@ -31,11 +31,11 @@ fn value(document: &Document) -> Value {
     }
 }
 
-fn warned(document: &Document) -> Vec<String> {
+fn warning_paths(document: &Document) -> Vec<String> {
     document.warnings.iter().map(|remark| remark.path.to_string()).collect()
 }
 
-fn refused(document: &Document) -> Vec<String> {
+fn error_paths(document: &Document) -> Vec<String> {
     document.errors.iter().map(|remark| remark.path.to_string()).collect()
 }
 

@@ -1,4 +1,4 @@
-//! How a driver image is built, and how settings of two levels become one.
+//! How a driver image is built, and how settings of two levels are merged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,16 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use super::reference::{LocalReference, Tls};
 use crate::finding::Findings;
-use crate::node::Path;
+use gantry_yaml::node::Path;
 
-/// How to build an image that the registry does not have. On a kernel mapping these settings override
-/// those of the container field by field; an empty object there means "build as the container says".
+/// How to build an image that the registry does not have. On a kernel mapping these settings
+/// override those of the container field by field; an empty object there means "build as the
+/// container says".
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Build {
-    /// The text of the Dockerfile. It is used as it is: kernel variables reach it as build arguments,
-    /// through `ARG`. Exclusive with `dockerfileConfigMap`; a mapping that sets either of them
-    /// overrides both.
+    /// The text of the Dockerfile. It is used as it is: kernel variables reach it as build
+    /// arguments, through `ARG`. Exclusive with `dockerfileConfigMap`; a mapping that sets either
+    /// of them overrides both.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dockerfile: Option<String>,
     /// A ConfigMap in the namespace of the Module that holds the Dockerfile under the key
@@ -27,8 +28,8 @@ pub struct Build {
     /// others. Kernel variables are added to them unless an argument of the same name is here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub build_args: Vec<BuildArg>,
-    /// How far registries are trusted when base images are pulled and when it is checked whether the
-    /// image is there. A mapping replaces the object as a whole.
+    /// How far registries are trusted when base images are pulled and when it is checked whether
+    /// the image is there. A mapping replaces the object as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pull: Option<Tls>,
     /// Where the result goes. A mapping replaces the object as a whole, except for `name`.
@@ -44,8 +45,8 @@ pub struct Build {
     /// The program that builds; set by the operator's configuration by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub builder: Option<Builder>,
-    /// Whether to build at all; true by default. False on a mapping opts it out of the build that the
-    /// container describes.
+    /// Whether to build at all; true by default. False on a mapping opts it out of the build that
+    /// the container describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
 }
@@ -81,7 +82,7 @@ pub enum Builder {
     Kaniko,
 }
 
-/// Where the Dockerfile is.
+/// The source of the Dockerfile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DockerfileSource<'a> {
     /// In the object; this is its text.
@@ -91,8 +92,8 @@ pub enum DockerfileSource<'a> {
 }
 
 impl Build {
-    /// What a mapping builds with, given the settings of the container and its own; nothing if
-    /// neither says a word about building.
+    /// Returns the build settings of a mapping, given those of the container and its own; nothing
+    /// if neither has any.
     #[must_use]
     pub fn merged(container: Option<&Self>, mapping: Option<&Self>) -> Option<Self> {
         let (container, mapping) = match (container, mapping) {
@@ -115,13 +116,13 @@ impl Build {
         })
     }
 
-    /// Whether these settings lead to a build.
+    /// Returns whether these settings lead to a build.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         self.enabled.unwrap_or(true)
     }
 
-    /// Where the Dockerfile is.
+    /// Returns the source of the Dockerfile.
     ///
     /// # Errors
     /// The message of rule W-8, unless there is exactly one source.
@@ -165,8 +166,8 @@ fn is_variable_name(name: &str) -> bool {
         && name.bytes().next().is_some_and(|first| !first.is_ascii_digit())
 }
 
-/// The container's arguments in their order, with the mapping's values, then what only the mapping
-/// has, by name: the order decides whether a builder may use its cache.
+/// Returns the container's arguments in their order, with the mapping's values, then those that
+/// only the mapping has, by name: the order decides whether a builder may use its cache.
 fn merged_args(container: &[BuildArg], mapping: &[BuildArg]) -> Vec<BuildArg> {
     let mut own: BTreeMap<&str, &BuildArg> =
         mapping.iter().map(|arg| (arg.name.as_str(), arg)).collect();

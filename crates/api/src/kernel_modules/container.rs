@@ -1,4 +1,4 @@
-//! The containers of a Module: what Kubernetes knows about a container, less what Gantry sets.
+//! The containers of a Module: the fields of a Kubernetes container without those that Gantry sets.
 
 use std::borrow::Cow;
 
@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use crate::kubernetes;
 
-/// The container that speaks the kubelet's device plugin interface, or that prepares it. Its name is
-/// set by Gantry, and it is always privileged.
+/// The container that speaks the kubelet's device plugin interface, or that prepares it. Its name
+/// is set by Gantry, and it is always privileged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PluginContainer {
     /// The image to run; required. It is the same for every kernel, so only `${MOD_NAME}` and
@@ -26,7 +26,7 @@ pub struct PluginContainer {
     pub fields: ContainerFields,
 }
 
-/// A directory of the host that Gantry mounts without being asked.
+/// A directory of the host that Gantry always mounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostMount {
     /// Name of the volume.
@@ -37,14 +37,14 @@ pub struct HostMount {
     pub read_only: bool,
 }
 
-/// What the driver container gets to see of the host: the modules that come with the kernel, so that
+/// The host directories of the driver container: the modules that come with the kernel, so that
 /// others may depend on them (MOD-6).
 pub const DRIVER_MOUNTS: [HostMount; 2] = [
     HostMount { volume: "node-lib-modules", path: "/lib/modules", read_only: true },
     HostMount { volume: "node-usr-lib-modules", path: "/usr/lib/modules", read_only: true },
 ];
 
-/// What the device plugin gets to see of the host: the directory of the kubelet's sockets (MOD-9).
+/// The host directories of the device plugin: the directory of the kubelet's sockets (MOD-9).
 pub const DEVICE_PLUGIN_MOUNTS: [HostMount; 1] = [HostMount {
     volume: "kubelet-device-plugins",
     path: "/var/lib/kubelet/device-plugins",
@@ -66,7 +66,7 @@ macro_rules! container_fields {
         }
 
         impl ContainerFields {
-            /// The container that a pod runs, under this name and with this image.
+            /// Returns the container that a pod runs, under this name and with this image.
             #[must_use]
             pub fn container(&self, name: &str, image: &str) -> kubernetes_core::Container {
                 // Spelled out, so that a field of a later Kubernetes is not forgotten.
@@ -152,7 +152,7 @@ impl JsonSchema for ContainerFields {
     }
 }
 
-/// The shortest spelling of an absolute path, without looking at any disk.
+/// Returns the shortest spelling of an absolute path, without file system access.
 pub(super) fn clean_path(path: &str) -> String {
     let mut parts = Vec::new();
     for part in path.split('/') {

@@ -1,4 +1,4 @@
-//! The part of a Module that puts a module into the kernel.
+//! The part of a Module that loads a module into the kernel.
 
 use k8s_openapi::api::core::v1::Volume;
 use schemars::JsonSchema;
@@ -15,10 +15,10 @@ use super::sign::Sign;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DriverContainer {
-    /// The container, and which image it runs on which kernel. Its name and image are set by Gantry.
-    /// It is not privileged unless it says so: it gets the capability SYS_MODULE and the SELinux type
-    /// `spc_t`. The host's `/lib/modules` and `/usr/lib/modules` are mounted read-only, so keep the
-    /// modules of the image elsewhere, for example below `/opt/lib/modules`.
+    /// The container, and which image it runs on which kernel. Its name and image are set by
+    /// Gantry. It is not privileged unless it says so: it gets the capability SYS_MODULE and the
+    /// SELinux type `spc_t`. The host's `/lib/modules` and `/usr/lib/modules` are mounted
+    /// read-only, so keep the modules of the image elsewhere, for example below `/opt/lib/modules`.
     pub container: LoaderContainer,
     /// Secrets with registry credentials, to pull the image onto nodes and to pull and push when
     /// building and signing. The first that matches the registry is used.
@@ -54,17 +54,17 @@ pub struct LoaderContainer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sign: Option<Sign>,
     /// Version of the driver, a label value. If set, nodes change from one version to the next when
-    /// their label `oot.node.kubernetes.io/version-module.<namespace>.<name>` says so. It may change,
-    /// but cannot be added or removed later.
+    /// their label `oot.node.kubernetes.io/version-module.<namespace>.<name>` says so. It may
+    /// change, but cannot be added or removed later.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 63))]
     pub version: String,
-    /// The module to load and unload with commands that Gantry writes. Without it the container's own
-    /// `command` and `lifecycle` do so. Exclusive with `command`, `args` and `lifecycle`.
+    /// The module to load and unload with commands that Gantry writes. Without it the container's
+    /// own `command` and `lifecycle` do so. Exclusive with `command`, `args` and `lifecycle`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modprobe: Option<Modprobe>,
-    /// Modules of the kernel's own tree that are unloaded before the module is loaded, and not loaded
-    /// again afterwards. Needs `modprobe`.
+    /// Modules of the kernel's own tree that are unloaded before the module is loaded, and not
+    /// loaded again afterwards. Needs `modprobe`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_tree_modules_to_remove: Vec<String>,
     /// How far the registry of the image is trusted, instead of what `build` says about it.
@@ -83,26 +83,26 @@ impl LoaderContainer {
         set(&mapping.container_image).or_else(|| set(&self.container_image))
     }
 
-    /// What a mapping builds with; nothing if nothing is built for it.
+    /// Returns the build settings of a mapping; nothing if nothing is built for it.
     #[must_use]
     pub fn build_of(&self, mapping: &KernelMapping) -> Option<Build> {
         Build::merged(self.build.as_ref(), mapping.build.as_ref()).filter(Build::is_enabled)
     }
 
-    /// What a mapping signs with; nothing if nothing is signed for it.
+    /// Returns the signing settings of a mapping; nothing if nothing is signed for it.
     #[must_use]
     pub fn sign_of(&self, mapping: &KernelMapping) -> Option<Sign> {
         Sign::merged(self.sign.as_ref(), mapping.sign.as_ref())
     }
 
-    /// How far the registry of a mapping's image is trusted.
+    /// Returns how far the registry of a mapping's image is trusted.
     #[must_use]
     pub fn registry_tls_of(&self, mapping: &KernelMapping) -> Option<Tls> {
         mapping.registry_tls.or(self.registry_tls)
     }
 
-    /// The modules to unload first on kernels of a mapping. A list there replaces that of the
-    /// container, even by nothing.
+    /// Returns the modules to unload first on kernels of a mapping. A list there replaces that of
+    /// the container, even if it is empty.
     #[must_use]
     pub fn in_tree_modules_of<'a>(&'a self, mapping: &'a KernelMapping) -> &'a [String] {
         mapping.in_tree_modules_to_remove.as_deref().unwrap_or(&self.in_tree_modules_to_remove)

@@ -1,4 +1,4 @@
-//! ManagedClusterModule: a Module that a hub prepares and hands to its spokes.
+//! ManagedClusterModule: a Module that a hub prepares and distributes to its spokes.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use super::{normalise, serve, validate};
 use crate::finding::Findings;
 use crate::kind::{Column, Trust};
 use crate::meta::dns_label_problem;
-use crate::node::{Node, Path};
 use crate::object::object;
+use gantry_yaml::node::{Node, Path};
 
 object! {
     /// ManagedClusterModule asks a hub to build and sign the images of a Module and to create it on
@@ -40,7 +40,7 @@ object! {
     aliases: &normalise::HUB_ALIASES,
     serve: |schema: &mut Value| {
         let spec = &mut schema["properties"]["spec"];
-        serve::open_labels(spec, "selector");
+        serve::accept_any_label_values(spec, "selector");
         serve::module_spec(&mut spec["properties"]["moduleSpec"]);
     },
     normalise: |object: &mut Node, findings: &mut Findings| {

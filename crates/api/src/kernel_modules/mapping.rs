@@ -1,4 +1,4 @@
-//! Which kernels a mapping is for.
+//! Kernel mappings: the kernels that an image is for.
 
 use regex::Regex;
 use schemars::JsonSchema;
@@ -15,8 +15,8 @@ pub struct KernelMapping {
     /// The kernel, exactly as the node reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub literal: Option<String>,
-    /// A regular expression that is searched for in the kernel's version; anchor it with `^` and `$`
-    /// to match the whole.
+    /// A regular expression that is searched for in the kernel's version; anchor it with `^` and
+    /// `$` to match the whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub regexp: Option<String>,
     /// The image for these kernels; that of the container by default. Variables such as
@@ -32,7 +32,8 @@ pub struct KernelMapping {
     /// How far the registry of the image is trusted. Replaces that of the container as a whole.
     #[serde(rename = "registryTLS", skip_serializing_if = "Option::is_none")]
     pub registry_tls: Option<Tls>,
-    /// Modules to unload first on these kernels. Replaces the list of the container, even by nothing.
+    /// Modules to unload first on these kernels. Replaces the list of the container, even by
+    /// nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_tree_modules_to_remove: Option<Vec<String>>,
 }
@@ -71,7 +72,7 @@ pub(super) fn compile(expression: &str) -> Result<Regex, String> {
         return Err(r"\Q…\E is not supported; put a backslash before each special character".into());
     }
     Regex::new(expression).map_err(|error| {
-        // The engine draws a picture over several lines; the last one says it in words.
+        // The engine prints a diagram of several lines; the last one is the message.
         let text = error.to_string();
         let last = text.lines().last().unwrap_or_default();
         last.trim_start_matches("error:").trim().to_owned()
@@ -89,7 +90,7 @@ fn quotes(expression: &str) -> bool {
     false
 }
 
-/// For each mapping that no kernel can reach, its place and that of the earlier one in its way.
+/// Returns each mapping that no kernel can reach, with the earlier one that hides it.
 ///
 /// Certain cases only: whether one expression includes another is not decided.
 pub(super) fn unreachable(mappings: &[KernelMapping]) -> Vec<(usize, usize)> {
@@ -119,7 +120,7 @@ pub(super) fn unreachable(mappings: &[KernelMapping]) -> Vec<(usize, usize)> {
     found
 }
 
-/// Whether the expression is one of the ways to write "any kernel".
+/// Returns whether the expression is one of the ways to write "any kernel".
 fn matches_all(expression: &str) -> bool {
     let mut rest = expression;
     loop {

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::finding::Findings;
-use crate::node::Path;
+use gantry_yaml::node::Path;
 
 /// The module to load, and with which arguments. Either `moduleName` or both lists of `rawArgs` are
 /// set.
@@ -36,7 +36,8 @@ pub struct Modprobe {
     /// `moduleName`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub modules_loading_order: Vec<String>,
-    /// A command that runs in the container before the module is unloaded, to let go of its devices.
+    /// A command that runs in the container before the module is unloaded, to let go of its
+    /// devices.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pre_unload: Vec<String>,
 }
@@ -53,10 +54,10 @@ pub struct ModprobeArgs {
 }
 
 impl Modprobe {
-    /// Where the module is looked for if nothing is said.
+    /// The default directory of the module.
     pub const DIRECTORY: &'static str = "/opt";
 
-    /// Where the module is looked for.
+    /// Returns the directory of the module.
     #[must_use]
     pub fn directory(&self) -> &str {
         self.dir_name.as_deref().unwrap_or(Self::DIRECTORY)
@@ -137,7 +138,7 @@ fn is_module_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
 }
 
-/// The kernel's own spelling of a module name: it does not tell `-` from `_`.
+/// Normalises a module name as the kernel does: it treats `-` and `_` as equal.
 fn kernel_name(name: &str) -> String {
     name.replace('-', "_")
 }

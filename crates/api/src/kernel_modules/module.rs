@@ -13,17 +13,18 @@ use super::reference::LocalReference;
 use super::{normalise, serve};
 use crate::finding::Findings;
 use crate::kind::{Column, Trust};
-use crate::node::{Node, Path};
 use crate::object::object;
+use gantry_yaml::node::{Node, Path};
 
 /// Most characters of namespace and name together. The name of a node label may have 63, and the
 /// longest that Gantry derives from a Module ends in `.device-plugin-ready`, after a dot.
 pub const LONGEST_NAMES: usize = 42;
 
 object! {
-    /// Module says that a kernel module must be present on a set of nodes, for every kernel they run.
-    /// Gantry picks, builds or signs the image for each kernel, runs it, and starts the device plugin
-    /// where the module is loaded. Whoever may write Modules is root on the nodes they select.
+    /// Module says that a kernel module must be present on a set of nodes, for every kernel they
+    /// run. Gantry picks, builds or signs the image for each kernel, runs it, and starts the device
+    /// plugin where the module is loaded. A user that may write Modules is root on the nodes they
+    /// select.
     pub struct Module {
         /// Which nodes, which module, which device plugin. At least one of `driverContainer` and
         /// `devicePlugin` is set.
@@ -61,15 +62,15 @@ object! {
 pub struct ModuleSpec {
     /// Labels that a node must have, all of them. An empty map selects every node.
     pub selector: BTreeMap<String, String>,
-    /// What loads the module. Without it there is only a device plugin, for a driver that comes with
-    /// the kernel, and it runs on every selected node.
+    /// What loads the module. Without it there is only a device plugin, for a driver that comes
+    /// with the kernel, and it runs on every selected node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver_container: Option<DriverContainer>,
     /// What offers the devices to pods, on nodes where the module is loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_plugin: Option<DevicePlugin>,
-    /// Taints that every pod of the Module tolerates: those on nodes, those that build and sign, and
-    /// those that check images.
+    /// Taints that every pod of the Module tolerates: those on nodes, those that build and sign,
+    /// and those that check images.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::kubernetes::tolerations")]
     pub tolerations: Vec<Toleration>,
@@ -124,10 +125,12 @@ pub struct ModuleStatus {
     pub nodes_matching_selector: Option<i32>,
     /// Where each kernel of these nodes stands. Written with the feature gate `StatusDetails`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["version"]))]
+    #[schemars(
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["version"])
+    )]
     pub kernels: Vec<KernelStatus>,
-    /// The value of `imageRebuildTriggerGeneration` that was acted on last. Written with the feature
-    /// gate `StatusDetails`.
+    /// The value of `imageRebuildTriggerGeneration` that was acted on last. Written with the
+    /// feature gate `StatusDetails`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_rebuild_trigger_generation: Option<i64>,
 }

@@ -1,16 +1,17 @@
-//! The spellings of a Module that differ from the canonical one, and mean the same.
+//! Rewrites spellings of a Module that differ from the canonical one and mean the same.
 //!
 //! The document that defines the kind shows several fields in two places or two shapes; all of them
-//! are read. What each spelling looks like to a server is in [`super::serve`].
+//! are read. [`super::serve`] declares each spelling to a server.
 
-use crate::alias::{Alias, Tell};
+use crate::alias::{Alias, AliasNotice};
 use crate::finding::Findings;
-use crate::node::{Content, Key, Node, Path, Position};
+use gantry_yaml::node::{Content, Key, Node, Path, Position};
 
-/// What is said about a union of another shape (W-15).
+/// The warning for a union of another shape (W-15).
 const NAMED: &str = "expected a string or an object with name";
 
-/// The fields of `driverContainer.container` that are not Kubernetes' may also stand one level above.
+/// The fields of `driverContainer.container` that are not Kubernetes' may also stand one level
+/// above.
 macro_rules! driver_aliases {
     ($spec:literal) => {
         driver_aliases!($spec: "kernelMappings" "containerImage" "build" "sign" "version" "modprobe"
@@ -21,7 +22,7 @@ macro_rules! driver_aliases {
             within: concat!($spec, ".driverContainer"),
             old: $field,
             new: concat!("container.", $field),
-            tell: Tell::Silent,
+            notice: AliasNotice::Silent,
         }),*]
     };
 }
@@ -45,7 +46,7 @@ pub(super) fn module_spec(spec: &mut Node, path: &Path, findings: &mut Findings)
     }
     if let Some(plugin) = spec.get_mut("devicePlugin") {
         device_plugin(plugin, &path.key("devicePlugin"), findings);
-        // At this level the secret served both parts; a plugin with its own keeps them.
+        // At this level the secret was used for both parts; a plugin with its own keeps them.
         if let Some(secret) = repo_secret
             && !plugin.has("imagePullSecrets")
         {
@@ -62,7 +63,7 @@ pub(super) fn labels(holder: &mut Node, field: &str, path: &Path, findings: &mut
             value.value = Content::String(text);
             true
         }
-        // Null too: a label that is quietly not asked for selects more nodes, not fewer.
+        // Null too: a label that is silently dropped selects more nodes, not fewer.
         None => {
             findings.error_at(
                 &path.key(field).key(&key.name),
@@ -171,7 +172,7 @@ fn secrets(holder: &mut Node, field: &str, path: &Path, findings: &mut Findings)
             findings.error_at(&path.index(index), item.at, NAMED);
         }
     }
-    // What was refused above need not be refused by the schema as well.
+    // What was rejected above need not be rejected by the schema as well.
     items.retain(|item| item.has("name"));
 }
 

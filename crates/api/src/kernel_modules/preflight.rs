@@ -1,4 +1,4 @@
-//! Preflight: a rehearsal of a kernel that no node runs yet.
+//! Preflight: checks Modules against a kernel that no node runs yet.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -13,12 +13,13 @@ use super::{normalise, serve, validate};
 use crate::finding::Findings;
 use crate::kind::{Column, Trust};
 use crate::meta::{dns_label_problem, dns_subdomain_problem};
-use crate::node::{Node, Path};
 use crate::object::object;
+use gantry_yaml::node::{Node, Path};
 
 object! {
-    /// Preflight asks whether the Modules of the cluster are prepared for a kernel that no node runs
-    /// yet. Everything is done as if such a node were there, except that nothing runs on nodes.
+    /// Preflight asks whether the Modules of the cluster are prepared for a kernel that no node
+    /// runs yet. Everything is done as if such a node were there, except that nothing runs on
+    /// nodes.
     pub struct Preflight {
         /// The kernel, and which Modules are asked about.
         pub spec: PreflightSpec,
@@ -54,22 +55,26 @@ object! {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PreflightSpec {
-    /// The kernel, exactly as a node would report it. It cannot be changed: create one Preflight per
-    /// kernel.
-    // The kernel has no room for a longer release (`__NEW_UTS_LEN`).
+    /// The kernel, exactly as a node would report it. It cannot be changed: create one Preflight
+    /// per kernel.
+    // The kernel limits the length of a release (`__NEW_UTS_LEN`).
     #[schemars(length(max = 64))]
     pub kernel_version: String,
     /// Labels of the imagined node. Modules that would select it are asked about; without labels,
     /// every Module that has a driver container.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Whether images that had to be built or signed are pushed. If not, they are made, verified and
-    /// thrown away.
+    /// Whether images that had to be built or signed are pushed. If not, they are made, verified
+    /// and thrown away.
     #[serde(default)]
     pub push_built_image: bool,
     /// Asks about these Modules only; an empty list is no restriction.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["namespace", "name"]))]
+    #[schemars(
+        extend(
+            "x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["namespace", "name"]
+        )
+    )]
     pub modules: Vec<ModuleReference>,
     /// Architecture of the imagined node, such as `amd64`. By default the one in the name of the
     /// kernel; if there is none, any that the image has.
@@ -92,7 +97,11 @@ pub struct ModuleReference {
 pub struct PreflightStatus {
     /// Every Module that was asked about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["namespace", "name"]))]
+    #[schemars(
+        extend(
+            "x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["namespace", "name"]
+        )
+    )]
     pub modules: Vec<ModuleVerification>,
     /// How many Modules were asked about.
     #[serde(default)]
@@ -159,7 +168,7 @@ pub enum VerificationStatus {
     Failure,
 }
 
-/// What the version of a kernel looks like, whoever built it.
+/// The pattern of kernel versions, for kernels of any vendor.
 const KERNEL_VERSION: &str = r"^[0-9]+\.[0-9]+(\.[0-9]+)?([^0-9].*)?$";
 
 fn time(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
@@ -168,7 +177,7 @@ fn time(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 
 fn serve_preflight(schema: &mut Value) {
     let spec = &mut schema["properties"]["spec"];
-    serve::open_labels(spec, "labels");
+    serve::accept_any_label_values(spec, "labels");
     let kernel = &mut spec["properties"]["kernelVersion"];
     kernel["pattern"] = json!(KERNEL_VERSION);
     kernel["x-kubernetes-validations"] =

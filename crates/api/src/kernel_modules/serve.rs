@@ -1,17 +1,22 @@
-//! What a server must let through besides the canonical form, and the rules it alone can check.
+//! Adds what a server must accept besides the canonical form, and the rules that only a server can
+//! check.
 
 use serde_json::{Value, json};
 
 use crate::alias::schema_at;
 
 /// A version turns node labels into switches; adding or removing one would strand the nodes (W-23).
-/// It may stand in two places, so the rule sits above both.
-const VERSION_STAYS: &str = "((has(self.version) && self.version != '') || (has(self.container) && has(self.container.version) && self.container.version != '')) == ((has(oldSelf.version) && oldSelf.version != '') || (has(oldSelf.container) && has(oldSelf.container.version) && oldSelf.container.version != ''))";
+/// It may be set in two places, so the rule is above both.
+const VERSION_STAYS: &str = "((has(self.version) && self.version != '') || (has(self.container) && \
+                             has(self.container.version) && self.container.version != '')) == \
+                             ((has(oldSelf.version) && oldSelf.version != '') || \
+                             (has(oldSelf.container) && has(oldSelf.container.version) && \
+                             oldSelf.container.version != ''))";
 
-/// Opens the schema of a ModuleSpec for every spelling that [`super::normalise`] reads, and closes it
-/// for what OpenAPI can refuse but would refuse in other words than the rules of the kind do.
+/// Extends the schema of a ModuleSpec with every spelling that [`super::normalise`] reads, and
+/// removes constraints that OpenAPI would report with other messages than the rules of the kind do.
 pub(super) fn module_spec(spec: &mut Value) {
-    open_labels(spec, "selector");
+    accept_any_label_values(spec, "selector");
     declare(
         spec,
         "imageRepoSecret",
@@ -26,10 +31,11 @@ pub(super) fn module_spec(spec: &mut Value) {
     }
 }
 
-/// Lets the values of a map of labels be any scalar.
+/// Allows the values of a map of labels to be any scalar.
 ///
-/// They are nullable so that a server keeps a null: dropped, it would select more than was meant.
-pub(super) fn open_labels(holder: &mut Value, field: &str) {
+/// They are nullable so that a server keeps a null: dropped, it would select more nodes than
+/// intended.
+pub(super) fn accept_any_label_values(holder: &mut Value, field: &str) {
     if let Some(labels) = schema_at(holder, field) {
         labels["additionalProperties"] = json!({
             "description": "Value of the label. Numbers and booleans are read as text.",
@@ -43,17 +49,17 @@ fn driver_container(driver: &mut Value) {
     for place in ["container.", ""] {
         for holder in ["", "kernelMappings[]."] {
             if let Some(build) = schema_at(driver, &format!("{place}{holder}build")) {
-                open_labels(build, "selector");
+                accept_any_label_values(build, "selector");
             }
             if let Some(sign) = schema_at(driver, &format!("{place}{holder}sign")) {
-                open_sign(sign);
+                accept_legacy_sign(sign);
             }
         }
         if let Some(mappings) = schema_at(driver, &format!("{place}kernelMappings")) {
             mappings["minItems"] = json!(1);
         }
     }
-    open_secrets(driver, "imageRepoSecrets");
+    accept_legacy_secrets(driver, "imageRepoSecrets");
     declare(
         driver,
         "imageRepoSecret",
@@ -78,7 +84,7 @@ fn driver_container(driver: &mut Value) {
 }
 
 fn device_plugin(plugin: &mut Value) {
-    open_secrets(plugin, "imagePullSecrets");
+    accept_legacy_secrets(plugin, "imagePullSecrets");
     for field in ["container", "initContainer"] {
         let Some(container) = schema_at(plugin, field) else { continue };
         let text = json!({"type": "string"});
@@ -88,32 +94,36 @@ fn device_plugin(plugin: &mut Value) {
     }
 }
 
-fn open_sign(sign: &mut Value) {
+fn accept_legacy_sign(sign: &mut Value) {
     for field in ["unsignedImage", "signedImage", "keySecret", "certSecret"] {
         if let Some(union) = schema_at(sign, field) {
-            open_named(union);
+            accept_name_as_text(union);
         }
     }
     if let Some(union) = schema_at(sign, "signedImage.pushSecretRef") {
-        open_named(union);
+        accept_name_as_text(union);
     }
 }
 
-/// Lets a text stand for an object with that name. The fields stay declared, for `kubectl explain`.
-fn open_named(union: &mut Value) {
-    open(union, "Just the name, as text, is read too.");
+/// Allows a text in place of an object with that name. The fields stay declared, for `kubectl
+/// explain`.
+fn accept_name_as_text(union: &mut Value) {
+    preserve_unknown(union, "Just the name, as text, is read too.");
 }
 
-fn open_secrets(holder: &mut Value, field: &str) {
+fn accept_legacy_secrets(holder: &mut Value, field: &str) {
     if let Some(secrets) = schema_at(holder, field) {
-        open(secrets, "A list of objects with `name`; names alone, or a single one, are read too.");
+        preserve_unknown(
+            secrets,
+            "A list of objects with `name`; names alone, or a single one, are read too.",
+        );
         if let Some(fields) = secrets.as_object_mut() {
             fields.shift_remove("items");
         }
     }
 }
 
-fn open(schema: &mut Value, note: &str) {
+fn preserve_unknown(schema: &mut Value, note: &str) {
     let text = schema.get("description").and_then(Value::as_str).unwrap_or_default();
     schema["description"] = json!(format!("{text} {note}").trim());
     schema["x-kubernetes-preserve-unknown-fields"] = json!(true);

@@ -1,4 +1,4 @@
-//! How kernel modules in an image are signed, and how settings of two levels become one.
+//! How kernel modules in an image are signed, and how settings of two levels are merged.
 
 use std::collections::BTreeSet;
 
@@ -8,27 +8,27 @@ use serde::{Deserialize, Serialize};
 use super::container::{DRIVER_MOUNTS, clean_path, is_below};
 use super::reference::{LocalReference, Tls};
 use crate::finding::Findings;
-use crate::node::Path;
+use gantry_yaml::node::Path;
 
 /// How to sign the kernel modules in an image. On a kernel mapping these settings override those of
 /// the container field by field. There is no opt-out: put `sign` on the mappings that need it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Sign {
-    /// The image whose modules are signed; what was built, by default. A mapping replaces the object
-    /// as a whole.
+    /// The image whose modules are signed; what was built, by default. A mapping replaces the
+    /// object as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsigned_image: Option<UnsignedImage>,
-    /// The image that nodes run; `${CONTAINER_IMAGE}` by default. A mapping replaces the object as a
-    /// whole.
+    /// The image that nodes run; `${CONTAINER_IMAGE}` by default. A mapping replaces the object as
+    /// a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signed_image: Option<SignedImage>,
-    /// The Secret that holds the private key, under the key `key` or `tls.key`. Required when modules
-    /// are signed.
+    /// The Secret that holds the private key, under the key `key` or `tls.key`. Required when
+    /// modules are signed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_secret: Option<LocalReference>,
-    /// The Secret that holds the certificate, under the key `cert` or `tls.crt`. It may be the Secret
-    /// of the private key. Required when modules are signed.
+    /// The Secret that holds the certificate, under the key `cert` or `tls.crt`. It may be the
+    /// Secret of the private key. Required when modules are signed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cert_secret: Option<LocalReference>,
     /// The files to sign: absolute paths in the image, with kernel variables and with `*`, `?` and
@@ -95,8 +95,8 @@ pub enum ExistingSignature {
 }
 
 impl Sign {
-    /// What a mapping signs with, given the settings of the container and its own; nothing if
-    /// neither says a word about signing.
+    /// Returns the signing settings of a mapping, given those of the container and its own; nothing
+    /// if neither has any.
     #[must_use]
     pub fn merged(container: Option<&Self>, mapping: Option<&Self>) -> Option<Self> {
         let (container, mapping) = match (container, mapping) {
@@ -125,7 +125,7 @@ impl Sign {
         })
     }
 
-    /// The fields without which nothing can be signed and that are not set.
+    /// Returns the required fields that are not set.
     pub(super) fn missing(&self) -> impl Iterator<Item = &'static str> {
         let unset = |secret: &Option<LocalReference>| {
             secret.as_ref().is_none_or(|secret| secret.name.is_empty())
@@ -139,7 +139,7 @@ impl Sign {
         .filter_map(|(field, missing)| missing.then_some(field))
     }
 
-    /// Rule W-11, on one level. `directory` is where the module is looked for, if that is said.
+    /// Rule W-11, on one level. `directory` is where the module is looked for, if that is set.
     pub(super) fn check_files(
         &self,
         directory: Option<&str>,

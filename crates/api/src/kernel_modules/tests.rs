@@ -1,4 +1,4 @@
-//! What the kinds accept, refuse and mean.
+//! Tests what the kinds accept, reject and mean.
 
 mod laws;
 mod merging;
@@ -7,7 +7,7 @@ mod samples;
 mod spellings;
 
 use super::Module;
-use crate::decode::{self, Decoded, Document, Options, Remark};
+use crate::decode::{self, Decoded, Document, LocatedFinding, Options};
 use crate::object::Object;
 
 /// The one document of a text.
@@ -41,24 +41,24 @@ fn accepted(document: &Document) -> &Module {
     }
 }
 
-/// Paths and texts of remarks.
-fn said(remarks: &[Remark]) -> Vec<(String, &str)> {
+/// Returns paths and texts of findings.
+fn messages(remarks: &[LocatedFinding]) -> Vec<(String, &str)> {
     remarks.iter().map(|remark| (remark.path.to_string(), remark.text.as_str())).collect()
 }
 
-/// Checks that a document is refused for exactly these reasons. Paths below the container may be
+/// Checks that a document is rejected for exactly these reasons. Paths below the container may be
 /// given from there.
 fn refused(why: &str, document: &Document, expected: &[(&str, &str)]) {
     let expected: Vec<_> = expected.iter().map(|(path, text)| (below(path), *text)).collect();
-    assert_eq!(said(&document.errors), expected, "{why}");
+    assert_eq!(messages(&document.errors), expected, "{why}");
     assert_eq!(document.content, Decoded::Refused, "{why}");
 }
 
-/// Checks that a document is accepted and that exactly this is said about it.
+/// Checks that a document is accepted with exactly these warnings.
 fn warned(why: &str, document: &Document, expected: &[(&str, &str)]) {
     let expected: Vec<_> = expected.iter().map(|(path, text)| (below(path), *text)).collect();
-    assert_eq!(said(&document.errors), [], "{why}");
-    assert_eq!(said(&document.warnings), expected, "{why}");
+    assert_eq!(messages(&document.errors), [], "{why}");
+    assert_eq!(messages(&document.warnings), expected, "{why}");
 }
 
 fn below(path: &str) -> String {

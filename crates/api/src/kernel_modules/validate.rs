@@ -1,4 +1,5 @@
-//! The rules of a Module that span fields (W-n), apart from those that live with one field's type.
+//! The rules of a Module that span fields (W-n), except those that are defined with one field's
+//! type.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use super::module::{DevicePlugin, LONGEST_NAMES, Module, ModuleSpec};
 use super::sign::Sign;
 use crate::finding::{Finding, Findings};
 use crate::meta::{ObjectMeta, label_key_problem, label_value_problem};
-use crate::node::Path;
+use gantry_yaml::node::Path;
 
 impl Module {
     /// Checks the rules that the schema cannot state.
@@ -86,7 +87,8 @@ fn check_driver(driver: &DriverContainer, path: &Path, findings: &mut Findings) 
     if container.fields.security_context.as_ref().is_some_and(|it| it.privileged == Some(true)) {
         findings.warn(
             &path.join("securityContext.privileged"),
-            "a privileged container can do anything to the node; the capability SYS_MODULE is usually enough",
+            "a privileged container can do anything to the node; the capability SYS_MODULE is \
+             usually enough",
         );
     }
     if let Some(problem) = label_value_problem(&container.version) {
@@ -179,8 +181,8 @@ fn check_mapping(
         &path.key("inTreeModulesToRemove"),
         findings,
     );
-    // What is wrong with the merged settings is said where the user can mend it: on the mapping if it
-    // says anything about the matter, else on the container, and there only once.
+    // Errors of the merged settings are reported where the user can fix them: on the mapping if it
+    // has any such settings, else on the container, and there only once.
     if let Some(Err(problem)) = container.build_of(mapping).as_ref().map(Build::source) {
         let level = if mapping.build.is_some() { path } else { container_path };
         error_once(&level.key("build"), problem.to_owned(), findings);
@@ -243,7 +245,7 @@ fn check_mounts(
     }
 }
 
-/// Rule W-21: what a server would say about the pods, said about the Module.
+/// Rule W-21: validates the pods as a server would, and reports errors about the Module.
 fn check_toleration(toleration: &Toleration, path: &Path, findings: &mut Findings) {
     let key = toleration.key.as_deref().unwrap_or_default();
     let value = toleration.value.as_deref().unwrap_or_default();

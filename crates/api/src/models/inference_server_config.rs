@@ -9,8 +9,8 @@ use super::ObservedStatus;
 use crate::finding::Findings;
 use crate::kind::Trust;
 use crate::meta::{label_key_problem, label_value_problem};
-use crate::node::Path;
 use crate::object::object;
+use gantry_yaml::node::Path;
 
 object! {
     /// InferenceServerConfig says how an engine is started in a launcher, and which labels and
@@ -65,7 +65,7 @@ pub struct ModelServer {
 const RESERVED: [&str; 3] = ["dual-pods.llm-d.ai/", "kubernetes.io/", "k8s.io/"];
 
 impl InferenceServerConfig {
-    /// Checks what the schema does not. The server admits all of it, so these are warnings: the
+    /// Checks what the schema does not. The server accepts all of it, so these are warnings: the
     /// controller will refuse to bind such a configuration.
     pub fn validate(&self, findings: &mut Findings) {
         let server = &self.spec.model_server_config;
@@ -83,7 +83,10 @@ impl InferenceServerConfig {
                 if let Some(prefix) = RESERVED.into_iter().find(|prefix| key.starts_with(prefix)) {
                     findings.warn(
                         &path.key(name).key(key),
-                        format!("keys that start with \"{prefix}\" are reserved; binding will be refused"),
+                        format!(
+                            "keys that start with \"{prefix}\" are reserved; binding will be \
+                             refused"
+                        ),
                     );
                 }
             }

@@ -1,4 +1,4 @@
-//! LauncherConfig: what a launcher pod looks like.
+//! LauncherConfig: the template of launcher pods.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 use super::ObservedStatus;
 use crate::finding::Findings;
 use crate::kind::Trust;
-use crate::node::Path;
 use crate::object::object;
+use gantry_yaml::node::Path;
 
 /// Name of the container that runs the engine or the launcher, in requesting and providing pods.
 pub const INFERENCE_SERVER: &str = "inference-server";
@@ -59,10 +59,10 @@ pub struct PodTemplate {
     pub spec: Option<PodSpec>,
 }
 
-/// Schema of a launcher's pod, equal to the one in the definition that others publish for this version: one
-/// definition is shared by all installations in a cluster, and objects must mean the same in it whoever
-/// brought it. Generators of definitions from Go types mark inlined references as atomic, leave out two
-/// defaults of a server, and prune the metadata of a volume claim.
+/// Returns the schema of a launcher's pod, equal to the one in the CRD that others publish for this
+/// version: one CRD is shared by all installations in a cluster, and objects must mean the same
+/// whichever installation created it. Generators of CRDs from Go types mark inlined references as
+/// atomic, leave out two defaults of a server, and prune the metadata of a volume claim.
 fn launcher_pod_spec(_: &mut SchemaGenerator) -> schemars::Schema {
     const ATOMIC: [&str; 9] = [
         "/properties/containers/items/properties/envFrom/items/properties/configMapRef",
@@ -112,7 +112,7 @@ pub struct PodTemplateMetadata {
 }
 
 impl LauncherConfig {
-    /// Checks what the schema does not. The server admits all of it, so these are warnings: the
+    /// Checks what the schema does not. The server accepts all of it, so these are warnings: the
     /// controller will report the configuration as malformed.
     pub fn validate(&self, findings: &mut Findings) {
         let template = self.spec.pod_template.as_ref();
@@ -120,7 +120,10 @@ impl LauncherConfig {
         if !containers.iter().any(|container| container.name == INFERENCE_SERVER) {
             findings.warn(
                 &Path::of("spec.podTemplate.spec.containers"),
-                format!("no container is named \"{INFERENCE_SERVER}\"; launchers cannot be made from this"),
+                format!(
+                    "no container is named \"{INFERENCE_SERVER}\"; launchers cannot be made from \
+                     this"
+                ),
             );
         }
     }
@@ -130,7 +133,7 @@ impl LauncherConfig {
 mod tests {
     use super::*;
 
-    /// The twelve places in which the definition once differed from the one that others publish.
+    /// The twelve places in which the CRD once differed from the one that others publish.
     #[test]
     fn the_definition_is_the_one_that_others_publish() {
         let kind = crate::object::find("fma.llm-d.ai/v1alpha1", "LauncherConfig").unwrap();

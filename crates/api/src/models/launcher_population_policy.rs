@@ -1,4 +1,4 @@
-//! LauncherPopulationPolicy: how many idle launchers each node holds.
+//! LauncherPopulationPolicy: how many idle launchers each node has.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::ObservedStatus;
 use crate::finding::Findings;
 use crate::kind::Trust;
-use crate::node::Path;
 use crate::object::object;
 use crate::quantity::Quantity;
+use gantry_yaml::node::Path;
 
 object! {
     /// LauncherPopulationPolicy says how many launchers of which configuration stand by on each
@@ -40,7 +40,11 @@ pub struct LauncherPopulationPolicySpec {
     /// The nodes this policy is about.
     pub enhanced_node_selector: NodeSelector,
     /// How many launchers each of those nodes holds, one entry per LauncherConfig.
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["launcherConfigName"]))]
+    #[schemars(
+        extend(
+            "x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["launcherConfigName"]
+        )
+    )]
     pub count_for_launcher: Vec<LauncherCount>,
 }
 
@@ -51,7 +55,8 @@ pub struct NodeSelector {
     /// Labels of the nodes. Empty selects every node.
     #[schemars(schema_with = "crate::kubernetes::label_selector")]
     pub label_selector: LabelSelector,
-    /// Bounds on what a node has allocatable, by resource. A node without the resource does not match.
+    /// Bounds on what a node has allocatable, by resource. A node without the resource does not
+    /// match.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub allocatable_resources: BTreeMap<String, ResourceRange>,
 }
@@ -78,7 +83,7 @@ pub struct LauncherCount {
 }
 
 impl LauncherPopulationPolicy {
-    /// Checks what the schema does not. The server admits all of it, so these are warnings.
+    /// Checks what the schema does not. The server accepts all of it, so these are warnings.
     pub fn validate(&self, findings: &mut Findings) {
         let path = Path::of("spec");
         let Some(spec) = &self.spec else {

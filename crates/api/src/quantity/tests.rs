@@ -170,7 +170,7 @@ fn every_suffix_has_its_size() {
     for (suffix, power) in ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].into_iter().zip((10..).step_by(10))
     {
         let text = format!("3{suffix}");
-        assert_eq!(quantity(&text).nanos(), 3 * UNIT * 2_i128.pow(power), "{text}");
+        assert_eq!(quantity(&text).nanos(), 3 * NANOS_PER_UNIT * 2_i128.pow(power), "{text}");
         assert_eq!(quantity(&text).to_string(), text);
     }
 }
@@ -246,13 +246,13 @@ fn refuses_what_is_too_large() {
 fn any_number_of_digits_is_exact() {
     let zeros = "0".repeat(1000);
     let table = [
-        ("leading zeros are nothing", format!("{zeros}7"), 7 * UNIT),
-        ("trailing zeros are nothing", format!("7.{zeros}"), 7 * UNIT),
-        ("one far digit rounds up", format!("7.{zeros}1"), 7 * UNIT + 1),
-        ("a far digit rounds up below zero too", format!("-7.{zeros}1"), -7 * UNIT - 1),
-        ("a suffix does not hide it", format!("7.{zeros}1Ei"), ((7 * UNIT) << 60) + 1),
-        ("digits and exponent may cancel", format!("7{zeros}e-1000"), 7 * UNIT),
-        ("digits and exponent may cancel upwards", format!("0.{zeros}7e1001"), 7 * UNIT),
+        ("leading zeros are nothing", format!("{zeros}7"), 7 * NANOS_PER_UNIT),
+        ("trailing zeros are nothing", format!("7.{zeros}"), 7 * NANOS_PER_UNIT),
+        ("one far digit rounds up", format!("7.{zeros}1"), 7 * NANOS_PER_UNIT + 1),
+        ("a far digit rounds up below zero too", format!("-7.{zeros}1"), -7 * NANOS_PER_UNIT - 1),
+        ("a suffix does not hide it", format!("7.{zeros}1Ei"), ((7 * NANOS_PER_UNIT) << 60) + 1),
+        ("digits and exponent may cancel", format!("7{zeros}e-1000"), 7 * NANOS_PER_UNIT),
+        ("digits and exponent may cancel upwards", format!("0.{zeros}7e1001"), 7 * NANOS_PER_UNIT),
         ("the smallest exponent is not nothing", format!("7e{}", i64::MIN), 1),
         ("zero stays zero", format!("0.{zeros}e{}", i64::MAX), 0),
     ];
@@ -261,7 +261,7 @@ fn any_number_of_digits_is_exact() {
     }
 }
 
-/// Where Kubernetes' answers are wrong by its own documentation, ours are not.
+/// Our results are right where Kubernetes' are wrong by its own documentation.
 #[test]
 fn rounds_away_from_zero_on_both_sides() {
     let table = [
@@ -379,7 +379,7 @@ fn displays_in_the_family_it_is_given() {
     assert_eq!(format!("[{:>6}]", quantity("1Gi")), "[   1Gi]");
 }
 
-/// Takes a request from a capacity that is handed out in blocks, in the request's family.
+/// Takes a request from a capacity that is allocated in blocks, in the request's family.
 fn take(capacity: &str, block: &str, request: &str) -> (String, String) {
     let block = quantity(block);
     let request = quantity(request).round_up_to(block).unwrap();
@@ -511,8 +511,13 @@ fn any_format() -> impl Strategy<Value = Format> {
 
 /// Amounts of every size: even spread would make nearly all of them enormous and fractional.
 fn any_quantity() -> impl Strategy<Value = Quantity> {
-    let unit =
-        prop_oneof![Just(1), Just(1_000_000), Just(UNIT), Just(1024 * UNIT), Just(UNIT << 30)];
+    let unit = prop_oneof![
+        Just(1),
+        Just(1_000_000),
+        Just(NANOS_PER_UNIT),
+        Just(1024 * NANOS_PER_UNIT),
+        Just(NANOS_PER_UNIT << 30)
+    ];
     let nanos = (any::<i64>(), 0..64_u32, unit).prop_map(|(number, shift, unit)| {
         let number = i128::from(number >> shift);
         (number * unit).clamp(1 - LIMIT, LIMIT - 1)
@@ -535,8 +540,8 @@ proptest! {
     #[test]
     fn display_uses_the_largest_suffix(quantity in any_quantity()) {
         let text = quantity.to_string();
-        let (number, suffix) = split_digits(text.trim_start_matches('-'));
-        prop_assert!(!suffix.starts_with('.'));
+        let QuantityText { whole: number, fraction, suffix, .. } = QuantityText::split(&text);
+        prop_assert!(fraction.is_empty());
         let number: i128 = number.parse().unwrap();
         let step = if suffix.ends_with('i') { 1024 } else { 1000 };
         let whole_binary = quantity.format() == BinarySi && number >= 1024 && suffix.is_empty();
@@ -547,7 +552,7 @@ proptest! {
         }
     }
 
-    /// Any text either is refused or is read as the amount its canonical form has.
+    /// Any text either is rejected or is read as the amount its canonical form has.
     #[test]
     fn any_text_is_refused_or_canonical(text in "[+-]?[0-9]{0,30}[.]?[0-9]{0,30}([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?") {
         if let Ok(read) = Quantity::parse(&text) {
@@ -571,7 +576,7 @@ proptest! {
         prop_assert_eq!(shown(left).cmp(&shown(right)), left.cmp(&right));
     }
 
-    /// Adding is exact or refused, and subtracting takes it back.
+    /// Addition is exact or fails, and subtraction reverses it.
     #[test]
     fn subtracting_undoes_adding(left in any_quantity(), right in any_quantity()) {
         match left.checked_add(right) {
@@ -583,7 +588,7 @@ proptest! {
         }
     }
 
-    /// Rounding finds the nearest multiples on either side, or says there is none in range.
+    /// Rounding finds the nearest multiples on either side, or fails if there is none in range.
     #[test]
     fn rounding_brackets_the_amount(value in any_quantity(), block in any_quantity()) {
         prop_assume!(block.sign() > 0);
@@ -602,9 +607,9 @@ proptest! {
     /// Whole units and thousandths never fall short of the amount, nor exceed it by one.
     #[test]
     fn rounding_up_never_falls_short(value in any_quantity()) {
-        let excess = i128::from(value.value_rounded_up()).abs() * UNIT - value.nanos().abs();
-        prop_assert!(excess < UNIT && (excess >= 0 || value.value_rounded_up() == i64::MAX));
-        let excess = value.milli_rounded_up().abs() * (UNIT / 1000) - value.nanos().abs();
-        prop_assert!((0..UNIT / 1000).contains(&excess));
+        let excess = i128::from(value.value_rounded_up()).abs() * NANOS_PER_UNIT - value.nanos().abs();
+        prop_assert!(excess < NANOS_PER_UNIT && (excess >= 0 || value.value_rounded_up() == i64::MAX));
+        let excess = value.milli_rounded_up().abs() * (NANOS_PER_UNIT / 1000) - value.nanos().abs();
+        prop_assert!((0..NANOS_PER_UNIT / 1000).contains(&excess));
     }
 }

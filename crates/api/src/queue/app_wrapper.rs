@@ -12,9 +12,9 @@ use super::app_wrapper_status::AppWrapperStatus;
 use super::scheduling_spec::{self, SchedulingSettings, drop_ignored};
 use crate::finding::Findings;
 use crate::kind::{Column, Trust};
-use crate::node::{Node, Path};
 use crate::object::object;
 use crate::quantity::Quantity;
+use gantry_yaml::node::{Node, Path};
 
 object! {
     /// AppWrapper wraps every object of one job. Nothing inside is created until all of it is
@@ -146,13 +146,21 @@ fn normalise(node: &mut Node, findings: &mut Findings) {
     }
 }
 
-/// Strict clients refuse fields a schema does not have, and manifests of the original have these.
+/// Strict clients reject fields a schema does not have, and manifests of the original have these.
 fn serve(schema: &mut Value) {
-    let open = json!({"type": "object", "description": "Deprecated: accepted and ignored.", "x-kubernetes-preserve-unknown-fields": true});
+    let open = json!({
+        "type": "object",
+        "description": "Deprecated: accepted and ignored.",
+        "x-kubernetes-preserve-unknown-fields": true,
+    });
     let spec = &mut schema["properties"]["spec"]["properties"];
     scheduling_spec::declare_ignored(&mut spec["schedulingSpec"]);
     let resources = &mut spec["resources"]["properties"];
-    resources["Items"] = json!({"type": "array", "description": "Deprecated: accepted and ignored.", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    resources["Items"] = json!({
+        "type": "array",
+        "description": "Deprecated: accepted and ignored.",
+        "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+    });
     resources["metadata"] = open.clone();
     let item = &mut resources["GenericItems"]["items"]["properties"];
     item["metadata"] = open;
@@ -161,8 +169,8 @@ fn serve(schema: &mut Value) {
 }
 
 impl AppWrapper {
-    /// Checks the rules that span several fields. No object that a server holds is refused: what
-    /// would go wrong later is said now.
+    /// Checks the rules that span several fields. No object that a server stores is rejected:
+    /// problems that would occur later give warnings.
     pub fn validate(&self, findings: &mut Findings) {
         let items = Path::of("spec.resources.GenericItems");
         if self.spec.resources.generic_items.is_empty() {

@@ -1,4 +1,4 @@
-//! Where an AppWrapper stands, in the words of the original.
+//! The status of an AppWrapper, with the values of the original.
 
 use k8s_openapi::api::core::v1::PodCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -74,7 +74,7 @@ pub struct AppWrapperStatus {
     /// The wait before the next check of the pods, as grown so far; 0 until the first requeuing.
     #[serde(rename = "requeueingTimeInSeconds", skip_serializing_if = "is_zero_long")]
     pub requeuing_time_in_seconds: i64,
-    /// How often the AppWrapper was taken back.
+    /// How often the AppWrapper was requeued.
     #[serde(rename = "numberOfRequeueings", skip_serializing_if = "is_zero_long")]
     pub number_of_requeuings: i64,
     /// Why the job is where it is, for people.
@@ -91,54 +91,55 @@ pub struct AppWrapperStatus {
     pub local: bool,
 }
 
-/// The state of a job. The original keeps it as free text, so words of other releases are kept too.
+/// The state of a job. The original keeps it as free text, so values of other releases are kept
+/// too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AppWrapperState {
-    /// Waits.
+    /// The job is queued.
     Pending,
-    /// Was dispatched.
+    /// The job was dispatched.
     Running,
-    /// Is gone or going.
+    /// The job is deleted or being deleted.
     Deleted,
-    /// Will not run.
+    /// The job failed and will not run.
     Failed,
-    /// Has finished.
+    /// The job has finished.
     Completed,
     /// Its items are complete but pods still run.
     RunningHoldCompletion,
-    /// A word that is not ours.
+    /// A value that this release does not have.
     #[serde(untagged)]
     Other(String),
 }
 
-/// The last notable step of a job; words of other releases are kept.
+/// The last notable step of a job; values of other releases are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum QueueState {
-    /// Was seen.
+    /// The controller has observed the job.
     Init,
-    /// Waits in the queue.
+    /// The job waits in the queue.
     Queueing,
-    /// Is being evaluated.
+    /// The job is being evaluated.
     HeadOfLine,
-    /// Did not fit and waits to be tried again.
+    /// The job did not fit and will be evaluated again.
     Backoff,
     /// Its items were created.
     Dispatched,
     /// Its pods run.
     Running,
-    /// Will be taken back.
+    /// The job will be preempted.
     PreemptCandidate,
-    /// Was taken back.
+    /// The job was preempted.
     Preempted,
-    /// Is gone or going.
+    /// The job is deleted or being deleted.
     Deleted,
-    /// Will not run.
+    /// The job failed and will not run.
     Failed,
-    /// Has finished.
+    /// The job has finished.
     Completed,
     /// Its items are complete but pods still run.
     RunningHoldCompletion,
-    /// A word that is not ours.
+    /// A value that this release does not have.
     #[serde(untagged)]
     Other(String),
 }

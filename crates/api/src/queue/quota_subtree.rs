@@ -7,13 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::finding::Findings;
 use crate::kind::{Column, Trust};
-use crate::node::Path;
 use crate::object::object;
 use crate::quantity::Quantity;
+use gantry_yaml::node::Path;
 
 object! {
-    /// QuotaSubtree adds children to a node of a quota tree. The label `tree` names the tree; objects
-    /// of all namespaces with the same value form one tree, and objects without it are ignored.
+    /// QuotaSubtree adds children to a node of a quota tree. The label `tree` names the tree;
+    /// objects of all namespaces with the same value form one tree, and objects without it are
+    /// ignored.
     pub struct QuotaSubtree {
         /// The parent node and its children.
         pub spec: QuotaSubtreeSpec,
@@ -75,8 +76,8 @@ pub struct Quotas {
     /// Whether the node is kept from borrowing what its parent has left.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hard_limit: bool,
-    /// Amount per resource. Of cpu, memory and `nvidia.com/gpu`, one that is not listed has quota 0;
-    /// other resources count only at nodes that list them.
+    /// Amount per resource. Of cpu, memory and `nvidia.com/gpu`, one that is not listed has quota
+    /// 0; other resources count only at nodes that list them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub requests: BTreeMap<String, Quantity>,
 }

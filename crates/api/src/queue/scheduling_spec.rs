@@ -1,4 +1,5 @@
-//! How an AppWrapper is scheduled; also a kind of its own that the originals install and never read.
+//! How an AppWrapper is scheduled; also a kind of its own that the originals install and never
+//! read.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::finding::Findings;
 use crate::kind::Trust;
-use crate::node::{Node, Path};
 use crate::object::object;
+use gantry_yaml::node::{Node, Path};
 
 object! {
     /// SchedulingSpec holds scheduling settings. It is installed because clients of the original
@@ -44,8 +45,8 @@ impl SchedulingSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SchedulingSettings {
-    /// Node labels that the pods need. Counts as a limit on capacity only if the queue is configured
-    /// to honour it; it is never copied into pods.
+    /// Node labels that the pods need. Counts as a limit on capacity only if the queue is
+    /// configured to honour it; it is never copied into pods.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
     /// How many pods must be running or have succeeded. 0 switches requeuing off.
@@ -57,13 +58,14 @@ pub struct SchedulingSettings {
     /// How long the work may run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dispatch_duration: Option<DispatchDuration>,
-    /// Seconds that pods and wrapped objects have to go when the AppWrapper is taken back; then they are
-    /// removed without grace. 0 means 600. Pods on nodes that are not ready or gone have 60 at most.
+    /// Seconds that pods and wrapped objects have to go when the AppWrapper is preempted or
+    /// requeued; then they are removed without grace. 0 means 600. Pods on nodes that are not ready
+    /// or gone have 60 at most.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub force_deletion_time_in_seconds: i64,
 }
 
-/// Taking a dispatched AppWrapper back because its pods did not come up in time.
+/// Settings for requeuing a dispatched AppWrapper whose pods did not come up in time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Requeuing {
@@ -154,7 +156,8 @@ impl SchedulingSettings {
             findings.warn(
                 &path.join("requeuing.growthType"),
                 format!(
-                    "\"{}\" means that the wait does not grow; use \"exponential\", \"linear\" or \"none\"",
+                    "\"{}\" means that the wait does not grow; use \"exponential\", \"linear\" or \
+                     \"none\"",
                     requeuing.growth_type
                 ),
             );
@@ -163,7 +166,7 @@ impl SchedulingSettings {
 }
 
 /// Drops fields that are accepted for the sake of old manifests and have no effect. Empty ones,
-/// which client libraries write into every object, go without a word.
+/// which client libraries write into every object, are dropped without a warning.
 pub(super) fn drop_ignored(
     holder: &mut Node,
     names: &[&str],

@@ -1,4 +1,4 @@
-//! Checks a value against a schema, with the words an API server would use.
+//! Validates a value against a schema, with the messages of kube-apiserver.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -6,19 +6,19 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::{Kind, ListType, Schema};
-use crate::node::Path;
 use crate::quantity::Quantity;
+use gantry_yaml::node::Path;
 
-/// One place where a value breaks its schema.
+/// One violation of a schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The value.
     pub path: Path,
     /// Which rule it breaks.
     pub rule: Rule,
-    /// The message, without the path, as an API server words it.
+    /// The message, without the path, as kube-apiserver writes it.
     pub text: String,
-    /// What to do about it, if that is not plain from the message.
+    /// What to do about it, if the message does not make that clear.
     pub remedy: String,
 }
 
@@ -35,9 +35,9 @@ impl Violation {
 /// The rules a schema can state, as far as callers treat them differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// The schema declares no such field. Servers drop it, strict clients refuse it.
+    /// The schema declares no such field. Servers drop it, strict clients reject it.
     Unknown,
-    /// A field that must be there is not.
+    /// A required field is missing.
     Required,
     /// A value of another type.
     Type,
@@ -48,13 +48,13 @@ pub enum Rule {
 }
 
 impl Schema {
-    /// Every place where `value` breaks this schema.
+    /// Returns every violation of this schema in `value`.
     #[must_use]
     pub fn check(&self, value: &Value) -> Vec<Violation> {
         self.check_at(value, &Path::root())
     }
 
-    /// Every place where `value`, which stands at `path` of a larger one, breaks this schema.
+    /// Returns every violation of this schema in `value`, which is at `path` of a larger one.
     #[must_use]
     pub fn check_at(&self, value: &Value, path: &Path) -> Vec<Violation> {
         let mut found = Vec::new();
@@ -92,7 +92,7 @@ impl Schema {
         }
     }
 
-    /// The type the schema asks for, if `value` has another.
+    /// Returns the type the schema requires, if `value` has another.
     fn type_mismatch(&self, value: &Value) -> Option<&'static str> {
         let (fits, expected) = match self.kind {
             Kind::Any => (!value.is_null() || self.preserve_unknown, "any"),
@@ -216,7 +216,7 @@ impl Schema {
         }
     }
 
-    /// Why a quantity cannot be held. The published pattern is wider than that.
+    /// Returns why a quantity is out of range. The published pattern is wider than that.
     fn quantity_problem(&self, text: &str) -> Option<String> {
         if self.kind != Kind::IntOrString || self.pattern.is_none() {
             return None;
@@ -248,7 +248,8 @@ impl Schema {
             && value.as_i64().is_some_and(|number| i32::try_from(number).is_err())
         {
             add(format!(
-                "Invalid value: {value}: {path} in body must fit 32 bits (-2147483648 to 2147483647)"
+                "Invalid value: {value}: {path} in body must fit 32 bits (-2147483648 to \
+                 2147483647)"
             ));
         }
     }
@@ -262,7 +263,7 @@ fn too_many(have: usize, most: u64, path: &Path, found: &mut Vec<Violation>) {
 }
 
 fn is_integer(value: &Value) -> bool {
-    // A server takes 3.0 for the integer 3.
+    // A server accepts 3.0 as the integer 3.
     value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
 }
 
@@ -278,7 +279,7 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// The slip behind most type errors in hand-written YAML.
+/// Returns a hint about the mistake behind most type errors in hand-written YAML.
 fn hint(expected: &str, value: &Value) -> &'static str {
     match (expected, value) {
         ("string", Value::Bool(_) | Value::Number(_)) => "put it in quotes",
@@ -357,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_slips_get_a_remedy() {
+    fn common_mistakes_get_a_remedy() {
         let table = [
             ("string", json!(true), "quotes"),
             ("string", json!(1), "quotes"),
@@ -373,9 +374,9 @@ mod tests {
         }
     }
 
-    /// The words are those of a real API server (apiserver specification, 4.3).
+    /// The messages are those of kube-apiserver (apiserver specification, 4.3).
     #[test]
-    fn each_rule_speaks_as_the_server_does() {
+    fn messages_match_the_server() {
         let field = |schema: Value| json!({"type": "object", "properties": {"x": schema}});
         let table = [
             (
@@ -469,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_must_be_held_not_only_match() {
+    fn quantities_must_be_in_range() {
         let schema = crate::kubernetes::quantity();
         for value in [json!("8Ei"), json!("1e1.5"), json!(1e30), json!(0.5)] {
             assert_eq!(check(&schema, &value).len(), 1, "{value}");

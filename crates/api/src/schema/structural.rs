@@ -1,6 +1,6 @@
-//! From Rust types to structural schemas.
+//! Converts Rust types to structural schemas.
 //!
-//! The derive macro describes Rust; an API server wants OpenAPI v3 without references, without
+//! The derive macro describes Rust; an API server requires OpenAPI v3 without references, without
 //! `null` among the types, with one `type` per node, and no constraint hidden in a `oneOf`.
 
 use schemars::JsonSchema;
@@ -29,7 +29,7 @@ pub fn described(mut schema: Value, text: &str) -> Value {
 }
 
 fn rewrite(schema: &mut Value) {
-    // `true` means anything goes.
+    // `true` accepts any value.
     if schema.as_bool() == Some(true) {
         *schema = json!({"x-kubernetes-preserve-unknown-fields": true});
     }
@@ -129,7 +129,7 @@ fn flatten_enum(fields: &mut Map<String, Value>) {
     }
 }
 
-/// Kubernetes knows int32 and int64; limits that are whole numbers are written as such.
+/// Kubernetes has int32 and int64; limits that are whole numbers are written as such.
 fn fix_numbers(fields: &mut Map<String, Value>) {
     match fields.get("format").and_then(Value::as_str) {
         Some("uint8" | "uint16" | "int8" | "int16") => {

@@ -1,9 +1,10 @@
-//! Manifests of the originals: accepted, or refused with the field named, as each file says.
+//! Tests manifests of the originals: accepted, or rejected with the field named, as each file
+//! states.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use gantry_api::decode::{self, Decoded, Options, Remark};
+use gantry_api::decode::{self, Decoded, LocatedFinding, Options};
 
 #[test]
 fn every_manifest_reads_as_its_first_lines_say() {
@@ -29,14 +30,14 @@ fn every_manifest_reads_as_its_first_lines_say() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// Reading, writing and reading again changes nothing and finds nothing more to say.
+/// Reading, writing and reading again changes nothing and gives no more findings.
 #[test]
 fn canonical_form_is_a_fixed_point() {
     for file in files() {
         let text = fs::read_to_string(&file).unwrap();
         for document in decode::documents(&text, Options::default()).unwrap_or_default() {
             let Decoded::Object(object) = document.content else { continue };
-            let written = gantry_api::yaml::write(&object.to_value().unwrap()).unwrap();
+            let written = gantry_yaml::write(&object.to_value().unwrap()).unwrap();
             let again = decode::documents(&written, Options::default()).unwrap().remove(0);
             assert_eq!(again.errors, [], "{}\n{written}", file.display());
             assert_eq!(again.content, Decoded::Object(object), "{}\n{written}", file.display());
@@ -66,7 +67,7 @@ fn compare(file: &str, word: &str, text: &str, found: &[String], wrong: &mut Vec
     }
 }
 
-fn show(remark: &Remark) -> String {
+fn show(remark: &LocatedFinding) -> String {
     format!("{}: {}", remark.path, remark.text)
 }
 

@@ -1,4 +1,4 @@
-//! For every kind: what its canonical schema admits can be read, and survives writing.
+//! Tests for every kind that values of its canonical schema can be read, and survive writing.
 
 use std::collections::BTreeSet;
 
@@ -47,8 +47,8 @@ fn decode_encode_decode_is_the_identity() {
     }
 }
 
-/// A field that can be left out must not be required: `Option` with a schema of its own is, unless it
-/// also has a default. A field that is filled in when it is missing may be.
+/// A field that can be left out must not be required: `Option` with a schema of its own is, unless
+/// it also has a default. A field that is filled in when it is missing may be.
 #[test]
 fn what_the_schema_requires_is_really_required() {
     let mut optional = BTreeSet::new();

@@ -1,26 +1,26 @@
-//! Requests for certificates: what is checked of them, and who may approve and sign them.
+//! Admission of CertificateSigningRequests: their validation, and who may approve and sign them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use gantry_rbac::Attributes;
-use gantry_schema::Invalid;
+use gantry_schema::FieldError;
 use gantry_serve::pki::{CertificateRequest, MASTERS, RequestError};
 use serde_json::Value;
 
+use crate::admission::admission_plugins::AdmissionPlugin;
 use crate::admission::{Operation, Review};
 use crate::api::Api;
-use crate::plugins::Plugin;
-use crate::rules::REQUESTS;
-use crate::status::Refusal;
+use crate::resource::strategy::AdmissionRules;
+use crate::response::status::StatusError;
 
 const GROUP: &str = "certificates.k8s.io";
-/// The signer of certificates by which clients are known.
+/// The signer of client certificates.
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
-/// What is wrong with what is asked for: it must be a request that whoever holds the key has made.
-pub(crate) fn request_fault(object: &Value) -> Option<Invalid> {
+/// Returns what is wrong with the request in the specification: it must be signed with its own key.
+pub(crate) fn request_error(object: &Value) -> Option<FieldError> {
     let fault = parse(object).and_then(|request| request.check_signature()).err()?;
-    Some(Invalid::value("spec.request", &object["spec"]["request"], &fault.to_string()))
+    Some(FieldError::invalid("spec.request", &object["spec"]["request"], &fault.to_string()))
 }
 
 fn parse(object: &Value) -> Result<CertificateRequest, RequestError> {
@@ -29,30 +29,32 @@ fn parse(object: &Value) -> Result<CertificateRequest, RequestError> {
 }
 
 impl Api {
-    /// CertificateApproval, CertificateSigning and CertificateSubjectRestriction: nobody approves or
-    /// signs for a signer without the right to it, and nobody becomes an administrator by a request.
+    /// Implements CertificateApproval, CertificateSigning and CertificateSubjectRestriction: users
+    /// need the permission to approve or sign for a signer, and cannot request membership in the
+    /// administrators' group.
     pub(crate) fn check_certificates(
         &self,
         review: &Review<'_>,
         object: Option<&Value>,
-    ) -> Result<(), Refusal> {
-        if review.resource.space != REQUESTS {
+    ) -> Result<(), StatusError> {
+        if review.resource.strategy.admission != AdmissionRules::CertificateSigningRequest {
             return Ok(());
         }
         let plugins = &self.0.settings.plugins;
         match (review.operation, review.subresource, review.old, object) {
             (Operation::Create, "", _, Some(new))
-                if plugins.has(Plugin::CertificateSubjectRestriction) =>
+                if plugins.is_enabled(AdmissionPlugin::CertificateSubjectRestriction) =>
             {
                 check_subject(review, new)
             }
             (Operation::Update, "approval", Some(old), _)
-                if plugins.has(Plugin::CertificateApproval) =>
+                if plugins.is_enabled(AdmissionPlugin::CertificateApproval) =>
             {
                 self.check_signer(review, object, old, "approve")
             }
             (Operation::Update, "status", Some(old), Some(new))
-                if plugins.has(Plugin::CertificateSigning) && is_decided_otherwise(old, new) =>
+                if plugins.is_enabled(AdmissionPlugin::CertificateSigning)
+                    && changes_certificate(old, new) =>
             {
                 self.check_signer(review, object, old, "sign")
             }
@@ -60,20 +62,21 @@ impl Api {
         }
     }
 
-    /// Whether the caller has a right on the signer of a stored request, or on all of its domain.
+    /// Whether the caller has a permission on the signer of a stored request, or on all signers of
+    /// its domain.
     fn check_signer(
         &self,
         review: &Review<'_>,
         object: Option<&Value>,
         old: &Value,
         verb: &str,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), StatusError> {
         let signer = old["spec"]["signerName"].as_str().unwrap_or_default();
         let domain = signer.split('/').next().unwrap_or_default();
         let asked = Attributes::resource(verb, GROUP, "signers");
         let names = [signer.to_owned(), format!("{domain}/*")];
         let allowed =
-            |name: &String| self.authorize(review.caller, &asked.clone().named(name)).allowed;
+            |name: &String| self.authorize(review.caller, &asked.clone().with_name(name)).allowed;
         if names.iter().any(allowed) {
             return Ok(());
         }
@@ -82,14 +85,14 @@ impl Api {
     }
 }
 
-/// Whether a status write changes what a signer says.
-fn is_decided_otherwise(old: &Value, new: &Value) -> bool {
+/// Whether a status write changes what only a signer may set.
+fn changes_certificate(old: &Value, new: &Value) -> bool {
     let list = |it: &Value| it["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let certificate = |it: &Value| it["status"]["certificate"].as_str().unwrap_or("").to_owned();
     list(old) != list(new) || certificate(old) != certificate(new)
 }
 
-fn check_subject(review: &Review<'_>, object: &Value) -> Result<(), Refusal> {
+fn check_subject(review: &Review<'_>, object: &Value) -> Result<(), StatusError> {
     if object["spec"]["signerName"] != CLIENT_SIGNER {
         return Ok(());
     }

@@ -1,7 +1,7 @@
-//! API groups that other parts of the process answer, as an aggregated API server would.
+//! API groups that other parts of the process serve, as an aggregated API server would.
 //!
-//! The server knows who asks, whether they may, which objects they select and in which form they want
-//! them; who answers knows the objects.
+//! The server authenticates and authorizes requests, applies selectors and renders the response;
+//! the aggregated API only provides the objects.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -14,21 +14,21 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
-use crate::answer::{self, Style};
 use crate::api::Api;
-use crate::body::Body;
 use crate::discovery;
-use crate::negotiate::{self, Shape};
-use crate::paging::ListOptions;
-use crate::query::Query;
-use crate::render::{IncludeObject, partial};
+use crate::request::body::Body;
+use crate::request::negotiate::{self, Shape};
+use crate::request::query::Query;
+use crate::request::route::{RequestInfo, Verb};
 use crate::resource::{Registry, group_version};
-use crate::route::{Target, Verb};
-use crate::status::Refusal;
+use crate::response::pagination::ListOptions;
+use crate::response::render::{IncludeObject, partial};
+use crate::response::status::StatusError;
+use crate::response::{self, OutputStyle};
 
-/// Objects of one version of one group, made when somebody asks for them. They can be read, and neither
+/// The objects of one version of one group, computed per request. They can be read, and neither
 /// written nor watched.
-pub trait Aggregated: Send + Sync {
+pub trait AggregatedApi: Send + Sync {
     /// The group.
     fn group(&self) -> &'static str;
 
@@ -38,32 +38,32 @@ pub trait Aggregated: Send + Sync {
     /// The resources.
     fn resources(&self) -> &'static [AggregatedResource];
 
-    /// The objects of a resource in a namespace, or everywhere when that is empty.
+    /// Returns the objects of a resource in a namespace, or in all namespaces when that is empty.
     fn list(&self, resource: &str, namespace: &str) -> Vec<Value>;
 
-    /// One object.
+    /// Returns one object.
     fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value>;
 
-    /// What a table shows of objects.
-    fn rows(&self, resource: &str, objects: &[Value]) -> Rows;
+    /// Returns the table rows of objects.
+    fn rows(&self, resource: &str, objects: &[Value]) -> TableRows;
 }
 
-/// A resource whose objects are made when somebody asks for them.
+/// A resource whose objects are computed per request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AggregatedResource {
     /// The name in paths.
     pub plural: &'static str,
     /// The kind of its objects.
     pub kind: &'static str,
-    /// Whether they live in namespaces.
+    /// Whether they are namespaced.
     pub namespaced: bool,
-    /// What they are called when one is not found.
-    pub missing_as: &'static str,
+    /// The resource name in "not found" messages.
+    pub not_found_kind: &'static str,
 }
 
-/// What a table shows.
+/// The columns and cells of a table.
 #[derive(Clone, Debug, Default)]
-pub struct Rows {
+pub struct TableRows {
     /// The columns, as tables define them.
     pub columns: Vec<Value>,
     /// The cells of each row.
@@ -73,55 +73,60 @@ pub struct Rows {
 /// The verbs of every such resource.
 const VERBS: [&str; 2] = ["get", "list"];
 
-/// The groups that others answer.
+/// The registered aggregated APIs.
 #[derive(Default)]
-pub(crate) struct Aggregations {
-    apis: RwLock<Vec<Arc<dyn Aggregated>>>,
-    /// The discovery document that has them too, and what it was made from.
+pub(crate) struct AggregatedApis {
+    apis: RwLock<Vec<Arc<dyn AggregatedApi>>>,
+    /// The discovery document that includes them, and what it was made from.
     discovered: Mutex<Option<(Arc<Registry>, Bytes, String)>>,
 }
 
-impl fmt::Debug for Aggregations {
+impl fmt::Debug for AggregatedApis {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.all().into_iter().map(|it| group_version(it.group(), it.version()));
         to.debug_set().entries(names).finish()
     }
 }
 
-impl Aggregations {
-    fn all(&self) -> Vec<Arc<dyn Aggregated>> {
+impl AggregatedApis {
+    fn all(&self) -> Vec<Arc<dyn AggregatedApi>> {
         self.apis.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Who answers for a group, if it is not one of the server's own.
-    fn of_group(&self, group: &str) -> Vec<Arc<dyn Aggregated>> {
+    /// Returns the aggregated API of a group, if it is not one of the server's own.
+    fn of_group(&self, group: &str) -> Vec<Arc<dyn AggregatedApi>> {
         self.all().into_iter().filter(|it| it.group() == group).collect()
     }
 }
 
 impl Api {
-    /// Lets another part of the process answer for a version of a group. Roles say who may ask.
-    pub fn aggregate(&self, api: Arc<dyn Aggregated>) {
-        let aggregations = &self.0.aggregations;
+    /// Registers another part of the process for a version of a group. Requests are authorized by
+    /// RBAC.
+    pub fn register_aggregated_api(&self, api: Arc<dyn AggregatedApi>) {
+        let aggregations = &self.0.aggregated_apis;
         let mut apis = aggregations.apis.write().unwrap_or_else(PoisonError::into_inner);
         apis.push(api);
         *aggregations.discovered.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Who answers for a version of a group.
-    pub(crate) fn aggregated(&self, group: &str, version: &str) -> Option<Arc<dyn Aggregated>> {
-        let mut apis = self.0.aggregations.of_group(group).into_iter();
+    /// Returns the aggregated API of a version of a group.
+    pub(crate) fn aggregated_api(
+        &self,
+        group: &str,
+        version: &str,
+    ) -> Option<Arc<dyn AggregatedApi>> {
+        let mut apis = self.0.aggregated_apis.of_group(group).into_iter();
         apis.find(|it| it.version() == version)
     }
 
-    /// The groups that others answer, as the list of groups has them.
+    /// Returns the aggregated groups for the list of groups.
     pub(crate) fn aggregated_groups(&self) -> Vec<Value> {
-        self.0.aggregations.all().iter().map(|it| group_entry(it.as_ref())).collect()
+        self.0.aggregated_apis.all().iter().map(|it| group_entry(it.as_ref())).collect()
     }
 
-    /// `/apis/{group}` of a group that others answer.
+    /// `/apis/{group}` of an aggregated group.
     pub(crate) fn aggregated_group(&self, group: &str) -> Option<Value> {
-        let api = self.0.aggregations.of_group(group).into_iter().next()?;
+        let api = self.0.aggregated_apis.of_group(group).into_iter().next()?;
         let mut document = json!({"kind": "APIGroup", "apiVersion": "v1"});
         if let (Some(fields), Value::Object(entry)) =
             (document.as_object_mut(), group_entry(api.as_ref()))
@@ -131,9 +136,9 @@ impl Api {
         Some(document)
     }
 
-    /// `/apis/{group}/{version}` of a group that others answer.
+    /// `/apis/{group}/{version}` of an aggregated group.
     pub(crate) fn aggregated_resources(&self, group: &str, version: &str) -> Option<Value> {
-        let api = self.aggregated(group, version)?;
+        let api = self.aggregated_api(group, version)?;
         let resource = |it: &AggregatedResource| {
             json!({
                 "name": it.plural, "singularName": "", "namespaced": it.namespaced,
@@ -147,10 +152,10 @@ impl Api {
         }))
     }
 
-    /// All groups in one document, those of others too, and its entity tag.
+    /// Returns all groups in one document, aggregated ones included, and its entity tag.
     pub(crate) fn discover_all(&self, core: bool, format: &str) -> (Bytes, String) {
         let registry = self.registry();
-        let apis = self.0.aggregations.all();
+        let apis = self.0.aggregated_apis.all();
         if core || apis.is_empty() {
             return discovery::aggregated(&registry, core, format);
         }
@@ -159,7 +164,7 @@ impl Api {
             return discovery::aggregated_with(&registry, more(), format);
         }
         let mut known =
-            self.0.aggregations.discovered.lock().unwrap_or_else(PoisonError::into_inner);
+            self.0.aggregated_apis.discovered.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, bytes, tag)) = known.as_ref().filter(|it| Arc::ptr_eq(&it.0, &registry)) {
             let _ = of;
             return (bytes.clone(), tag.clone());
@@ -170,7 +175,7 @@ impl Api {
     }
 }
 
-fn group_entry(api: &dyn Aggregated) -> Value {
+fn group_entry(api: &dyn AggregatedApi) -> Value {
     let version = json!({
         "groupVersion": group_version(api.group(), api.version()),
         "version": api.version(),
@@ -178,7 +183,7 @@ fn group_entry(api: &dyn Aggregated) -> Value {
     json!({"name": api.group(), "preferredVersion": version, "versions": [version]})
 }
 
-fn discovery_entry(api: &dyn Aggregated) -> Value {
+fn discovery_entry(api: &dyn AggregatedApi) -> Value {
     let resource = |it: &AggregatedResource| {
         json!({
             "resource": it.plural,
@@ -193,32 +198,32 @@ fn discovery_entry(api: &dyn Aggregated) -> Value {
     json!({"metadata": {"name": api.group()}, "versions": [version]})
 }
 
-/// Answers a request for an object or a list of a group that another part of the process answers.
-/// Whether the caller may was settled before.
+/// Serves a request for an object or a list of an aggregated group. The request is authorized
+/// already.
 pub(crate) fn respond(
-    api: &dyn Aggregated,
+    api: &dyn AggregatedApi,
     parts: &Parts,
-    target: &Target,
+    target: &RequestInfo,
     query: &Query,
     pretty: bool,
-) -> Result<Response<Body>, Refusal> {
+) -> Result<Response<Body>, StatusError> {
     let resource = api.resources().iter().find(|it| it.plural == target.resource);
     let resource = resource.filter(|_| target.subresource.is_empty());
-    let resource = resource.ok_or_else(Refusal::unknown_resource)?;
+    let resource = resource.ok_or_else(StatusError::unknown_resource)?;
     let inside = !target.namespace.is_empty();
     if inside && !resource.namespaced {
-        return Err(Refusal::unknown_resource());
+        return Err(StatusError::unknown_resource());
     }
     let watch = query.flag("watch").unwrap_or(false);
     let verb = Verb::of(&parts.method, target, watch);
-    let verb = verb.filter(|it| VERBS.contains(&it.word()));
-    let verb = verb.ok_or_else(Refusal::method_not_allowed)?;
+    let verb = verb.filter(|it| VERBS.contains(&it.as_str()));
+    let verb = verb.ok_or_else(StatusError::method_not_allowed)?;
     let format = negotiate::format(&parts.headers)?;
-    let style = Style { encoding: format.encoding, pretty };
+    let style = OutputStyle { encoding: format.encoding, pretty };
     let version = group_version(api.group(), api.version());
     if verb == Verb::Get {
         if resource.namespaced && !inside {
-            return Err(Refusal::unknown_resource());
+            return Err(StatusError::unknown_resource());
         }
         let found = api.get(resource.plural, &target.namespace, &target.name);
         let object = found.ok_or_else(|| {
@@ -226,15 +231,15 @@ pub(crate) fn respond(
                 "" => target.name.clone(),
                 namespace => format!("{namespace}/{}", target.name),
             };
-            Refusal::not_found(api.group(), resource.missing_as, &name)
+            StatusError::not_found(api.group(), resource.not_found_kind, &name)
         })?;
         let document = match format.shape {
             Shape::Object => object,
             Shape::Metadata(version) => partial(version, &object),
             Shape::Table(version) => table(api, resource, version, query, &[object])?,
-            Shape::MetadataList(_) => return Err(unfit(&version, resource.kind)),
+            Shape::MetadataList(_) => return Err(not_acceptable_metadata(&version, resource.kind)),
         };
-        return Ok(answer::document(StatusCode::OK, style, &document));
+        return Ok(response::document(StatusCode::OK, style, &document));
     }
     let options = ListOptions::read(query, false)?;
     let mut objects = api.list(resource.plural, &target.namespace);
@@ -242,7 +247,7 @@ pub(crate) fn respond(
     objects.retain(|object| is_selected(object, &options, &unknown));
     if let Some(field) = unknown.into_inner() {
         let words = format!("field label not supported: {field}");
-        return Err(Refusal::bad_request(words));
+        return Err(StatusError::bad_request(words));
     }
     let document = match format.shape {
         Shape::Object => {
@@ -261,9 +266,11 @@ pub(crate) fn respond(
             })
         }
         Shape::Table(version) => table(api, resource, version, query, &objects)?,
-        Shape::Metadata(_) => return Err(unfit(&version, &format!("{}List", resource.kind))),
+        Shape::Metadata(_) => {
+            return Err(not_acceptable_metadata(&version, &format!("{}List", resource.kind)));
+        }
     };
-    Ok(answer::document(StatusCode::OK, style, &document))
+    Ok(response::document(StatusCode::OK, style, &document))
 }
 
 fn is_selected(object: &Value, options: &ListOptions, unknown: &RefCell<Option<String>>) -> bool {
@@ -287,14 +294,14 @@ fn is_selected(object: &Value, options: &ListOptions, unknown: &RefCell<Option<S
 }
 
 fn table(
-    api: &dyn Aggregated,
+    api: &dyn AggregatedApi,
     resource: &AggregatedResource,
     version: &str,
     query: &Query,
     objects: &[Value],
-) -> Result<Value, Refusal> {
+) -> Result<Value, StatusError> {
     let include = IncludeObject::read(query)?;
-    let Rows { columns, cells } = api.rows(resource.plural, objects);
+    let TableRows { columns, cells } = api.rows(resource.plural, objects);
     let row = |(cells, object): (Vec<Value>, &Value)| {
         let object = match include {
             IncludeObject::None => Value::Null,
@@ -304,7 +311,7 @@ fn table(
         json!({"cells": cells, "object": object})
     };
     let rows: Vec<Value> = cells.into_iter().zip(objects).map(row).collect();
-    // As the original, a table of nothing does not know its columns.
+    // As the original, an empty table has no columns.
     let list = |all: Vec<Value>| if rows.is_empty() { Value::Null } else { json!(all) };
     Ok(json!({
         "kind": "Table",
@@ -315,7 +322,7 @@ fn table(
     }))
 }
 
-fn unfit(version: &str, kind: &str) -> Refusal {
+fn not_acceptable_metadata(version: &str, kind: &str) -> StatusError {
     let words = "the requested form of metadata does not fit";
-    Refusal::not_acceptable(format!("{words} {version}, Kind={kind}"))
+    StatusError::not_acceptable(format!("{words} {version}, Kind={kind}"))
 }

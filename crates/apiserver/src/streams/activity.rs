@@ -1,14 +1,14 @@
-//! When something was last said on a connection.
+//! Tracks when a session was last active.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use gantry_process::clock::{Clock, Moment};
 
-/// A session in which nothing is said for so long is over, as on a real node.
+/// A session without activity for this long is closed, as on a real node.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(4 * 60 * 60);
 
-/// When something was last said.
+/// When data was last transferred.
 #[derive(Debug)]
 pub(super) struct Activity {
     clock: Clock,
@@ -16,18 +16,18 @@ pub(super) struct Activity {
 }
 
 impl Activity {
-    /// Begins now.
+    /// Starts now.
     pub(super) fn new(clock: &Clock) -> Self {
         Self { clock: clock.clone(), last: Mutex::new(clock.moment()) }
     }
 
-    /// Something is said now.
-    pub(super) fn note(&self) {
+    /// Records activity now.
+    pub(super) fn record(&self) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = self.clock.moment();
     }
 
-    /// Ready when nothing was said for too long.
-    pub(super) async fn idle(&self) {
+    /// Ready when there was no activity for too long.
+    pub(super) async fn wait_until_idle(&self) {
         loop {
             let due = *self.last.lock().unwrap_or_else(PoisonError::into_inner) + IDLE_TIMEOUT;
             if self.clock.moment() >= due {

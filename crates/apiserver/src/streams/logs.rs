@@ -5,44 +5,44 @@ use http::{Response, StatusCode};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use gantry_schema::Invalid;
+use gantry_schema::FieldError;
 
-use super::Located;
-use crate::answer;
-use crate::api::{Api, Ask};
-use crate::body::{self, Body};
-use crate::negotiate::LOG;
-use crate::nodes::{Fault, LogOptions};
-use crate::query::Query;
-use crate::status::{Details, Refusal};
+use super::PodLocation;
+use crate::api::{Api, ResourceRequest};
+use crate::request::body::{self, Body};
+use crate::request::negotiate::LOG_MEDIA_TYPE;
+use crate::request::query::Query;
+use crate::response;
+use crate::response::status::{Details, StatusError};
+use crate::streams::kubelet_client::{KubeletError, LogOptions};
 
 impl Api {
-    /// Answers with the log of a container.
-    pub(super) async fn log(&self, ask: &Ask) -> Result<Response<Body>, Refusal> {
+    /// Responds with the log of a container.
+    pub(super) async fn log(&self, ask: &ResourceRequest) -> Result<Response<Body>, StatusError> {
         let name = &ask.target.name;
-        let options = read(&ask.query, name, ask.now)?;
+        let options = read_options(&ask.query, name, ask.now)?;
         let target = match self.locate(ask, Some(ask.query.text("container")))? {
-            Located::On(target) => target,
-            Located::Nowhere => return Ok(nothing()),
+            PodLocation::Scheduled(target) => target,
+            PodLocation::Unscheduled => return Ok(empty_log()),
         };
-        let nodes = self.nodes("log")?;
+        let nodes = self.kubelet_client("log")?;
         let opened = nodes.logs(target, options).await;
-        let chunks = opened.map_err(|fault| refusal(fault, name))?;
+        let chunks = opened.map_err(|fault| log_error(fault, name))?;
         let stop = self.0.stop.clone();
         let body = body::unfold((chunks, stop), |(mut chunks, stop)| async move {
             let next = tokio::select! {
-                // Each may be dropped: the log waits where it is kept, and the other only waits.
+                // Cancel-safe: the log is not consumed, and the other branch only waits.
                 next = chunks.next() => next,
                 () = stop.cancelled() => None,
             };
             next.map(|bytes| (bytes, (chunks, stop)))
         });
-        Ok(answer::with_body(StatusCode::OK, LOG, body))
+        Ok(response::with_body(StatusCode::OK, LOG_MEDIA_TYPE, body))
     }
 }
 
-/// The log of a pod that is on no node yet.
-fn nothing() -> Response<Body> {
+/// Returns the response for a pod that is on no node yet.
+fn empty_log() -> Response<Body> {
     let mut response = Response::new(body::full(""));
     *response.status_mut() = StatusCode::NO_CONTENT;
     let control = HeaderValue::from_static("no-cache, private");
@@ -51,72 +51,74 @@ fn nothing() -> Response<Body> {
 }
 
 /// Reads and checks the options of a request for the log of `pod`.
-fn read(query: &Query, pod: &str, now: Timestamp) -> Result<LogOptions, Refusal> {
+fn read_options(query: &Query, pod: &str, now: Timestamp) -> Result<LogOptions, StatusError> {
     let flag = |name: &str| query.flag(name).unwrap_or(false);
     let tail = number(query, "tailLines")?;
     let limit = number(query, "limitBytes")?;
     let seconds = number(query, "sinceSeconds")?;
     let time = match query.get("sinceTime") {
-        Some(text) => Some(gantry_builtin::whole_seconds(text).map_err(Refusal::bad_request)?),
+        Some(text) => Some(gantry_builtin::whole_seconds(text).map_err(StatusError::bad_request)?),
         None => None,
     };
     let mut faults = Vec::new();
     if let Some(lines) = tail.filter(|lines| *lines < 0) {
         let rule = "must be greater than or equal to 0";
-        faults.push(Invalid::value("tailLines", &json!(lines), rule));
+        faults.push(FieldError::invalid("tailLines", &json!(lines), rule));
     }
     let positive = "must be greater than 0";
     if let Some(bytes) = limit.filter(|bytes| *bytes < 1) {
-        faults.push(Invalid::value("limitBytes", &json!(bytes), positive));
+        faults.push(FieldError::invalid("limitBytes", &json!(bytes), positive));
     }
     match (seconds, time) {
-        (Some(_), Some(_)) => faults.push(Invalid::forbidden(
-            // As Kubernetes writes the path that leads nowhere.
+        (Some(_), Some(_)) => faults.push(FieldError::forbidden(
+            // The field path that Kubernetes has here.
             "[]",
             "at most one of `sinceTime` or `sinceSeconds` may be specified",
         )),
         (Some(seconds), None) if seconds < 1 => {
-            faults.push(Invalid::value("sinceSeconds", &json!(seconds), positive));
+            faults.push(FieldError::invalid("sinceSeconds", &json!(seconds), positive));
         }
         (Some(_) | None, None) | (None, Some(_)) => {}
     }
     if query.get("stream").is_some() {
-        faults.push(Invalid::forbidden("stream", "may not be specified"));
+        faults.push(FieldError::forbidden("stream", "may not be specified"));
     }
     if !faults.is_empty() {
-        return Err(Refusal::invalid("", "PodLogOptions", pod, &faults));
+        return Err(StatusError::invalid("", "PodLogOptions", pod, &faults));
     }
     let ago = |seconds| now.checked_sub(SignedDuration::from_secs(seconds));
     Ok(LogOptions {
         follow: flag("follow"),
         previous: flag("previous"),
         timestamps: flag("timestamps"),
-        // Longer ago than any calendar has is the same as not said.
+        // A time before the range of timestamps counts as not given.
         since: time.or_else(|| seconds.and_then(|seconds| ago(seconds).ok())),
         tail: tail.and_then(|lines| u64::try_from(lines).ok()),
         limit: limit.and_then(|bytes| u64::try_from(bytes).ok()),
     })
 }
 
-/// A whole number. Unlike other parameters it may not be empty.
-fn number(query: &Query, name: &str) -> Result<Option<i64>, Refusal> {
+/// Reads an integer. Unlike other parameters it may not be empty.
+fn number(query: &Query, name: &str) -> Result<Option<i64>, StatusError> {
     match query.get(name) {
-        Some("") => Err(Refusal::bad_request("strconv.ParseInt: parsing \"\": invalid syntax")),
+        Some("") => Err(StatusError::bad_request("strconv.ParseInt: parsing \"\": invalid syntax")),
         Some(_) | None => query.number(name),
     }
 }
 
-/// What a client is told when the node refuses.
-fn refusal(fault: Fault, pod: &str) -> Refusal {
+/// Returns the error for a client when the node refuses.
+fn log_error(fault: KubeletError, pod: &str) -> StatusError {
     match fault {
-        Fault::NotNow(words) | Fault::Forbidden(words) => Refusal::bad_request(words),
-        Fault::Failed(words) => Refusal::internal(&words),
-        Fault::Unreachable(words) => Refusal::failure(words),
-        // The words of the node are lost on the way.
-        Fault::Unknown(_) => {
+        KubeletError::NotReady(words) | KubeletError::Forbidden(words) => {
+            StatusError::bad_request(words)
+        }
+        KubeletError::Failed(words) => StatusError::internal(&words),
+        KubeletError::Unreachable(words) => StatusError::failure(words),
+        // The message of the node is dropped, as upstream.
+        KubeletError::NotFound(_) => {
             let words = "the server could not find the requested resource";
             let words = format!("{words} ( pods/log {pod})");
-            let mut refusal = Refusal::verdict(StatusCode::NOT_FOUND, "NotFound", words);
+            let mut refusal = StatusError::denial(StatusCode::NOT_FOUND, "NotFound", words);
             refusal.details = Some(Box::new(Details {
                 name: pod.to_owned(),
                 kind: "pods/log".to_owned(),
@@ -157,13 +159,13 @@ mod tests {
             ("insecureSkipTLSVerifyBackend=true&unknown=1", none()),
         ];
         for (query, expected) in table {
-            let read = read(&Query::read(Some(query)), "p", now());
+            let read = read_options(&Query::read(Some(query)), "p", now());
             assert_eq!(read.unwrap(), expected, "{query}");
         }
     }
 
     #[test]
-    fn options_that_are_wrong_are_named() {
+    fn invalid_options_are_named() {
         let invalid = |faults: &str| format!("PodLogOptions \"p\" is invalid: {faults}");
         let both = "[]: Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified";
         let many = "[tailLines: Invalid value: -1: must be greater than or equal to 0, limitBytes: \
@@ -181,27 +183,32 @@ mod tests {
             ("sinceTime=yesterday", 400, format!("parsing time \"yesterday\" as {layout}")),
         ];
         for (query, code, words) in table {
-            let refusal = read(&Query::read(Some(query)), "p", now()).unwrap_err();
+            let refusal = read_options(&Query::read(Some(query)), "p", now()).unwrap_err();
             assert_eq!((refusal.code.as_u16(), refusal.message), (code, words), "{query}");
         }
     }
 
     #[test]
-    fn a_node_refuses_in_the_words_of_a_real_server() {
+    fn kubelet_errors_have_kubernetes_messages() {
         let words = || "it is so".to_owned();
         let table = [
-            (Fault::NotNow(words()), 400, "BadRequest", "it is so"),
-            (Fault::Failed(words()), 500, "InternalError", "Internal error occurred: it is so"),
-            (Fault::Unreachable(words()), 500, "", "it is so"),
+            (KubeletError::NotReady(words()), 400, "BadRequest", "it is so"),
             (
-                Fault::Unknown(words()),
+                KubeletError::Failed(words()),
+                500,
+                "InternalError",
+                "Internal error occurred: it is so",
+            ),
+            (KubeletError::Unreachable(words()), 500, "", "it is so"),
+            (
+                KubeletError::NotFound(words()),
                 404,
                 "NotFound",
                 "the server could not find the requested resource ( pods/log p)",
             ),
         ];
         for (fault, code, reason, message) in table {
-            let refusal = refusal(fault, "p");
+            let refusal = log_error(fault, "p");
             let said = (refusal.code.as_u16(), refusal.reason, refusal.message.as_str());
             assert_eq!(said, (code, reason, message));
         }

@@ -1,38 +1,38 @@
-//! What is said in a conversation with a container: several streams over one WebSocket, told apart
-//! by the first byte of each message.
+//! The remote command protocol: several streams over one WebSocket, distinguished by the first byte
+//! of each message.
 
 use bytes::{Buf as _, Bytes};
 use http::HeaderMap;
 use http::header::SEC_WEBSOCKET_PROTOCOL;
 use serde_json::{Value, json};
 
-use crate::frames::Violation;
-use crate::nodes::{Action, Exit, Fault, Size};
-use crate::status::Refusal;
+use crate::response::status::StatusError;
+use crate::streams::kubelet_client::{Action, ExitCode, KubeletError, TerminalSize};
+use crate::streams::websocket_frames::Violation;
 
-/// The streams.
+/// The channels.
 pub(super) const STDIN: u8 = 0;
 pub(super) const STDOUT: u8 = 1;
 pub(super) const STDERR: u8 = 2;
 pub(super) const STATUS: u8 = 3;
 pub(super) const RESIZE: u8 = 4;
-/// Says that the stream of the next byte has ended.
+/// Closes the channel in the next byte.
 const CLOSE: u8 = 255;
 
-/// How much the client knows of how this is done.
+/// The version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
-    /// A client can say that it has no more to say.
+    /// v5: a client can close its input.
     V5,
-    /// How it ended is told as a status.
+    /// v4: the result is a `Status`.
     V4,
-    /// How it ended is told in words, if it did not end well.
+    /// Older: the result is text, and only on failure.
     V1,
 }
 
 impl Protocol {
-    /// The best protocol that is offered, and its name if the client named any. `None` if none is
-    /// known here.
+    /// Returns the best offered protocol, and its name if the client named any; `None` if none is
+    /// supported.
     pub(super) fn choose(headers: &HeaderMap) -> Option<(Self, Option<&'static str>)> {
         let offered: Vec<&str> = headers
             .get_all(SEC_WEBSOCKET_PROTOCOL)
@@ -54,15 +54,19 @@ impl Protocol {
         found.map(|(protocol, name)| (protocol, Some(name)))
     }
 
-    /// How it ended, as it is told; `None` when nothing is.
-    pub(super) fn outcome(self, action: &Action, end: Result<Exit, Fault>) -> Option<Bytes> {
+    /// Returns the result of a command as it is sent to the client; `None` when nothing is sent.
+    pub(super) fn outcome(
+        self,
+        action: &Action,
+        end: Result<ExitCode, KubeletError>,
+    ) -> Option<Bytes> {
         let status = match end {
-            Ok(Exit(0)) => json!({ "metadata": {}, "status": "Success" }),
-            // Whoever attaches did not run it, and is not told how it ended.
-            Ok(Exit(_)) if *action == Action::Attach => {
+            Ok(ExitCode(0)) => json!({ "metadata": {}, "status": "Success" }),
+            // A client that attaches did not start the command, and does not get its exit status.
+            Ok(ExitCode(_)) if *action == Action::Attach => {
                 json!({ "metadata": {}, "status": "Success" })
             }
-            Ok(Exit(code)) => self.exited(action, code),
+            Ok(ExitCode(code)) => self.exited(action, code),
             Err(fault) => self.failed(action, &fault),
         };
         match self {
@@ -72,8 +76,8 @@ impl Protocol {
     }
 
     fn exited(self, action: &Action, code: u8) -> Value {
-        // In the newest protocol the server tells it over again in its own words; in the others it
-        // hands on what the runtime says.
+        // In the newest protocol the server repeats the error in its own words; in the others it
+        // forwards that of the runtime.
         let why = match (self, action) {
             (Self::V4 | Self::V1, Action::Exec(command)) => {
                 format!("error executing command [{}], exit code {code}", command.join(" "))
@@ -90,23 +94,28 @@ impl Protocol {
         })
     }
 
-    fn failed(self, action: &Action, fault: &Fault) -> Value {
+    fn failed(self, action: &Action, fault: &KubeletError) -> Value {
         let doing = match action {
             Action::Exec(_) => "error executing command in container",
             Action::Attach => "error attaching to container",
         };
         let words = match (fault, self) {
-            (Fault::Unknown(words) | Fault::NotNow(words) | Fault::Forbidden(words), _) => {
+            (
+                KubeletError::NotFound(words)
+                | KubeletError::NotReady(words)
+                | KubeletError::Forbidden(words),
+                _,
+            ) => {
                 format!("unable to upgrade connection: {words}")
             }
-            // The refusal of the runtime, inside of that of the server.
-            (Fault::Failed(words), Self::V5) => {
+            // The error of the runtime, inside of that of the server.
+            (KubeletError::Failed(words), Self::V5) => {
                 format!("Internal error occurred: {doing}: {words}")
             }
-            (Fault::Failed(words), Self::V4 | Self::V1) => format!("{doing}: {words}"),
-            (Fault::Unreachable(words), _) => format!("error sending request: {words}"),
+            (KubeletError::Failed(words), Self::V4 | Self::V1) => format!("{doing}: {words}"),
+            (KubeletError::Unreachable(words), _) => format!("error sending request: {words}"),
         };
-        let mut document = Refusal::internal(&words).document();
+        let mut document = StatusError::internal(&words).document();
         if let Some(fields) = document.as_object_mut() {
             fields.retain(|name, _| !matches!(name.as_str(), "kind" | "apiVersion"));
         }
@@ -114,45 +123,45 @@ impl Protocol {
     }
 }
 
-/// What a client said.
+/// A message of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Said {
-    /// It typed this.
+pub(super) enum ClientMessage {
+    /// Input.
     Input(Bytes),
-    /// It will type no more.
-    NoMoreInput,
-    /// Its terminal has this size.
-    Resized(Size),
+    /// The end of the input.
+    InputClosed,
+    /// The size of its terminal.
+    Resized(TerminalSize),
 }
 
-/// Messages that are kept until they are whole: sizes. More than any has.
-const SMALL: usize = 256;
+/// The longest message that is buffered until it is complete: resize messages are shorter.
+const MAX_RESIZE_MESSAGE: usize = 256;
 
-/// Tells the streams of a client apart.
+/// Decodes the channels of a client.
 #[derive(Debug)]
-pub(super) struct Channels {
+pub(super) struct ChannelDecoder {
     protocol: Protocol,
-    /// The stream of the message we are inside of, once its first byte has come.
+    /// The channel of the current message, once its first byte has arrived.
     channel: Option<u8>,
-    /// What has come of a message that must be whole; at most one byte too long.
-    kept: Vec<u8>,
+    /// The received part of a message that must be complete; at most one byte too long.
+    buffered: Vec<u8>,
 }
 
-impl Channels {
+impl ChannelDecoder {
     pub(super) fn new(protocol: Protocol) -> Self {
-        Self { protocol, channel: None, kept: Vec::new() }
+        Self { protocol, channel: None, buffered: Vec::new() }
     }
 
-    /// What a part of a message says, if it says anything.
-    pub(super) fn take(
+    /// Returns what a part of a message contains, if anything.
+    pub(super) fn decode(
         &mut self,
         mut bytes: Bytes,
         first: bool,
         last: bool,
-    ) -> Result<Option<Said>, Violation> {
+    ) -> Result<Option<ClientMessage>, Violation> {
         if first {
             self.channel = None;
-            self.kept.clear();
+            self.buffered.clear();
         }
         let channel = match self.channel {
             Some(channel) => channel,
@@ -160,38 +169,38 @@ impl Channels {
             None => *self.channel.insert(bytes.get_u8()),
         };
         match channel {
-            STDIN => Ok((!bytes.is_empty()).then_some(Said::Input(bytes))),
+            STDIN => Ok((!bytes.is_empty()).then_some(ClientMessage::Input(bytes))),
             RESIZE => {
-                self.keep(&bytes);
-                Ok(if last { size(&self.kept).map(Said::Resized) } else { None })
+                self.buffer(&bytes);
+                Ok(if last { parse_size(&self.buffered).map(ClientMessage::Resized) } else { None })
             }
             CLOSE if self.protocol == Protocol::V5 => {
-                self.keep(&bytes);
-                match (last, self.kept.as_slice()) {
-                    (true, [STDIN]) => Ok(Some(Said::NoMoreInput)),
+                self.buffer(&bytes);
+                match (last, self.buffered.as_slice()) {
+                    (true, [STDIN]) => Ok(Some(ClientMessage::InputClosed)),
                     (false, _) | (true, [STDOUT..=RESIZE]) => Ok(None),
                     (true, _) => Err(Violation),
                 }
             }
-            // As a real server does it: what nobody listens to is dropped.
+            // As a real server does: data on other channels is dropped.
             _ => Ok(None),
         }
     }
 
-    fn keep(&mut self, bytes: &[u8]) {
-        let room = (SMALL + 1).saturating_sub(self.kept.len());
-        self.kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    fn buffer(&mut self, bytes: &[u8]) {
+        let remaining = (MAX_RESIZE_MESSAGE + 1).saturating_sub(self.buffered.len());
+        self.buffered.extend_from_slice(&bytes[..bytes.len().min(remaining)]);
     }
 }
 
-/// The size in a message; none if it says something else.
-fn size(message: &[u8]) -> Option<Size> {
-    if message.len() > SMALL {
+/// Parses the terminal size in a message; `None` if it is something else.
+fn parse_size(message: &[u8]) -> Option<TerminalSize> {
+    if message.len() > MAX_RESIZE_MESSAGE {
         return None;
     }
     let said: Value = serde_json::from_slice(message).ok()?;
     let number = |name: &str| said[name].as_u64().and_then(|it| u16::try_from(it).ok());
-    Some(Size { width: number("Width")?, height: number("Height")? })
+    Some(TerminalSize { width: number("Width")?, height: number("Height")? })
 }
 
 #[cfg(test)]

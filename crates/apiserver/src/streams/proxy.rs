@@ -1,8 +1,8 @@
-//! `proxy` of pods and services: passes a request on to a program in a pod, and its answer back.
+//! `proxy` of pods and services: forwards a request to a program in a pod, and its response back.
 //!
-//! The program is somebody else's: it never sees how the caller proved who they are, and what it
-//! answers is streamed, however long it is. `backend` says which program is meant, `rewrite` what is
-//! changed on the way.
+//! The program is not trusted: it never sees the credentials of the caller, and its response is
+//! streamed, however long it is. `backend` finds the program, `rewrite` changes requests and
+//! responses.
 
 mod backend;
 mod rewrite;
@@ -26,36 +26,36 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use self::backend::Backend;
-use self::rewrite::{KeptHeaders, Proxied};
+use self::rewrite::{KeptHeaders, ProxyPath};
 use super::activity::Activity;
-use crate::api::{Api, Ask};
-use crate::body::{Body, full};
-use crate::nodes::{Duplex, Fault};
-use crate::status::Refusal;
+use crate::api::{Api, ResourceRequest};
+use crate::request::body::{Body, full};
+use crate::response::status::StatusError;
+use crate::streams::kubelet_client::{Duplex, KubeletError};
 
 /// How long a program may take to accept a connection.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a program may take until its answer begins.
+/// How long a program may take until its response begins.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
-/// The most that is read of a program's head.
-const MAX_HEAD: usize = 64 * 1024;
+/// The longest response head of a program.
+const MAX_HEAD_BYTES: usize = 64 * 1024;
 
 impl Api {
-    /// Passes a request on to a program.
-    pub(super) async fn proxy(&self, ask: Ask) -> Result<Response<Body>, Refusal> {
+    /// Forwards a request to a program.
+    pub(super) async fn proxy(&self, ask: ResourceRequest) -> Result<Response<Body>, StatusError> {
         self.review_connection(&ask).await?;
         let id = ask.target.name.as_str();
         let backend = match ask.resource.plural.as_str() {
             "pods" => self.pod_backend(&ask, id)?,
             "services" => self.service_backend(&ask, id)?,
             _ => {
-                return Err(Refusal::failure(
+                return Err(StatusError::failure(
                     "the proxy of nodes is not served: the nodes of this server have no kubelet to \
                      ask; use the log, exec, portforward or proxy of their pods",
                 ));
             }
         };
-        let proxied = Proxied::of(&ask.uri, &ask.target.subresource);
+        let proxied = ProxyPath::of(&ask.uri, &ask.target.subresource);
         let upgrades = rewrite::is_upgrade(&ask.headers);
         if proxied.path.is_empty() && !upgrades && matches!(ask.method, Method::GET | Method::HEAD)
         {
@@ -73,22 +73,24 @@ impl Api {
         }
     }
 
-    /// Sends a request and streams the answer.
+    /// Sends a request and streams the response.
     async fn proxy_plain(
         &self,
         backend: &Backend,
         request: Request<Full<Bytes>>,
-    ) -> Result<Response<Body>, Refusal> {
+    ) -> Result<Response<Body>, StatusError> {
         let reach =
-            |why: &str| Refusal::unreachable(&format!("error trying to reach service: {why}"));
+            |why: &str| StatusError::unreachable(&format!("error trying to reach service: {why}"));
         let (io, place) = self.dial_backend(backend).await.map_err(|fault| match fault {
-            Fault::Forbidden(words) => Refusal::bad_request(words),
+            KubeletError::Forbidden(words) => StatusError::bad_request(words),
             other => reach(&other.to_string()),
         })?;
         let exchange = async {
-            let (mut sender, connection) =
-                http1::Builder::new().max_buf_size(MAX_HEAD).handshake(TokioIo::new(io)).await?;
-            let mut connection = Driver::new(connection);
+            let (mut sender, connection) = http1::Builder::new()
+                .max_buf_size(MAX_HEAD_BYTES)
+                .handshake(TokioIo::new(io))
+                .await?;
+            let mut connection = ConnectionDriver::new(connection);
             let response = connection.until(sender.send_request(request)).await?;
             hyper::Result::Ok((response, connection))
         };
@@ -96,34 +98,36 @@ impl Api {
         let (response, connection) = match answered {
             Ok(Ok(answered)) => answered,
             Ok(Err(error)) => return Err(reach(&error.to_string())),
-            Err(_) => return Err(reach("the program did not answer in time")),
+            Err(_) => return Err(reach("the program did not respond in time")),
         };
         let activity = Arc::new(Activity::new(&self.0.clock));
-        let end = ends(self.0.stop.clone(), Arc::clone(&activity));
+        let end = session_end(self.0.stop.clone(), Arc::clone(&activity));
         Ok(response.map(|incoming| {
-            Streamed { connection, incoming, activity, end, _place: place }.boxed_unsync()
+            StreamedBody { connection, incoming, activity, end, _permit: place }.boxed_unsync()
         }))
     }
 
-    /// Sends a request for another protocol, and joins both sides once the program agrees.
+    /// Sends an upgrade request, and joins both sides once the program accepts it.
     async fn proxy_upgrade(
         &self,
         backend: Backend,
         request: Request<Full<Bytes>>,
-    ) -> Result<Response<Body>, Refusal> {
-        let Ok(session) = Arc::clone(&self.0.sessions).try_acquire_owned() else {
+    ) -> Result<Response<Body>, StatusError> {
+        let Ok(session) = Arc::clone(&self.0.session_permits).try_acquire_owned() else {
             let words = "too many conversations with containers at once, please try again later";
-            return Err(Refusal::too_many(words, None));
+            return Err(StatusError::too_many(words, None));
         };
         let (io, place) = self.dial_backend(&backend).await.map_err(|fault| match fault {
-            Fault::Forbidden(words) => Refusal::bad_request(words),
-            other => Refusal::failure(format!("error dialing backend: {other}")),
+            KubeletError::Forbidden(words) => StatusError::bad_request(words),
+            other => StatusError::failure(format!("error dialing backend: {other}")),
         })?;
-        let failed = |why: String| Refusal::failure(format!("error sending request: {why}"));
+        let failed = |why: String| StatusError::failure(format!("error sending request: {why}"));
         let exchange = async {
-            let (mut sender, connection) =
-                http1::Builder::new().max_buf_size(MAX_HEAD).handshake(TokioIo::new(io)).await?;
-            let mut connection = Driver::new(connection.with_upgrades());
+            let (mut sender, connection) = http1::Builder::new()
+                .max_buf_size(MAX_HEAD_BYTES)
+                .handshake(TokioIo::new(io))
+                .await?;
+            let mut connection = ConnectionDriver::new(connection.with_upgrades());
             let response = connection.until(sender.send_request(request)).await?;
             hyper::Result::Ok((response, connection))
         };
@@ -131,20 +135,20 @@ impl Api {
         let (mut response, mut connection) = match answered {
             Ok(Ok(answered)) => answered,
             Ok(Err(error)) => return Err(failed(error.to_string())),
-            Err(_) => return Err(failed("the program did not answer in time".to_owned())),
+            Err(_) => return Err(failed("the program did not respond in time".to_owned())),
         };
         let activity = Arc::new(Activity::new(&self.0.clock));
-        let end = ends(self.0.stop.clone(), Arc::clone(&activity));
+        let end = session_end(self.0.stop.clone(), Arc::clone(&activity));
         let code = response.status();
         if code != StatusCode::SWITCHING_PROTOCOLS {
             if code.as_u16() < 400 {
                 let code = code.as_u16();
                 let words = format!("invalid upgrade response: status code {code}");
-                return Err(Refusal::failure(words));
+                return Err(StatusError::failure(words));
             }
             rewrite::remove_hop_by_hop(response.headers_mut(), KeptHeaders::Nothing);
             return Ok(response.map(|incoming| {
-                Streamed { connection, incoming, activity, end, _place: place }.boxed_unsync()
+                StreamedBody { connection, incoming, activity, end, _permit: place }.boxed_unsync()
             }));
         }
         let upgraded = hyper::upgrade::on(&mut response);
@@ -159,7 +163,7 @@ impl Api {
         Upgrade::attach(&mut response, move |mut client| async move {
             let mut program = TokioIo::new(program);
             let carry = tokio::io::copy_bidirectional(&mut client, &mut program);
-            // Either may be dropped: one side has left, or the server stops.
+            // Cancel-safe: one side has disconnected, or the server stops.
             tokio::select! {
                 _ = carry => {}
                 () = end => {}
@@ -172,31 +176,31 @@ impl Api {
     async fn dial_backend(
         &self,
         backend: &Backend,
-    ) -> Result<(Box<dyn Duplex>, OwnedSemaphorePermit), Fault> {
-        let Ok(place) = Arc::clone(&self.0.forwarded).try_acquire_owned() else {
+    ) -> Result<(Box<dyn Duplex>, OwnedSemaphorePermit), KubeletError> {
+        let Ok(place) = Arc::clone(&self.0.forward_permits).try_acquire_owned() else {
             let words = "too many connections to pods at once, please try again later";
-            return Err(Fault::Unreachable(words.to_owned()));
+            return Err(KubeletError::Unreachable(words.to_owned()));
         };
         let dialing = backend.nodes.dial(backend.target.clone(), backend.port);
         match self.0.clock.timeout(DIAL_TIMEOUT, dialing).await {
             Ok(dialled) => Ok((dialled?, place)),
             Err(_) => {
                 let words = format!("dial tcp {}: i/o timeout", backend.authority());
-                Err(Fault::Unreachable(words))
+                Err(KubeletError::Unreachable(words))
             }
         }
     }
 }
 
-/// What moves the bytes of a connection to a program; none once it is over.
-struct Driver(Option<Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>>);
+/// Drives the connection to a program; `None` once it is over.
+struct ConnectionDriver(Option<Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>>);
 
-impl Driver {
+impl ConnectionDriver {
     fn new(connection: impl Future<Output = hyper::Result<()>> + Send + 'static) -> Self {
         Self(Some(Box::pin(connection)))
     }
 
-    /// Moves on as far as it can. How it ended is known to those who wait for what it brings.
+    /// Polls the connection. Its errors are seen by the futures that wait for its data.
     fn advance(&mut self, context: &mut Context<'_>) {
         if let Some(connection) = &mut self.0
             && connection.as_mut().poll(context).is_ready()
@@ -205,7 +209,7 @@ impl Driver {
         }
     }
 
-    /// Waits for something that the connection brings.
+    /// Waits for a future while it drives the connection.
     async fn until<Output>(
         &mut self,
         work: impl Future<Output = hyper::Result<Output>>,
@@ -219,46 +223,46 @@ impl Driver {
     }
 }
 
-/// Ready when the server stops, or nothing was said for too long.
-fn ends(
+/// Ready when the server stops, or there was no activity for too long.
+fn session_end(
     stop: CancellationToken,
     activity: Arc<Activity>,
 ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(async move {
-        // Each only waits.
+        // Cancel-safe: each only waits.
         tokio::select! {
             () = stop.cancelled() => {}
-            () = activity.idle() => {}
+            () = activity.wait_until_idle() => {}
         }
     })
 }
 
-/// The body of a program's answer. Nothing is read before the client has taken what came before.
-struct Streamed {
-    connection: Driver,
+/// The body of a program's response. Nothing is read before the client has read the previous piece.
+struct StreamedBody {
+    connection: ConnectionDriver,
     incoming: Incoming,
     activity: Arc<Activity>,
     end: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// Given back when the answer has ended.
-    _place: OwnedSemaphorePermit,
+    /// The permit, returned when the response has ended.
+    _permit: OwnedSemaphorePermit,
 }
 
-impl hyper::body::Body for Streamed {
+impl hyper::body::Body for StreamedBody {
     type Data = Bytes;
     type Error = io::Error;
 
-    // No size is hinted at: whatever its length, the answer goes on as the program made it.
+    // No size hint: whatever its length, the response is sent as the program made it.
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         self.connection.advance(context);
         if let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) {
-            self.activity.note();
+            self.activity.record();
             return Poll::Ready(frame.map(|it| it.map_err(io::Error::other)));
         }
         match self.end.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(Some(Err(io::Error::other("the answer was cut off")))),
+            Poll::Ready(()) => Poll::Ready(Some(Err(io::Error::other("the response was cut off")))),
             Poll::Pending => Poll::Pending,
         }
     }
@@ -268,7 +272,8 @@ impl hyper::body::Body for Streamed {
     }
 }
 
-/// Sends a client to the same place with a slash after it: relative links would lose their way.
+/// Redirects a client to the same path with a trailing slash, because relative links would break
+/// without it.
 fn redirect(to: &str) -> Response<Body> {
     let mut response = Response::new(full(""));
     *response.status_mut() = StatusCode::MOVED_PERMANENTLY;

@@ -1,10 +1,10 @@
 //! Secrets of type `kubernetes.io/service-account-token`: the token controller.
 //!
-//! A Secret of this type names a service account in an annotation. While the account is there, the
-//! Secret gets a token of it, the server's root certificates and the name of its namespace; a Secret
-//! whose account is not there, or is there under another uid, is deleted. Whether the account is there
-//! is looked up in the store at the moment of the decision, so a Secret that is made right after its
-//! account is never taken for a stray one.
+//! A Secret of this type names a service account in an annotation. While the account exists, the
+//! Secret gets a token for it, the server's root certificates and the name of its namespace; a
+//! Secret whose account does not exist, or exists with another UID, is deleted. Whether the account
+//! exists is looked up in the store at the moment of the decision, so a Secret that is created
+//! right after its account is never deleted by mistake.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -19,32 +19,31 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::Caller;
 use crate::api::Api;
-use crate::delete::{DeleteOptions, Propagation, Removal};
-use crate::parts::resource;
-use crate::resource::Resource;
-use crate::rules::Part;
-use crate::status::Refusal;
-use crate::stored::Metadata;
-use crate::write::{Changed, Write, meta};
+use crate::resource::rules::WrittenSubresource;
+use crate::resource::stored::Metadata;
+use crate::response::status::StatusError;
+use crate::verbs::delete::{DeleteOptions, DeletionRequest, Propagation};
+use crate::verbs::subresources::resource;
+use crate::verbs::write::{ModifiedObject, Write, meta};
 
 const SECRETS: &str = "secrets";
 const ACCOUNTS: &str = "serviceaccounts";
 /// The type of Secrets that hold a token.
 const TOKEN_TYPE: &str = "kubernetes.io/service-account-token";
-/// The annotation that names the account.
+/// The annotation that names the service account.
 const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
-/// The annotation with the account's uid.
+/// The annotation with the account's UID.
 const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
-/// The label of a Secret whose token is not to be believed.
+/// The label of a Secret whose token is invalid.
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 /// The user the token controller of Kubernetes acts as.
 const ACTOR: &str = "system:kube-controller-manager";
-/// How often a Secret that cannot be written is tried before its next change is waited for.
+/// How often the write of a Secret is retried before its next change is awaited.
 const MAX_RETRIES: u32 = 10;
-/// Between two tries.
+/// The delay between two attempts.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// The Secrets to look at, by namespace and name, with how often that failed.
+/// The Secrets to process, by namespace and name, with the number of failures.
 #[derive(Debug, Default)]
 pub(crate) struct TokenSecrets {
     pending: Mutex<BTreeMap<(String, String), u32>>,
@@ -58,22 +57,22 @@ impl TokenSecrets {
         self.notify.notify_one();
     }
 
-    fn take(&self) -> Option<((String, String), u32)> {
+    fn pop(&self) -> Option<((String, String), u32)> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner).pop_first()
     }
 }
 
 impl Api {
-    /// Takes note of a stored object that may be a Secret to fill in.
-    pub(crate) fn token_secret_stored(&self, resource: &Resource, object: &Value) {
-        if self.0.settings.token_secrets && resource.space == SECRETS && is_token_secret(object) {
-            self.0.token_secrets.enqueue(meta(object, "namespace"), meta(object, "name"), 0);
+    /// Observes a stored Secret, which may be one to fill in.
+    pub(crate) fn token_secret_stored(&self, secret: &Value) {
+        if self.0.settings.token_secrets && is_token_secret(secret) {
+            self.0.token_secrets.enqueue(meta(secret, "namespace"), meta(secret, "name"), 0);
         }
     }
 
-    /// Takes note that an account may be gone: the Secrets with its tokens are looked at.
-    pub(crate) fn token_account_removed(&self, resource: &Resource, metadata: &Metadata) {
-        if self.0.settings.token_secrets && resource.space == ACCOUNTS {
+    /// Observes that an account is deleted: the Secrets with its tokens are enqueued.
+    pub(crate) fn token_account_removed(&self, metadata: &Metadata) {
+        if self.0.settings.token_secrets {
             for secret in self.token_secrets_in(&format!("{}/", metadata.namespace)) {
                 if annotation(&secret, ACCOUNT_NAME) == metadata.name {
                     let (namespace, name) = (meta(&secret, "namespace"), meta(&secret, "name"));
@@ -91,22 +90,22 @@ impl Api {
         below.map(|entry| secrets.tree(entry)).filter(is_token_secret).collect()
     }
 
-    /// Fills in and removes Secrets until told to stop.
-    pub(crate) async fn keep_token_secrets(self, stop: CancellationToken) {
+    /// Fills in and deletes Secrets until it is stopped.
+    pub(crate) async fn run_token_controller(self, stop: CancellationToken) {
         for secret in self.token_secrets_in("") {
             self.0.token_secrets.enqueue(meta(&secret, "namespace"), meta(&secret, "name"), 0);
         }
         loop {
-            while let Some(((namespace, name), failures)) = self.0.token_secrets.take() {
+            while let Some(((namespace, name), failures)) = self.0.token_secrets.pop() {
                 if stop.is_cancelled() {
                     return;
                 }
-                let Err(refusal) = self.settle_token_secret(&namespace, &name).await else {
+                let Err(refusal) = self.reconcile_token_secret(&namespace, &name).await else {
                     continue;
                 };
                 if failures >= MAX_RETRIES {
                     let refusal = refusal.message;
-                    tracing::warn!(namespace, name, refusal, "no token is put into a Secret");
+                    tracing::warn!(namespace, name, refusal, "could not fill in a token Secret");
                     continue;
                 }
                 self.0.token_secrets.enqueue(&namespace, &name, failures + 1);
@@ -115,7 +114,7 @@ impl Api {
                     () = self.0.clock.sleep(RETRY_DELAY) => {}
                 }
             }
-            // Both may be dropped: a wake-up that is missed here is kept by `Notify`.
+            // Cancel-safe: a missed wake-up is kept by `Notify`.
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.0.token_secrets.notify.notified() => {}
@@ -123,8 +122,10 @@ impl Api {
         }
     }
 
-    async fn settle_token_secret(&self, namespace: &str, name: &str) -> Result<(), Refusal> {
-        let Some(secret) = self.look("", "v1", SECRETS, namespace, name) else { return Ok(()) };
+    async fn reconcile_token_secret(&self, namespace: &str, name: &str) -> Result<(), StatusError> {
+        let Some(secret) = self.stored_value("", "v1", SECRETS, namespace, name) else {
+            return Ok(());
+        };
         let account_name = annotation(&secret, ACCOUNT_NAME);
         if !is_token_secret(&secret)
             || account_name.is_empty()
@@ -132,7 +133,7 @@ impl Api {
         {
             return Ok(());
         }
-        let account = self.look("", "v1", ACCOUNTS, namespace, account_name);
+        let account = self.stored_value("", "v1", ACCOUNTS, namespace, account_name);
         let claimed = annotation(&secret, ACCOUNT_UID);
         let account =
             account.filter(|account| claimed.is_empty() || claimed == meta(account, "uid"));
@@ -141,17 +142,17 @@ impl Api {
             Some(account) => self.fill_token_secret(&secret, &account).await,
         };
         match done {
-            // It went meanwhile, or another has its name now.
+            // It was deleted meanwhile, or another has its name now.
             Err(refusal) if matches!(refusal.reason, "NotFound" | "Conflict") => Ok(()),
             other => other,
         }
     }
 
-    async fn remove_token_secret(&self, secret: &Value) -> Result<(), Refusal> {
+    async fn remove_token_secret(&self, secret: &Value) -> Result<(), StatusError> {
         let Some(secrets) = resource(self, "", "v1", SECRETS) else { return Ok(()) };
-        let options = DeleteOptions::exactly(meta(secret, "uid"), Propagation::Background);
+        let options = DeleteOptions::for_uid(meta(secret, "uid"), Propagation::Background);
         let caller = Caller::authenticated(ACTOR, &[]);
-        let mut removal = Removal {
+        let mut removal = DeletionRequest {
             resource: &secrets,
             namespace: meta(secret, "namespace"),
             name: meta(secret, "name"),
@@ -163,7 +164,7 @@ impl Api {
         self.delete_object(&mut removal).await.map(drop)
     }
 
-    async fn fill_token_secret(&self, secret: &Value, account: &Value) -> Result<(), Refusal> {
+    async fn fill_token_secret(&self, secret: &Value, account: &Value) -> Result<(), StatusError> {
         let Some(secrets) = resource(self, "", "v1", SECRETS) else { return Ok(()) };
         let Some(missing) = self.missing_data(secret, account)? else { return Ok(()) };
         let metadata = Metadata {
@@ -174,35 +175,35 @@ impl Api {
         let mut write = Write {
             manager: "kube-controller-manager".to_owned(),
             caller: Caller::authenticated(ACTOR, &[]),
-            ..self.own_write(&secrets, &metadata, Part::Whole)
+            ..self.server_write(&secrets, &metadata, WrittenSubresource::Main)
         };
         let revision = meta(secret, "resourceVersion").to_owned();
         let (uid, name) = (meta(account, "uid"), meta(account, "name"));
         let written = self.modify(&mut write, |_, write, live| {
             let mut new = live.clone();
-            // Whoever was in between has it looked at again.
+            // A conflicting write enqueues it again.
             if meta(live, "resourceVersion") == revision {
                 for (key, value) in &missing {
                     new["data"][key] = json!(value);
                 }
                 new["metadata"]["annotations"][ACCOUNT_NAME] = json!(name);
                 new["metadata"]["annotations"][ACCOUNT_UID] = json!(uid);
-                write.resource.own(write, Some(live), &mut new);
+                write.resource.update_managed_fields(write, Some(live), &mut new);
             }
-            Ok(Changed::to(new))
+            Ok(ModifiedObject::new(new))
         });
         Box::pin(written).await.map(drop)
     }
 
-    /// What a Secret lacks, in base64; nothing if it is complete.
+    /// Returns what a Secret lacks, in base64; `None` if it is complete.
     fn missing_data(
         &self,
         secret: &Value,
         account: &Value,
-    ) -> Result<Option<BTreeMap<&'static str, String>>, Refusal> {
+    ) -> Result<Option<BTreeMap<&'static str, String>>, StatusError> {
         let stored = |key: &str| secret["data"][key].as_str().unwrap_or_default();
         let mut missing = BTreeMap::new();
-        let root = STANDARD.encode(&self.0.settings.authority);
+        let root = STANDARD.encode(&self.0.settings.ca_certificate);
         if !root.is_empty() && stored("ca.crt") != root {
             missing.insert("ca.crt", root);
         }
@@ -213,16 +214,16 @@ impl Api {
         if stored("token").is_empty() {
             let (account, uid) = (meta(account, "name"), meta(account, "uid"));
             let claims = LegacyClaims::new(namespace, account, uid, meta(secret, "name"));
-            let token = self.0.settings.identity.key().sign_legacy(&claims);
-            let token = token.map_err(|fault| Refusal::internal(&fault.to_string()))?;
+            let token = self.0.settings.authenticator.key().sign_legacy(&claims);
+            let token = token.map_err(|fault| StatusError::internal(&fault.to_string()))?;
             missing.insert("token", STANDARD.encode(token));
         }
         Ok(Some(missing).filter(|missing| !missing.is_empty()))
     }
 
-    /// What is stored of a Secret on which a token depends.
+    /// Returns the stored state of a Secret on which a token depends.
     pub(crate) fn token_secret(&self, namespace: &str, name: &str) -> Option<StoredSecret> {
-        let secret = self.look("", "v1", SECRETS, namespace, name)?;
+        let secret = self.stored_value("", "v1", SECRETS, namespace, name)?;
         let token = secret["data"]["token"].as_str().unwrap_or_default();
         Some(StoredSecret {
             token: STANDARD.decode(token).unwrap_or_default(),

@@ -1,20 +1,20 @@
-//! Groups that another part of the process answers.
+//! API groups that another part of the process serves.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use gantry_apiserver::Caller;
-use gantry_apiserver::discovery::aggregation::{Aggregated, AggregatedResource, Rows};
+use gantry_apiserver::discovery::aggregation::{AggregatedApi, AggregatedResource, TableRows};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
 use crate::Server;
 
-/// Two pods and a node, and how large they are.
-struct Sizes;
+/// An aggregated API with two pods and a node, and their sizes.
+struct SizesApi;
 
-impl Aggregated for Sizes {
+impl AggregatedApi for SizesApi {
     fn group(&self) -> &'static str {
         "sizes.example.com"
     }
@@ -29,13 +29,13 @@ impl Aggregated for Sizes {
                 plural: "nodes",
                 kind: "NodeSize",
                 namespaced: false,
-                missing_as: "nodesizes",
+                not_found_kind: "nodesizes",
             },
             AggregatedResource {
                 plural: "pods",
                 kind: "PodSize",
                 namespaced: true,
-                missing_as: "podsizes",
+                not_found_kind: "podsizes",
             },
         ]
     }
@@ -61,21 +61,26 @@ impl Aggregated for Sizes {
         all.into_iter().find(|it| it["metadata"]["name"] == name)
     }
 
-    fn rows(&self, _: &str, objects: &[Value]) -> Rows {
+    fn rows(&self, _: &str, objects: &[Value]) -> TableRows {
         let column = |name: &str| json!({"name": name, "type": "string"});
         let row = |it: &Value| vec![it["metadata"]["name"].clone(), it["size"].clone()];
         let columns = vec![column("Name"), column("Size")];
-        Rows { columns, cells: objects.iter().map(row).collect() }
+        TableRows { columns, cells: objects.iter().map(row).collect() }
     }
 }
 
 const ROOT: &str = "/apis/sizes.example.com/v1beta1";
 
-async fn ask(server: &Server, method: &str, path: &str, accept: &str) -> (StatusCode, Value) {
-    ask_as(server, Caller::server(), method, path, accept).await
+async fn send_request(
+    server: &Server,
+    method: &str,
+    path: &str,
+    accept: &str,
+) -> (StatusCode, Value) {
+    send_request_as(server, Caller::server(), method, path, accept).await
 }
 
-async fn ask_as(
+async fn send_request_as(
     server: &Server,
     caller: Caller,
     method: &str,
@@ -93,28 +98,28 @@ const JSON: &str = "application/json";
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
 
 #[tokio::test]
-async fn a_group_of_others_is_discovered_and_read() {
+async fn aggregated_groups_are_discovered_and_read() {
     let server = Server::start().await;
-    // A document that was made before knows of it too.
+    // A document that was built before includes it too.
     let discovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-    let before = ask(&server, "GET", "/apis", discovery).await.1;
-    server.api.aggregate(Arc::new(Sizes));
-    let after = ask(&server, "GET", "/apis", discovery).await.1;
+    let before = send_request(&server, "GET", "/apis", discovery).await.1;
+    server.api.register_aggregated_api(Arc::new(SizesApi));
+    let after = send_request(&server, "GET", "/apis", discovery).await.1;
     let count = |it: &Value| it["items"].as_array().unwrap().len();
     assert_eq!(count(&after), count(&before) + 1);
     let entry = after["items"].as_array().unwrap().last().unwrap();
     assert_eq!(entry["metadata"]["name"], "sizes.example.com");
     assert_eq!(entry["versions"][0]["resources"][1]["scope"], "Namespaced");
-    let groups = ask(&server, "GET", "/apis", JSON).await.1;
+    let groups = send_request(&server, "GET", "/apis", JSON).await.1;
     let groups = groups["groups"].as_array().unwrap();
     assert_eq!(groups.last().unwrap()["name"], "sizes.example.com");
-    let group = ask(&server, "GET", "/apis/sizes.example.com", JSON).await.1;
+    let group = send_request(&server, "GET", "/apis/sizes.example.com", JSON).await.1;
     assert_eq!(group["preferredVersion"]["version"], "v1beta1");
-    let resources = ask(&server, "GET", ROOT, JSON).await.1;
+    let resources = send_request(&server, "GET", ROOT, JSON).await.1;
     assert_eq!(resources["resources"][0]["kind"], "NodeSize");
     assert_eq!(resources["resources"][0]["verbs"], json!(["get", "list"]));
 
-    let node = ask(&server, "GET", &format!("{ROOT}/nodes/n"), JSON).await;
+    let node = send_request(&server, "GET", &format!("{ROOT}/nodes/n"), JSON).await;
     assert_eq!((node.0, &node.1["size"]), (StatusCode::OK, &json!(3)));
     let table = [
         ("pods", vec!["a", "b"]),
@@ -125,22 +130,22 @@ async fn a_group_of_others_is_discovered_and_read() {
         ("pods?fieldSelector=metadata.name%3Db", vec!["b"]),
     ];
     for (path, expected) in table {
-        let (status, list) = ask(&server, "GET", &format!("{ROOT}/{path}"), JSON).await;
+        let (status, list) = send_request(&server, "GET", &format!("{ROOT}/{path}"), JSON).await;
         assert_eq!((status, &list["kind"]), (StatusCode::OK, &json!("PodSizeList")), "{path}");
         let names = list["items"].as_array().unwrap().iter();
         let names: Vec<&str> = names.map(|it| it["metadata"]["name"].as_str().unwrap()).collect();
         assert_eq!(names, expected, "{path}");
     }
-    let (_, rows) = ask(&server, "GET", &format!("{ROOT}/pods"), TABLE).await;
+    let (_, rows) = send_request(&server, "GET", &format!("{ROOT}/pods"), TABLE).await;
     assert_eq!(rows["columnDefinitions"][1]["name"], "Size");
     assert_eq!(rows["rows"][0]["cells"], json!(["a", 3]));
     assert_eq!(rows["rows"][0]["object"]["kind"], "PartialObjectMetadata");
 }
 
 #[tokio::test]
-async fn what_a_group_of_others_cannot_do_is_refused() {
+async fn unsupported_verbs_of_aggregated_groups_are_refused() {
     let server = Server::start().await;
-    server.api.aggregate(Arc::new(Sizes));
+    server.api.register_aggregated_api(Arc::new(SizesApi));
     let not_allowed = "the server does not allow this method on the requested resource";
     let unknown = "the server could not find the requested resource";
     let table = [
@@ -155,12 +160,13 @@ async fn what_a_group_of_others_cannot_do_is_refused() {
         ("GET", "pods?fieldSelector=spec.x%3D1", 400, "field label not supported: spec.x"),
     ];
     for (method, path, code, message) in table {
-        let (status, answer) = ask(&server, method, &format!("{ROOT}/{path}"), JSON).await;
+        let (status, answer) = send_request(&server, method, &format!("{ROOT}/{path}"), JSON).await;
         assert_eq!((status.as_u16(), &answer["message"]), (code, &json!(message)), "{path}");
     }
-    // Roles say who may.
+    // Access is decided by RBAC.
     let stranger = Caller::authenticated("somebody", &[]);
-    let (status, answer) = ask_as(&server, stranger, "GET", &format!("{ROOT}/nodes"), JSON).await;
+    let (status, answer) =
+        send_request_as(&server, stranger, "GET", &format!("{ROOT}/nodes"), JSON).await;
     let message = "nodes.sizes.example.com is forbidden: User \"somebody\" cannot list resource \"nodes\" in API group \"sizes.example.com\" at the cluster scope";
     assert_eq!((status, &answer["message"]), (StatusCode::FORBIDDEN, &json!(message)));
 }

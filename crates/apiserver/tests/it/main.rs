@@ -1,10 +1,10 @@
-//! The whole server in one process: requests go in and answers come out, without a network.
+//! The whole server in one process: requests and responses without a network.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod aggregation;
-mod circles;
-mod faults;
+mod client_errors;
+mod ownership_cycles;
 mod pod_updates;
 mod quotas;
 mod services;
@@ -14,10 +14,10 @@ mod token_secrets;
 use std::time::Duration;
 
 use bytes::Bytes;
-use gantry_apiserver::{Api, Caller, Identity, Settings, Strangers};
+use gantry_apiserver::{AnonymousAccess, Api, Authenticator, Caller, Settings};
 use gantry_process::clock::Clock;
-use gantry_process::metrics::{Build, Metrics};
-use gantry_process::tasks::{Counters, Tasks};
+use gantry_process::metrics::{BuildInfo, Metrics};
+use gantry_process::tasks::{TaskMetrics, Tasks};
 use gantry_store::{Durability, Options, Store};
 use gantry_token::{Key, StaticTokens};
 use http::{Request, StatusCode};
@@ -26,15 +26,15 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 /// How long anything may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks at something that changes by itself.
-const LOOK: Duration = Duration::from_millis(10);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The interval between two checks of something that changes by itself.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A server that keeps its objects in memory.
+/// A server that stores its objects in memory.
 struct Server {
     api: Api,
     metrics: Metrics,
-    /// Ends the server's own tasks when it is dropped.
+    /// Stops the server's background tasks when it is dropped.
     tasks: Tasks,
 }
 
@@ -43,16 +43,16 @@ impl Server {
         Self::start_with(|_| {}).await
     }
 
-    /// A server with other settings than usual.
+    /// Starts a server with these settings.
     async fn start_with(change: impl FnOnce(&mut Settings)) -> Self {
         let (store, _) = Store::open(&Options::new(Durability::Ephemeral)).unwrap();
-        let metrics = Metrics::new(&Build::default());
-        let counters = Counters::register(&metrics).unwrap();
+        let metrics = Metrics::new(&BuildInfo::default());
+        let counters = TaskMetrics::register(&metrics).unwrap();
         let jitter = fastrand::Rng::with_seed(1);
         let mut tasks = Tasks::new(Clock::system(), counters, jitter, &CancellationToken::new());
         let key = Key::generate().unwrap();
         let (issuer, tokens) = ("https://issuer".to_owned(), StaticTokens::default());
-        let identity = Identity::new(key, issuer, tokens, Strangers::Anonymous);
+        let identity = Authenticator::new(key, issuer, tokens, AnonymousAccess::Allowed);
         let mut settings = Settings::new(identity, metrics.clone());
         change(&mut settings);
         let api = Api::start(store, settings, &mut tasks).await.unwrap();
@@ -60,14 +60,15 @@ impl Server {
     }
 
     /// Stores a new object.
-    async fn make(&self, path: &str, object: Value) -> Value {
-        let (status, answer) = self.ask("POST", path, "application/json", object).await;
+    async fn create(&self, path: &str, object: Value) -> Value {
+        let (status, answer) = self.send_request("POST", path, "application/json", object).await;
         assert_eq!(status, StatusCode::CREATED, "{path}: {answer}");
         answer
     }
 
-    /// Asks until the answer is as wanted. The limit decides nothing but that a test ends.
-    async fn until(
+    /// Repeats a request until the response is as expected. The limit only makes sure that a test
+    /// ends.
+    async fn wait_until(
         &self,
         path: &str,
         what: &str,
@@ -76,28 +77,28 @@ impl Server {
         let clock = Clock::system();
         let begun = clock.moment();
         loop {
-            let (status, answer) = self.ask("GET", path, "application/json", "").await;
+            let (status, answer) = self.send_request("GET", path, "application/json", "").await;
             if wanted(status, &answer) {
                 return answer;
             }
-            assert!(clock.moment() - begun < PATIENCE, "{path} never {what}: {answer:#}");
-            clock.sleep(LOOK).await;
+            assert!(clock.moment() - begun < TEST_TIMEOUT, "{path} never {what}: {answer:#}");
+            clock.sleep(POLL_INTERVAL).await;
         }
     }
 
-    async fn ask(
+    async fn send_request(
         &self,
         method: &str,
         path: &str,
         content: &str,
         body: impl ToString,
     ) -> (StatusCode, Value) {
-        ask(&self.api, method, path, content, body).await
+        send_request(&self.api, method, path, content, body).await
     }
 }
 
-/// Sends JSON, or a patch of the type that `content` names, and reads the answer.
-async fn ask(
+/// Sends JSON, or a patch of the type that `content` names, and reads the response.
+async fn send_request(
     api: &Api,
     method: &str,
     path: &str,

@@ -1,4 +1,4 @@
-//! What admission does to pods and classes that change.
+//! Admission of changed pods and priority classes.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -11,11 +11,11 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 async fn updates_of_pods_run_pod_admission() {
     let server = Server::start().await;
     let account = json!({ "metadata": { "name": "default" } });
-    server.make("/api/v1/namespaces/default/serviceaccounts", account).await;
+    server.create("/api/v1/namespaces/default/serviceaccounts", account).await;
     let pod = json!({
         "metadata": { "name": "p" }, "spec": { "containers": [{ "name": "c", "image": "i" }] },
     });
-    let made = server.make(PODS, pod).await;
+    let made = server.create(PODS, pod).await;
     let fields = ["priority", "preemptionPolicy", "tolerations"];
     let path = format!("{PODS}/p");
     let mut sent = made.clone();
@@ -39,9 +39,10 @@ async fn updates_of_pods_run_pod_admission() {
     ];
     for (nth, (method, query, content, body)) in table.into_iter().enumerate() {
         let mut body = body.clone();
-        // So that there is something to store.
+        // So that there is a change to store.
         body["metadata"]["labels"]["nth"] = json!(nth.to_string());
-        let (status, answer) = server.ask(method, &format!("{path}{query}"), content, &body).await;
+        let (status, answer) =
+            server.send_request(method, &format!("{path}{query}"), content, &body).await;
         assert_eq!(status, StatusCode::OK, "{content}: {answer}");
         for field in fields {
             assert_eq!(answer["spec"][field], made["spec"][field], "{content}: {field}");
@@ -49,7 +50,8 @@ async fn updates_of_pods_run_pod_admission() {
     }
     // Another priority than the one that was computed is still refused.
     let other = json!({ "spec": { "priority": 7 } });
-    let (status, _) = server.ask("PATCH", &path, "application/merge-patch+json", other).await;
+    let (status, _) =
+        server.send_request("PATCH", &path, "application/merge-patch+json", other).await;
     assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
 }
 
@@ -57,19 +59,20 @@ async fn updates_of_pods_run_pod_admission() {
 async fn plug_ins_that_are_off_do_nothing_to_updates() {
     let off = ["Priority", "DefaultTolerationSeconds"].map(str::to_owned);
     let server = Server::start_with(|settings| {
-        settings.plugins = gantry_apiserver::Plugins::choose(&[], &off).unwrap();
+        settings.plugins = gantry_apiserver::AdmissionPlugins::from_flags(&[], &off).unwrap();
     })
     .await;
     let account = json!({ "metadata": { "name": "default" } });
-    server.make("/api/v1/namespaces/default/serviceaccounts", account).await;
+    server.create("/api/v1/namespaces/default/serviceaccounts", account).await;
     let pod = json!({ "metadata": { "name": "p" }, "spec": {
         "priority": 3, "containers": [{ "name": "c", "image": "i" }],
     } });
-    let made = server.make(PODS, pod).await;
+    let made = server.create(PODS, pod).await;
     assert_eq!(made["spec"]["tolerations"], Value::Null);
     let patch = json!({ "spec": { "priority": null } });
     let path = format!("{PODS}/p");
-    let (status, _) = server.ask("PATCH", &path, "application/merge-patch+json", patch).await;
+    let (status, _) =
+        server.send_request("PATCH", &path, "application/merge-patch+json", patch).await;
     assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
 }
 
@@ -78,18 +81,19 @@ async fn there_is_one_default_priority_class() {
     let server = Server::start().await;
     let classes = "/apis/scheduling.k8s.io/v1/priorityclasses";
     let class = |name: &str, default: bool| json!({ "metadata": { "name": name }, "value": 5, "globalDefault": default });
-    server.make(classes, class("one", true)).await;
+    server.create(classes, class("one", true)).await;
     let (status, answer) =
-        server.ask("POST", classes, "application/json", class("two", true)).await;
+        server.send_request("POST", classes, "application/json", class("two", true)).await;
     assert_eq!(status, StatusCode::FORBIDDEN);
     let words = "priorityclasses.scheduling.k8s.io \"two\" is forbidden: PriorityClass one is \
                  already marked as default. Only one default can exist";
     assert_eq!(answer["message"], words);
-    server.make(classes, class("two", false)).await;
+    server.create(classes, class("two", false)).await;
     let patch = |name: &str| (format!("{classes}/{name}"), json!({ "globalDefault": true }));
     for (name, expected) in [("two", StatusCode::FORBIDDEN), ("one", StatusCode::OK)] {
         let (path, body) = patch(name);
-        let (status, _) = server.ask("PATCH", &path, "application/merge-patch+json", body).await;
+        let (status, _) =
+            server.send_request("PATCH", &path, "application/merge-patch+json", body).await;
         assert_eq!(status, expected, "{name}");
     }
 }

@@ -1,4 +1,4 @@
-//! Logs and conversations over a real connection, with nodes that only the test knows.
+//! Logs and exec sessions over a real connection, with simulated nodes.
 
 mod client;
 mod forward;
@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use gantry_apiserver::api::ClientAddress;
-use gantry_apiserver::nodes::{
-    Action, Chunks, Duplex, Ends, Exit, Fault, Later, LogOptions, Nodes, Session, Target,
+use gantry_apiserver::streams::kubelet_client::{
+    Action, BoxFuture, Duplex, ExitCode, KubeletClient, KubeletError, LogOptions, LogStream,
+    PodTarget, Session, SessionStreams,
 };
 use gantry_apiserver::{Caller, Settings};
-use gantry_serve::listener::{Door, Options};
+use gantry_serve::listener::{Options, TransportSecurity};
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -21,13 +22,13 @@ use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use self::client::{Reply, Socket};
+use self::client::{HttpResponse, WebSocket};
 use super::Server;
 
-/// Nodes on which containers say what they are called, and commands do what the test needs.
+/// A kubelet client whose containers print their names, and whose commands do what the test needs.
 #[derive(Debug, Default)]
-struct Fake {
-    asked: Mutex<Vec<(Target, LogOptions)>>,
+struct FakeKubelet {
+    asked: Mutex<Vec<(PodTarget, LogOptions)>>,
     /// Lines of logs that are followed.
     lines: Mutex<Option<mpsc::Receiver<Bytes>>>,
     /// The other ends of connections to port 19.
@@ -36,10 +37,10 @@ struct Fake {
     programs: Mutex<JoinSet<()>>,
 }
 
-struct Lines(Vec<Bytes>, Option<mpsc::Receiver<Bytes>>);
+struct FakeLog(Vec<Bytes>, Option<mpsc::Receiver<Bytes>>);
 
-impl Chunks for Lines {
-    fn next(&mut self) -> Later<'_, Option<Bytes>> {
+impl LogStream for FakeLog {
+    fn next(&mut self) -> BoxFuture<'_, Option<Bytes>> {
         Box::pin(async move {
             match (self.0.pop(), &mut self.1) {
                 (Some(line), _) => Some(line),
@@ -50,31 +51,36 @@ impl Chunks for Lines {
     }
 }
 
-impl Nodes for Fake {
+impl KubeletClient for FakeKubelet {
     fn logs(
         &self,
-        target: Target,
+        target: PodTarget,
         options: LogOptions,
-    ) -> Later<'_, Result<Box<dyn Chunks>, Fault>> {
+    ) -> BoxFuture<'_, Result<Box<dyn LogStream>, KubeletError>> {
         let words = "container \"c\" in pod \"p\" is waiting to start: ContainerCreating";
-        let fault = options.previous.then(|| Fault::NotNow(words.to_owned()));
+        let fault = options.previous.then(|| KubeletError::NotReady(words.to_owned()));
         let line = Bytes::from(format!("I am {} on {}\n", target.container, target.node));
         let more = if options.follow { self.lines.lock().unwrap().take() } else { None };
         self.asked.lock().unwrap().push((target, options));
         Box::pin(async move {
             match fault {
                 Some(fault) => Err(fault),
-                None => Ok(Box::new(Lines(vec![line], more)) as Box<dyn Chunks>),
+                None => Ok(Box::new(FakeLog(vec![line], more)) as Box<dyn LogStream>),
             }
         })
     }
 
-    fn run(&self, target: Target, session: Session, ends: Ends) -> Later<'_, Result<Exit, Fault>> {
+    fn run(
+        &self,
+        target: PodTarget,
+        session: Session,
+        ends: SessionStreams,
+    ) -> BoxFuture<'_, Result<ExitCode, KubeletError>> {
         Box::pin(async move {
             let Action::Exec(command) = session.action else {
                 let words = format!("attached to {}, tty {}\n", target.container, session.tty);
                 ends.stdout.unwrap().send(words.into()).await.unwrap();
-                return Ok(Exit(0));
+                return Ok(ExitCode(0));
             };
             let words: Vec<&str> = command.iter().map(String::as_str).collect();
             match words.as_slice() {
@@ -83,21 +89,25 @@ impl Nodes for Fake {
                     while let Some(bytes) = stdin.recv().await {
                         stdout.send(bytes).await.unwrap();
                     }
-                    Ok(Exit(0))
+                    Ok(ExitCode(0))
                 }
-                ["exit", code] => Ok(Exit(code.parse().unwrap())),
+                ["exit", code] => Ok(ExitCode(code.parse().unwrap())),
                 ["wait"] => {
-                    ends.gone.cancelled().await;
-                    Ok(Exit(0))
+                    ends.disconnected.cancelled().await;
+                    Ok(ExitCode(0))
                 }
-                _ => Err(Fault::Failed(format!("exec: {words:?}: not found"))),
+                _ => Err(KubeletError::Failed(format!("exec: {words:?}: not found"))),
             }
         })
     }
 
-    /// The well-known ports of old: 7 echoes, 13 says something and leaves, 19 takes little and
-    /// says nothing until the test does, and 80 is a small web server.
-    fn dial(&self, target: Target, port: u16) -> Later<'_, Result<Box<dyn Duplex>, Fault>> {
+    /// The historic well-known ports: 7 echoes, 13 sends a line and closes, 19 reads little and
+    /// writes nothing until the test does, and 80 is a small web server.
+    fn dial(
+        &self,
+        target: PodTarget,
+        port: u16,
+    ) -> BoxFuture<'_, Result<Box<dyn Duplex>, KubeletError>> {
         Box::pin(async move {
             let io: Box<dyn Duplex> = match port {
                 7 => {
@@ -111,7 +121,7 @@ impl Nodes for Fake {
                 }
                 80 => {
                     let (ours, theirs) = tokio::io::duplex(1024);
-                    self.programs.lock().unwrap().spawn(proxy::program(theirs));
+                    self.programs.lock().unwrap().spawn(proxy::backend(theirs));
                     Box::new(ours)
                 }
                 19 => {
@@ -121,7 +131,7 @@ impl Nodes for Fake {
                 }
                 _ => {
                     let words = format!("dial tcp 127.16.0.2:{port}: connect: connection refused");
-                    return Err(Fault::Unreachable(words));
+                    return Err(KubeletError::Unreachable(words));
                 }
             };
             Ok(io)
@@ -129,21 +139,22 @@ impl Nodes for Fake {
     }
 }
 
-/// A server that listens, and what a test needs to speak to it.
-struct Listening {
+/// A listening server, and what a test needs to connect to it.
+struct TestListener {
     server: Server,
-    fake: Arc<Fake>,
+    kubelet: Arc<FakeKubelet>,
     address: std::net::SocketAddr,
 }
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-impl Listening {
+impl TestListener {
     async fn start() -> Self {
-        let fake = Arc::new(Fake::default());
-        let nodes: Arc<dyn Nodes> = Arc::clone(&fake) as _;
+        let fake = Arc::new(FakeKubelet::default());
+        let nodes: Arc<dyn KubeletClient> = Arc::clone(&fake) as _;
         let mut server =
-            Server::start_with(|settings: &mut Settings| settings.nodes = Some(nodes)).await;
+            Server::start_with(|settings: &mut Settings| settings.kubelet_client = Some(nodes))
+                .await;
         let api = server.api.clone();
         let service = move |request: Request<Incoming>, _| {
             let api = api.clone();
@@ -155,14 +166,15 @@ impl Listening {
                 api.handle(request, Some(Caller::server())).await
             }) as std::pin::Pin<Box<dyn Future<Output = Response<_>> + Send>>
         };
-        let options = Options::new("127.0.0.1:0".parse().unwrap(), Door::PlainOnLoopback);
+        let options =
+            Options::new("127.0.0.1:0".parse().unwrap(), TransportSecurity::PlainOnLoopback);
         let counters = gantry_serve::counters::Counters::register(&server.metrics).unwrap();
         let tasks = &mut server.tasks;
         let address = gantry_serve::serve(tasks, "test", options, counters, service).await.unwrap();
-        let listening = Self { server, fake, address };
+        let listening = Self { server, kubelet: fake, address };
         let account = json!({ "metadata": { "name": "default" } });
-        listening.make("/api/v1/namespaces/default/serviceaccounts", &account).await;
-        listening.make("/api/v1/nodes", &json!({ "metadata": { "name": "n" } })).await;
+        listening.create("/api/v1/namespaces/default/serviceaccounts", &account).await;
+        listening.create("/api/v1/nodes", &json!({ "metadata": { "name": "n" } })).await;
         let container = |name: &str| json!({ "name": name, "image": "x" });
         for (name, node, containers) in [
             ("p", Some("n"), json!([container("c")])),
@@ -175,51 +187,52 @@ impl Listening {
             if let Some(node) = node {
                 pod["spec"]["nodeName"] = json!(node);
             }
-            listening.make(PODS, &pod).await;
+            listening.create(PODS, &pod).await;
         }
         listening
     }
 
-    async fn make(&self, path: &str, object: &Value) {
-        let (status, answer) = self.server.ask("POST", path, "application/json", object).await;
+    async fn create(&self, path: &str, object: &Value) {
+        let (status, answer) =
+            self.server.send_request("POST", path, "application/json", object).await;
         assert_eq!(status, 201, "{answer}");
     }
 
-    /// Asks without an upgrade.
-    async fn ask(&self, method: &str, path: &str) -> Reply {
-        client::ask(self.address, method, &format!("{PODS}/{path}"), &[]).await
+    /// Sends a request without an upgrade.
+    async fn send_request(&self, method: &str, path: &str) -> HttpResponse {
+        client::send_request(self.address, method, &format!("{PODS}/{path}"), &[]).await
     }
 
-    /// Opens a WebSocket; the answer to the request if that is refused.
-    async fn open(&self, path: &str, protocol: &str) -> Result<Socket, Reply> {
-        Socket::open(self.address, &format!("{PODS}/{path}"), protocol).await
+    /// Opens a WebSocket; returns the response to the request if that is refused.
+    async fn open(&self, path: &str, protocol: &str) -> Result<WebSocket, HttpResponse> {
+        WebSocket::open(self.address, &format!("{PODS}/{path}"), protocol).await
     }
 }
 
 #[tokio::test]
 async fn a_log_is_plain_text_of_the_container_that_is_meant() {
-    let listening = Listening::start().await;
-    let reply = listening.ask("GET", "p/log?tailLines=5&timestamps=true").await;
+    let listening = TestListener::start().await;
+    let reply = listening.send_request("GET", "p/log?tailLines=5&timestamps=true").await;
     assert_eq!((reply.status, reply.body.as_str()), (200, "I am c on n\n"));
     assert_eq!(reply.header("content-type"), Some("text/plain"));
     assert_eq!(reply.header("transfer-encoding"), Some("chunked"));
-    let reply = listening.ask("GET", "two/log?container=d").await;
+    let reply = listening.send_request("GET", "two/log?container=d").await;
     assert_eq!((reply.status, reply.body.as_str()), (200, "I am d on n\n"));
-    let reply = listening.ask("GET", "free/log").await;
+    let reply = listening.send_request("GET", "free/log").await;
     assert_eq!((reply.status, reply.body.as_str()), (204, ""));
-    let asked = listening.fake.asked.lock().unwrap();
+    let asked = listening.kubelet.asked.lock().unwrap();
     let (target, options) = &asked[0];
     assert_eq!((target.namespace.as_str(), target.pod.as_str()), ("default", "p"));
-    assert_eq!(target.object["metadata"]["uid"], json!(target.uid));
-    assert_eq!(target.host["metadata"]["name"], "n");
+    assert_eq!(target.pod_object["metadata"]["uid"], json!(target.uid));
+    assert_eq!(target.node_object["metadata"]["name"], "n");
     let expected = LogOptions { timestamps: true, tail: Some(5), ..LogOptions::default() };
     assert_eq!(*options, expected);
     assert_eq!(asked.len(), 2, "no node is asked for a pod that has none");
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused_in_known_words() {
-    let listening = Listening::start().await;
+async fn invalid_requests_have_kubernetes_messages() {
+    let listening = TestListener::start().await;
     let choose = "a container name must be specified for pod two, choose one of: [c d]";
     let waiting = "container \"c\" in pod \"p\" is waiting to start: ContainerCreating";
     let table = [
@@ -246,7 +259,7 @@ async fn what_cannot_be_is_refused_in_known_words() {
         ),
     ];
     for (method, path, code, words) in table {
-        let reply = listening.ask(method, path).await;
+        let reply = listening.send_request(method, path).await;
         let status: Value = serde_json::from_str(&reply.body).unwrap();
         assert_eq!((reply.status, status["message"].as_str()), (code, Some(words)), "{path}");
     }
@@ -254,11 +267,11 @@ async fn what_cannot_be_is_refused_in_known_words() {
 
 #[tokio::test]
 async fn a_log_is_followed_until_the_server_stops() {
-    let listening = Listening::start().await;
+    let listening = TestListener::start().await;
     let (sender, receiver) = mpsc::channel(4);
-    *listening.fake.lines.lock().unwrap() = Some(receiver);
+    *listening.kubelet.lines.lock().unwrap() = Some(receiver);
     let path = format!("{PODS}/p/log?follow=true");
-    let mut following = client::Following::open(listening.address, &path).await;
+    let mut following = client::StreamedResponse::open(listening.address, &path).await;
     assert_eq!(following.chunk().await.as_deref(), Some("I am c on n\n"));
     sender.send("more\n".into()).await.unwrap();
     assert_eq!(following.chunk().await.as_deref(), Some("more\n"));
@@ -267,41 +280,41 @@ async fn a_log_is_followed_until_the_server_stops() {
 }
 
 #[tokio::test]
-async fn a_log_is_followed_no_longer_than_somebody_reads() {
-    let listening = Listening::start().await;
+async fn a_followed_log_ends_when_the_client_disconnects() {
+    let listening = TestListener::start().await;
     let (sender, receiver) = mpsc::channel(4);
-    *listening.fake.lines.lock().unwrap() = Some(receiver);
+    *listening.kubelet.lines.lock().unwrap() = Some(receiver);
     let path = format!("{PODS}/p/log?follow=true");
-    let mut following = client::Following::open(listening.address, &path).await;
+    let mut following = client::StreamedResponse::open(listening.address, &path).await;
     following.chunk().await;
     drop(following);
     sender.closed().await;
 }
 
 #[tokio::test]
-async fn a_command_is_typed_to_and_ends() {
-    let listening = Listening::start().await;
+async fn exec_reads_stdin_and_ends() {
+    let listening = TestListener::start().await;
     let path = "p/exec?command=cat&stdin=true&stdout=true";
     let mut socket = listening.open(path, "v5.channel.k8s.io").await.unwrap();
-    assert_eq!(socket.reply.header("sec-websocket-protocol"), Some("v5.channel.k8s.io"));
-    assert_eq!(socket.hear().await, (0x82, b"\x01".to_vec()));
+    assert_eq!(socket.response.header("sec-websocket-protocol"), Some("v5.channel.k8s.io"));
+    assert_eq!(socket.receive_frame().await, (0x82, b"\x01".to_vec()));
     let long = [b"\0", &[b'x'; 200_000][..]].concat();
-    socket.say(0x82, &long).await;
+    socket.send_frame(0x82, &long).await;
     let mut heard = 0;
     while heard < 200_000 {
-        let (_, bytes) = socket.hear().await;
+        let (_, bytes) = socket.receive_frame().await;
         assert_eq!(bytes[0], 1);
         heard += bytes.len() - 1;
     }
-    socket.say(0x82, b"\xff\0").await;
-    assert_eq!(socket.hear().await.1, b"\x03{\"metadata\":{},\"status\":\"Success\"}");
-    assert_eq!(socket.hear().await, (0x88, 1000_u16.to_be_bytes().to_vec()));
-    assert_eq!(socket.end().await, 0, "nothing comes after the goodbye");
+    socket.send_frame(0x82, b"\xff\0").await;
+    assert_eq!(socket.receive_frame().await.1, b"\x03{\"metadata\":{},\"status\":\"Success\"}");
+    assert_eq!(socket.receive_frame().await, (0x88, 1000_u16.to_be_bytes().to_vec()));
+    assert_eq!(socket.read_to_close().await, 0, "nothing comes after the goodbye");
 }
 
 #[tokio::test]
-async fn how_it_ended_is_told() {
-    let listening = Listening::start().await;
+async fn exec_reports_the_exit_status() {
+    let listening = TestListener::start().await;
     let table = [
         (
             "p/exec?command=exit&command=3&stdout=1",
@@ -329,26 +342,26 @@ async fn how_it_ended_is_told() {
     ];
     for (path, protocol, words) in table {
         let mut socket = listening.open(path, protocol).await.unwrap();
-        assert_eq!(socket.hear().await.1.len(), 1, "{path}: it begins with nothing");
-        let (_, status) = socket.hear().await;
+        assert_eq!(socket.receive_frame().await.1.len(), 1, "{path}: it begins with nothing");
+        let (_, status) = socket.receive_frame().await;
         let status: Value = serde_json::from_slice(&status[1..]).unwrap();
         assert_eq!(status["message"], words, "{path}");
     }
 }
 
 #[tokio::test]
-async fn who_attaches_hears_what_runs() {
-    let listening = Listening::start().await;
+async fn attach_receives_the_output() {
+    let listening = TestListener::start().await;
     let path = "two/attach?container=d&stdout=1&stderr=1&tty=1";
     let mut socket = listening.open(path, "v4.channel.k8s.io").await.unwrap();
-    socket.hear().await;
-    assert_eq!(socket.hear().await.1, b"\x01attached to d, tty true\n");
-    assert_eq!(socket.hear().await.1, b"\x03{\"metadata\":{},\"status\":\"Success\"}");
+    socket.receive_frame().await;
+    assert_eq!(socket.receive_frame().await.1, b"\x01attached to d, tty true\n");
+    assert_eq!(socket.receive_frame().await.1, b"\x03{\"metadata\":{},\"status\":\"Success\"}");
 }
 
 #[tokio::test]
-async fn a_handshake_that_is_none_is_refused() {
-    let listening = Listening::start().await;
+async fn invalid_handshakes_are_refused() {
+    let listening = TestListener::start().await;
     let path = format!("{PODS}/p/exec?command=cat&stdout=1");
     let asks = ("upgrade", "websocket");
     let via = ("connection", "Upgrade");
@@ -365,16 +378,16 @@ async fn a_handshake_that_is_none_is_refused() {
         ("GET", vec![asks], 400, "Upgrade request required"),
     ];
     for (method, headers, code, words) in table {
-        let reply = client::ask(listening.address, method, &path, &headers).await;
+        let reply = client::send_request(listening.address, method, &path, &headers).await;
         assert_eq!(reply.status, code, "{headers:?}");
         assert!(reply.body.contains(words), "{headers:?}: {}", reply.body);
     }
 }
 
-/// Bytes that no client sends end their own conversation, and nothing else.
+/// Invalid bytes end their own session, and nothing else.
 #[tokio::test]
-async fn hostile_frames_end_their_own_conversation() {
-    let listening = Listening::start().await;
+async fn hostile_frames_end_only_their_session() {
+    let listening = TestListener::start().await;
     let table: [(&str, &[u8]); 6] = [
         ("not masked", &[0x82, 0x01, 0x00]),
         ("reserved bits", &[0xf2, 0x80, 0, 0, 0, 0]),
@@ -386,20 +399,20 @@ async fn hostile_frames_end_their_own_conversation() {
     let path = "p/exec?command=wait&stdin=true&stdout=true";
     for (why, bytes) in table {
         let mut socket = listening.open(path, "v5.channel.k8s.io").await.unwrap();
-        socket.hear().await;
+        socket.receive_frame().await;
         socket.send(bytes).await;
-        assert_eq!(socket.hear().await, (0x88, 1002_u16.to_be_bytes().to_vec()), "{why}");
+        assert_eq!(socket.receive_frame().await, (0x88, 1002_u16.to_be_bytes().to_vec()), "{why}");
     }
-    // Half a frame, and gone.
+    // Half a frame, then a disconnect.
     let mut socket = listening.open(path, "v5.channel.k8s.io").await.unwrap();
-    socket.hear().await;
+    socket.receive_frame().await;
     socket.send(&[0x82, 0xfe, 0x10]).await;
     drop(socket);
-    assert_eq!(listening.ask("GET", "p/log").await.status, 200);
+    assert_eq!(listening.send_request("GET", "p/log").await.status, 200);
 }
 
 #[tokio::test]
-async fn without_nodes_nobody_is_reached() {
+async fn streams_fail_without_a_kubelet_client() {
     let server = Server::start().await;
     let account = json!({ "metadata": { "name": "default" } });
     let made = [
@@ -414,11 +427,11 @@ async fn without_nodes_nobody_is_reached() {
         ),
     ];
     for (path, object) in made {
-        let (status, answer) = server.ask("POST", path, "application/json", object).await;
+        let (status, answer) = server.send_request("POST", path, "application/json", object).await;
         assert_eq!(status, 201, "{answer}");
     }
     let path = format!("{PODS}/p/log");
-    let (status, answer) = server.ask("GET", &path, "application/json", "").await;
+    let (status, answer) = server.send_request("GET", &path, "application/json", "").await;
     assert_eq!(status, 500);
     assert_eq!(answer["message"], "this server has no node agents to ask for \"log\"");
     assert_eq!(answer["details"], Value::Null, "nobody is asked to try again");

@@ -1,18 +1,18 @@
-//! How long it takes until jobs that all fit are there, when they come at once.
+//! Measures how long it takes to dispatch jobs that all fit, when they are submitted at once.
 
 use std::time::Duration;
 
 use gantry_process::clock::Clock;
 use gantry_process::tasks::Tasks;
 
+use super::bench_server::{BenchServer, OperatorSettings, RateLimit};
+use super::operator_run::{NAMESPACE, OperatorRun};
 use super::record::Record;
 use super::requests::Requests;
-use super::scene::{NAMESPACE, Scene};
 use super::shape::Class;
-use super::stage::{Limit, Operator, Stage};
 use super::wrapper;
 
-/// One of many that all fit. None ends before all are there.
+/// One of many jobs that all fit. None completes before all are dispatched.
 const CLASS: Class = Class {
     name: "small",
     count: 1,
@@ -22,42 +22,45 @@ const CLASS: Class = Class {
     cpu: 2,
 };
 
-/// What came of it.
+/// The result of a burst.
 #[derive(Debug)]
 pub(crate) struct Burst {
-    /// From the first request for one until all had passed, and until the job in each was made.
-    pub(crate) passed: Duration,
-    pub(crate) made: Duration,
+    /// Time from the first submission until all AppWrappers were admitted, and until the job in
+    /// each was created.
+    pub(crate) admitted: Duration,
+    pub(crate) created: Duration,
     /// Processor time of the operator.
     pub(crate) cpu: Duration,
-    /// What was asked of the server.
+    /// Requests to the server.
     pub(crate) requests: Requests,
 }
 
-/// Lets so many come to nodes that have room for each of them.
+/// Submits this many jobs to nodes that have free capacity for each of them.
 pub(crate) async fn measure(
     count: usize,
-    limit: Limit,
+    limit: RateLimit,
     clock: &Clock,
     tasks: &mut Tasks,
 ) -> anyhow::Result<Burst> {
-    let stage = Stage::real(clock).await?;
-    stage.define(tasks).await?;
-    stage.nodes(count as u64 * u64::from(CLASS.cpu), tasks).await?;
-    let mut scene = Scene::open(stage, &Operator { limit, queue: "" }, clock, tasks).await?;
-    let before = (scene.operator.cost(), Requests::read(&scene.stage.clients[0]).await?);
+    let server = BenchServer::real(clock).await?;
+    server.create_definitions(tasks).await?;
+    server.create_nodes(count as u64 * u64::from(CLASS.cpu), tasks).await?;
+    let mut scene =
+        OperatorRun::start(server, &OperatorSettings { limit, queue: "" }, clock, tasks).await?;
+    let before = (scene.operator.cost(), Requests::read(&scene.server.clients[0]).await?);
 
     let start = clock.moment();
     let wrapped =
         (0..count).map(|nth| wrapper::app_wrapper(NAMESPACE, &format!("job-{nth}"), &CLASS, false));
     let mut record = Record::default();
-    let passages = scene.bring(wrapped, &mut record, |record| record.made >= count).await?;
+    let admissions =
+        scene.submit_and_record(wrapped, &mut record, |record| record.created >= count).await?;
     let made = clock.moment() - start;
-    let (cost, requests) = (scene.operator.cost(), Requests::read(&scene.stage.clients[0]).await?);
-    scene.operator.must_run()?;
+    let (cost, requests) = (scene.operator.cost(), Requests::read(&scene.server.clients[0]).await?);
+    scene.operator.ensure_running()?;
     Ok(Burst {
-        passed: passages.last().map_or(Duration::ZERO, |last| *last - start),
-        made,
+        admitted: admissions.last().map_or(Duration::ZERO, |last| *last - start),
+        created: made,
         cpu: cost.cpu.saturating_sub(before.0.cpu),
         requests: requests.since(&before.1),
     })

@@ -1,4 +1,4 @@
-//! Our operator under Kueue's load.
+//! Runs Gantry's operator under Kueue's load.
 
 use std::time::Duration;
 
@@ -6,55 +6,56 @@ use anyhow::Context as _;
 use gantry_process::clock::Clock;
 use gantry_process::tasks::Tasks;
 
-use super::arrive::arrive;
+use super::arrivals::submit_jobs;
+use super::bench_server::{BenchServer, OperatorSettings, RateLimit};
+use super::operator_run::OperatorRun;
 use super::outcome::Outcome;
 use super::program::Cost;
 use super::record::Record;
 use super::requests::Requests;
-use super::scene::Scene;
 use super::shape::Shape;
-use super::stage::{Limit, Operator, Stage};
 use super::wrapper::{self, QUOTAS};
 
-/// Who owns what, or who comes first: quota trees with preemption, as Kueue has it, or nothing but the
-/// nodes.
+/// The queue policy: quota trees with preemption, as Kueue has it, or free capacity of the nodes
+/// alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sharing {
+pub(crate) enum CapacitySharing {
     Quota,
     Nodes,
 }
 
-/// Lets all jobs of a shape come, wait, run and end.
+/// Submits all jobs of a shape and waits until all have completed.
 pub(crate) async fn measure(
     shape: &Shape,
-    sharing: Sharing,
-    limit: Limit,
+    sharing: CapacitySharing,
+    limit: RateLimit,
     clock: &Clock,
     tasks: &mut Tasks,
 ) -> anyhow::Result<Outcome> {
-    let stage = Stage::real(clock).await?;
-    stage.define(tasks).await?;
+    let server = BenchServer::real(clock).await?;
+    server.create_definitions(tasks).await?;
     let namespaces = shape.all_queues().into_iter().map(|it| wrapper::namespace(&it.name));
-    stage.create("/api/v1/namespaces", &namespaces.collect::<Vec<_>>(), tasks).await?;
+    server.create("/api/v1/namespaces", &namespaces.collect::<Vec<_>>(), tasks).await?;
     let (_, cpus) = shape.cpus();
-    stage.nodes(cpus, tasks).await?;
+    server.create_nodes(cpus, tasks).await?;
     let queue = match sharing {
-        Sharing::Quota => {
-            stage.create(QUOTAS, &wrapper::quotas(shape), tasks).await?;
+        CapacitySharing::Quota => {
+            server.create(QUOTAS, &wrapper::quotas(shape), tasks).await?;
             "quotaEnabled: true, preemption: true"
         }
-        Sharing::Nodes => "",
+        CapacitySharing::Nodes => "",
     };
-    let mut scene = Scene::open(stage, &Operator { limit, queue }, clock, tasks).await?;
-    let before = (scene.operator.cost(), Requests::read(&scene.stage.clients[0]).await?);
-    let Scene { stage, tasks, .. } = &mut scene;
-    arrive(shape, sharing == Sharing::Quota, &stage.clients, clock, tasks);
+    let mut scene =
+        OperatorRun::start(server, &OperatorSettings { limit, queue }, clock, tasks).await?;
+    let before = (scene.operator.cost(), Requests::read(&scene.server.clients[0]).await?);
+    let OperatorRun { server, tasks, .. } = &mut scene;
+    submit_jobs(shape, sharing == CapacitySharing::Quota, &server.clients, clock, tasks);
     let mut record = Record::default();
-    let seen = scene.look(&mut record, |record| record.completed >= shape.jobs()).await;
+    let seen = scene.record_until(&mut record, |record| record.completed >= shape.jobs()).await;
     seen.with_context(|| format!("of {} jobs", shape.jobs()))?;
-    let (cost, requests) = (scene.operator.cost(), Requests::read(&scene.stage.clients[0]).await?);
-    scene.operator.must_run()?;
-    let (requests, played) = (requests.since(&before.1), scene.played.count());
+    let (cost, requests) = (scene.operator.cost(), Requests::read(&scene.server.clients[0]).await?);
+    scene.operator.ensure_running()?;
+    let (requests, played) = (requests.since(&before.1), scene.job_writes.count());
     Ok(outcome(&record, shape, (before.0, cost), requests, played))
 }
 
@@ -73,11 +74,11 @@ fn outcome(
     let held: f64 = classes.iter().map(|(name, it)| cpu(name) * it.held.as_secs_f64()).sum();
     let (_, cpus) = shape.cpus();
     #[expect(clippy::cast_precision_loss, reason = "a cluster has far fewer than 2^52 cpus")]
-    let all = cpus as f64 * record.wall().as_secs_f64();
+    let all = cpus as f64 * record.wall_time().as_secs_f64();
     Outcome {
-        wall: record.wall(),
+        wall_time: record.wall_time(),
         usage: held / all.max(f64::MIN_POSITIVE),
-        taken_back: classes.values().map(|class| u64::from(class.taken_back)).sum(),
+        preemptions: classes.values().map(|class| u64::from(class.preemptions)).sum(),
         waits: classes.into_iter().map(|(name, class)| (name, class.waits)).collect(),
         cost: Cost { cpu: after.cpu.saturating_sub(before.cpu), peak: after.peak },
         requests,
@@ -86,5 +87,5 @@ fn outcome(
     }
 }
 
-/// How long a run may take at most.
-pub(crate) const LONGEST: Duration = Duration::from_secs(3600);
+/// The time limit of a run.
+pub(crate) const MAX_RUN_TIME: Duration = Duration::from_secs(3600);

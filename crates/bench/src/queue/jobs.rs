@@ -1,4 +1,4 @@
-//! MCAD's own measurement: AppWrappers around Jobs of Kubernetes, on nodes that kwok plays.
+//! Runs MCAD's own benchmark: AppWrappers around Kubernetes Jobs, on nodes that kwok simulates.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -12,43 +12,43 @@ use gantry_testkit::http::Request;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::bench_server::{BenchServer, CONTROLLER_WARM_UP, OperatorSettings, RateLimit};
+use super::operator_run::task_failure;
 use super::program::{Cost, Program};
 use super::requests::Requests;
-use super::scene::lost;
-use super::stage::{Limit, Operator, SETTLE, Stage};
 use super::watch::{self, Watch};
 use super::wrapper::APP_WRAPPERS;
 
-/// Nodes of the measurement; the original leaves their number open.
+/// Nodes of the benchmark; the original leaves their number open.
 const NODES: usize = 10;
-/// The rate that MCAD has. It cannot be set.
-const OWN: Limit = Limit(Some((100, 200)));
+/// MCAD's client rate limit. It cannot be configured.
+const MCAD_RATE_LIMIT: RateLimit = RateLimit(Some((100, 200)));
 
-/// Where MCAD and its definitions are.
+/// Paths of MCAD and its CRDs.
 #[derive(Clone, Debug)]
 pub(crate) struct Mcad {
     pub(crate) program: PathBuf,
     pub(crate) definitions: PathBuf,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug)]
-pub(crate) struct Done {
-    /// From the first AppWrapper until the last Job had succeeded.
-    pub(crate) wall: Duration,
+pub(crate) struct JobsOutcome {
+    /// Time from the first AppWrapper until the last Job had succeeded.
+    pub(crate) wall_time: Duration,
     pub(crate) cost: Cost,
     pub(crate) requests: Requests,
 }
 
 #[derive(Debug, Deserialize)]
 struct Job {
-    metadata: Name,
+    metadata: JobMetadata,
     #[serde(default)]
     status: Status,
 }
 
 #[derive(Debug, Deserialize)]
-struct Name {
+struct JobMetadata {
     name: String,
 }
 
@@ -58,50 +58,50 @@ struct Status {
     succeeded: u32,
 }
 
-/// Lets so many Jobs wait and run. The controller is MCAD where that is given, else our operator at
-/// the same rate.
+/// Submits this many Jobs and waits until all have completed. The controller is MCAD if that is
+/// given, else Gantry's operator at the same rate limit.
 pub(crate) async fn measure(
     count: usize,
     mcad: Option<&Mcad>,
     clock: &Clock,
     tasks: &mut Tasks,
-) -> anyhow::Result<Done> {
-    let stage = Stage::whole(clock).await?;
+) -> anyhow::Result<JobsOutcome> {
+    let server = BenchServer::real_with_controllers(clock).await?;
     let nodes: Vec<Value> = (0..NODES).map(node).collect();
-    stage.create("/api/v1/nodes", &nodes, tasks).await?;
+    server.create("/api/v1/nodes", &nodes, tasks).await?;
     let path = format!("{APP_WRAPPERS}/namespaces/default/appwrappers");
     let mut controller = match mcad {
         Some(mcad) => {
-            stage.apply(&mcad.definitions).await?;
+            server.apply(&mcad.definitions).await?;
             let arguments: [OsString; 4] = [
                 "--kubeconfig".into(),
-                stage.kubeconfig.clone().into(),
+                server.kubeconfig.clone().into(),
                 "--healthProbeListenAddr".into(),
                 "127.0.0.1:0".into(),
             ];
-            Program::start("mcad", &mcad.program, &arguments, &stage.folder())?
+            Program::start("mcad", &mcad.program, &arguments, &server.folder())?
         }
         None => {
-            stage.define(tasks).await?;
-            stage.operator(&Operator { limit: OWN, queue: "" })?
+            server.create_definitions(tasks).await?;
+            server.start_operator(&OperatorSettings { limit: MCAD_RATE_LIMIT, queue: "" })?
         }
     };
     let mut tasks = tasks.child();
     let jobs = "/apis/batch/v1/namespaces/default/jobs";
-    let jobs = Watch::open(&stage.target, jobs, clock).await?;
+    let jobs = Watch::open(&server.target, jobs, clock).await?;
     let mut events = watch::events::<Job>(jobs, clock, &mut tasks);
-    clock.sleep(SETTLE).await;
-    controller.must_run()?;
-    let before = (controller.cost(), Requests::read(&stage.clients[0]).await?);
+    clock.sleep(CONTROLLER_WARM_UP).await;
+    controller.ensure_running()?;
+    let before = (controller.cost(), Requests::read(&server.clients[0]).await?);
 
     let start = clock.moment();
     let wrapped = (1..=count).map(app_wrapper);
     let wrapped = wrapped.map(|wrapped| Request::post(&path, &wrapped));
-    stage.send_all(wrapped, &mut tasks).await?;
+    server.send_all(wrapped, &mut tasks).await?;
     let mut succeeded = HashSet::new();
     let seen = async {
         while succeeded.len() < count {
-            let seen = watch::seen(&mut events, clock).await;
+            let seen = watch::next_event(&mut events, clock).await;
             let (event, _) = seen.with_context(|| {
                 format!("{} of {count} jobs succeeded\n{}", succeeded.len(), controller.tail())
             })?;
@@ -113,18 +113,18 @@ pub(crate) async fn measure(
     };
     let wall = tokio::select! {
         wall = seen => wall?,
-        lost = lost(&mut tasks) => return Err(lost),
+        lost = task_failure(&mut tasks) => return Err(lost),
     };
-    let (after, requests) = (controller.cost(), Requests::read(&stage.clients[0]).await?);
-    controller.must_run()?;
+    let (after, requests) = (controller.cost(), Requests::read(&server.clients[0]).await?);
+    controller.ensure_running()?;
     let cost = Cost { cpu: after.cpu.saturating_sub(before.0.cpu), peak: after.peak };
-    Ok(Done { wall, cost, requests: requests.since(&before.1) })
+    Ok(JobsOutcome { wall_time: wall, cost, requests: requests.since(&before.1) })
 }
 
-/// A node as MCAD's script makes them.
+/// A node as MCAD's script creates them.
 fn node(index: usize) -> Value {
     let name = format!("kwok-node-{index}");
-    let room = json!({"cpu": "32", "memory": "256Gi", "nvidia.com/gpu": "32", "pods": "110"});
+    let capacity = json!({"cpu": "32", "memory": "256Gi", "nvidia.com/gpu": "32", "pods": "110"});
     json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {
@@ -134,11 +134,11 @@ fn node(index: usize) -> Value {
         },
         "spec": {"taints": [
             {"effect": "NoSchedule", "key": "kwok.x-k8s.io/node", "value": "fake"}]},
-        "status": {"allocatable": room, "capacity": room},
+        "status": {"allocatable": capacity, "capacity": capacity},
     })
 }
 
-/// An AppWrapper as MCAD's script makes them.
+/// An AppWrapper as MCAD's script creates them.
 fn app_wrapper(index: usize) -> Value {
     let name = format!("fake-defaultaw-schd-spec-with-timeout-{index}");
     let on_kwok = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
@@ -183,9 +183,9 @@ fn app_wrapper(index: usize) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use gantry_pods::gang::Gang;
     use gantry_pods::view::Node;
     use gantry_queue::app_wrapper::AppWrapper;
+    use gantry_queue::gang::Gang;
 
     use super::*;
 
@@ -195,12 +195,16 @@ mod tests {
         let wrapped: AppWrapper = serde_json::from_value(app_wrapper(1_000)).unwrap();
         let gang = Gang::of(&wrapped);
         assert_eq!(gang.count(), 1);
-        let pod = &gang.squads[0];
-        assert_eq!((pod.requests.cpu, pod.requests.memory), (10, 10_000_000), "as is declared");
-        assert!(pod.wishes.allow(&node), "it puts up with nodes that are played");
-        let room = |name: &str| node.status.allocatable[name].value_rounded_up();
+        let pod = &gang.pods[0];
+        assert_eq!(
+            (pod.requests.cpu, pod.requests.memory),
+            (10, 10_000_000),
+            "the declared requests"
+        );
+        assert!(pod.node_constraints.allows_node(&node), "it tolerates simulated nodes");
+        let capacity = |name: &str| node.status.allocatable[name].value_rounded_up();
         let each = i64::try_from(1_000 / NODES).unwrap();
-        assert!(room("cpu") * 1_000 / pod.requests.cpu >= each);
-        assert!(room("pods") >= each);
+        assert!(capacity("cpu") * 1_000 / pod.requests.cpu >= each);
+        assert!(capacity("pods") >= each);
     }
 }

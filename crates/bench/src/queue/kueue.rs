@@ -1,4 +1,4 @@
-//! Kueue under its own load, measured by its own runner.
+//! Runs Kueue under its own load, measured by its own runner.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,24 +10,24 @@ use anyhow::{Context as _, ensure};
 use gantry_process::clock::Clock;
 use serde::Deserialize;
 
-use super::gantry::LONGEST;
+use super::bench_server::{BenchServer, CONTROLLER_WARM_UP, RateLimit};
+use super::gantry::MAX_RUN_TIME;
 use super::outcome::Outcome;
 use super::program::{Cost, Program};
 use super::requests::Requests;
 use super::shape::Shape;
-use super::stage::{Limit, SETTLE, Stage};
 
-/// Where Kueue's programs and definitions are.
+/// Paths of Kueue's programs and CRDs.
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
     pub(crate) folder: PathBuf,
     pub(crate) definitions: PathBuf,
 }
 
-/// The rate that Kueue's own measurement has.
-const OWN: Limit = Limit(Some((50, 100)));
+/// The client rate limit in Kueue's own benchmark.
+const KUEUE_RATE_LIMIT: RateLimit = RateLimit(Some((50, 100)));
 
-/// As much of the summary of the runner as is needed.
+/// The fields of the runner's summary that are needed.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Summary {
@@ -40,7 +40,7 @@ struct Summary {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Queues {
-    /// Thousandths of cpus, all the time.
+    /// Thousandths of CPUs, on average over the whole time.
     cpu_average_usage: f64,
     nominal_quota: f64,
     first_event_time: String,
@@ -53,29 +53,29 @@ struct Workloads {
     total_evictions: u64,
 }
 
-/// Lets all jobs of a shape come, wait, run and end.
+/// Submits all jobs of a shape and waits until all have completed.
 pub(crate) async fn measure(
     shape: &Shape,
-    limit: Limit,
+    limit: RateLimit,
     programs: &Programs,
     clock: &Clock,
 ) -> anyhow::Result<Outcome> {
-    let stage = Stage::real(clock).await?;
-    stage.apply(&programs.definitions).await?;
-    let kubeconfig = || [OsString::from("--kubeconfig"), stage.kubeconfig.clone().into()];
-    let folder = stage.folder();
+    let server = BenchServer::real(clock).await?;
+    server.apply(&programs.definitions).await?;
+    let kubeconfig = || [OsString::from("--kubeconfig"), server.kubeconfig.clone().into()];
+    let folder = server.folder();
     let (name, mut arguments) = match limit {
-        OWN => ("minimalkueue", Vec::new()),
-        Limit(None) => ("core", Vec::new()),
-        Limit(Some((rate, burst))) => {
+        KUEUE_RATE_LIMIT => ("minimalkueue", Vec::new()),
+        RateLimit(None) => ("core", Vec::new()),
+        RateLimit(Some((rate, burst))) => {
             ("core", vec![format!("--qps={rate}").into(), format!("--burst={burst}").into()])
         }
     };
     arguments.extend(kubeconfig());
     let mut kueue = Program::start(name, &programs.folder.join(name), &arguments, &folder)?;
-    clock.sleep(SETTLE).await;
-    kueue.must_run()?;
-    let before = (kueue.cost(), Requests::read(&stage.clients[0]).await?);
+    clock.sleep(CONTROLLER_WARM_UP).await;
+    kueue.ensure_running()?;
+    let before = (kueue.cost(), Requests::read(&server.clients[0]).await?);
 
     let output = folder.join("kueue");
     fs::create_dir(&output)?;
@@ -89,31 +89,39 @@ pub(crate) async fn measure(
         output.clone().into(),
         "--qps=1000".into(),
         "--burst=2000".into(),
-        format!("--timeout={}s", LONGEST.as_secs()).into(),
+        format!("--timeout={}s", MAX_RUN_TIME.as_secs()).into(),
         "--zap-log-level=error".into(),
     ];
     arguments.extend(kubeconfig());
     let mut runner =
         Program::start("runner", &programs.folder.join("runner"), &arguments, &folder)?;
-    // The summary is written when the last workload has finished; what comes then is clearing up.
+    // The summary is written when the last workload has finished; only cleanup follows.
     let summary = output.join("summary.yaml");
     while !summary.exists() {
         clock.sleep(Duration::from_millis(50)).await;
-        kueue.must_run()?;
-        ensure!(!runner.has_ended()? || summary.exists(), "no summary\n{}", runner.tail());
+        kueue.ensure_running()?;
+        ensure!(
+            !runner.has_exited()? || summary.exists(),
+            "the runner wrote no summary\n{}",
+            runner.tail()
+        );
     }
-    let (cost, requests) = (kueue.cost(), Requests::read(&stage.clients[0]).await?);
+    let (cost, requests) = (kueue.cost(), Requests::read(&server.clients[0]).await?);
     let ended = clock.moment();
-    while !runner.has_ended()? {
-        ensure!(clock.moment() - ended < LONGEST, "the runner does not end\n{}", runner.tail());
+    while !runner.has_exited()? {
+        ensure!(
+            clock.moment() - ended < MAX_RUN_TIME,
+            "the runner does not end\n{}",
+            runner.tail()
+        );
         clock.sleep(Duration::from_millis(100)).await;
     }
-    let summary = gantry_api::yaml::read(&fs::read_to_string(summary)?)?;
+    let summary = gantry_yaml::read(&fs::read_to_string(summary)?)?;
     let summary = summary.first().context("the summary is empty")?.to_json();
     let summary: Summary = serde_json::from_value(summary)?;
     let waits = waits(&fs::read_to_string(output.join("wlStates.csv"))?)?;
     let seen: usize = waits.values().map(Vec::len).sum();
-    ensure!(seen == shape.jobs(), "{seen} of {} jobs were seen", shape.jobs());
+    ensure!(seen == shape.jobs(), "the runner reports {seen} of {} jobs", shape.jobs());
     let requests = requests.since(&before.1);
     let mut outcome = outcome(&summary, shape, waits, (before.0, cost), requests)?;
     if summary.dropped_workload_events > 0 {
@@ -136,29 +144,33 @@ fn outcome(
     let evictions: u64 = summary.workload_classes.values().map(|it| it.total_evictions).sum();
     let queues_of_all = (shape.cohorts * shape.queues) as u64;
     Ok(Outcome {
-        wall: Duration::try_from(last.duration_since(first))?,
+        wall_time: Duration::try_from(last.duration_since(first))?,
         waits,
         usage: queues.cpu_average_usage / queues.nominal_quota,
-        taken_back: evictions,
+        preemptions: evictions,
         cost: Cost { cpu: after.cpu.saturating_sub(before.cpu), peak: after.peak },
         requests,
-        // A flavour, three objects for each queue; each job is created and finished, and put back when
-        // it was taken back.
+        // A flavour, and three objects for each queue; each job is created and finished, and
+        // requeued when it was preempted.
         own_writes: 1 + 3 * queues_of_all + 2 * shape.jobs() as u64 + evictions,
         notes: Vec::new(),
     })
 }
 
-/// How long workloads of each class waited, from the runner's table of them.
+/// How long workloads of each class were pending, from the runner's table of them.
 fn waits(table: &str) -> anyhow::Result<BTreeMap<String, Vec<Duration>>> {
     let mut lines = table.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let head = lines.next().context("the table of workloads is empty")?;
-    let column = |name| head.iter().position(|it| *it == name).context("a column is missing");
+    let column = |name| {
+        head.iter()
+            .position(|it| *it == name)
+            .context("a column of the table of workloads is missing")
+    };
     let (class, wait) = (column("class name")?, column("ms to admitted")?);
     let mut waits: BTreeMap<String, Vec<Duration>> = BTreeMap::new();
     for line in lines {
         let (Some(class), Some(wait)) = (line.get(class), line.get(wait)) else {
-            anyhow::bail!("a line of the table is short");
+            anyhow::bail!("a line of the table of workloads is too short");
         };
         let wait = Duration::from_millis(wait.parse()?);
         waits.entry((*class).to_owned()).or_default().push(wait);

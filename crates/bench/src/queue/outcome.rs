@@ -1,4 +1,4 @@
-//! What came of a run, in the figures that every side has.
+//! The result of a run, in the figures that all controllers have.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,29 +8,29 @@ use super::requests::Requests;
 use crate::report::{Better, Figure};
 use crate::sample::Samples;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// From the first sight of the first job until the last was done.
-    pub(crate) wall: Duration,
-    /// How long jobs of each class waited.
+    /// Time from the first event of the first job until the last was completed.
+    pub(crate) wall_time: Duration,
+    /// How long jobs of each class were pending.
     pub(crate) waits: BTreeMap<String, Vec<Duration>>,
-    /// The share of all cpus that was held, over the whole time.
+    /// The share of all CPUs that was in use, over the whole time.
     pub(crate) usage: f64,
-    /// How often a job had to give back what it held.
-    pub(crate) taken_back: u64,
-    /// What the controller took.
+    /// How often a job was preempted.
+    pub(crate) preemptions: u64,
+    /// Processor time and memory of the controller.
     pub(crate) cost: Cost,
     /// All requests to the server.
     pub(crate) requests: Requests,
-    /// How many writes were those of the measurement itself.
+    /// How many of the writes were made by the benchmark itself.
     pub(crate) own_writes: u64,
-    /// What else there is to know.
+    /// Additional figures.
     pub(crate) notes: Vec<String>,
 }
 
 impl Outcome {
-    /// The figures, of this target and under these conditions.
+    /// Returns the figures of this target under these conditions.
     #[expect(clippy::cast_precision_loss, reason = "counts of jobs are far below 2^52")]
     pub(crate) fn figures(&self, target: &str, setting: &str) -> Vec<Figure> {
         let figure = |what: &str, value, unit, better| Figure {
@@ -44,7 +44,7 @@ impl Outcome {
             cpu_us: None,
         };
         let jobs = self.waits.values().map(Vec::len).sum::<usize>().max(1) as f64;
-        let wall = self.wall.as_secs_f64();
+        let wall = self.wall_time.as_secs_f64();
         let events = self.requests.events();
         let writes = self.requests.writes().saturating_sub(self.own_writes + events);
         let mut all = vec![
@@ -65,7 +65,7 @@ impl Outcome {
         }
         all.extend([
             figure("usage", self.usage * 100.0, "%", Better::More),
-            figure("taken back", self.taken_back as f64, "", Better::Less),
+            figure("preemptions", self.preemptions as f64, "", Better::Less),
             figure("processor", self.cost.cpu.as_secs_f64(), "s", Better::Less),
             figure("memory, peak", self.cost.peak, "MB", Better::Less),
             figure("writes a job", writes as f64 / jobs, "", Better::Less),
@@ -81,14 +81,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn p_2_every_side_is_told_in_the_same_figures() {
+    fn p_2_all_systems_report_same_figures() {
         let seconds = Duration::from_secs;
         let waits = [("large", vec![seconds(1), seconds(3)]), ("small", vec![seconds(5); 2])];
         let outcome = Outcome {
-            wall: seconds(8),
+            wall_time: seconds(8),
             waits: waits.map(|(class, waits)| (class.to_owned(), waits)).into(),
             usage: 0.5,
-            taken_back: 3,
+            preemptions: 3,
             cost: Cost { cpu: seconds(2), peak: 64.0 },
             requests: Requests::default(),
             own_writes: 0,
@@ -102,7 +102,7 @@ mod tests {
             ("mean wait, large", 2_000.0, "ms"),
             ("mean wait, small", 5_000.0, "ms"),
             ("usage", 50.0, "%"),
-            ("taken back", 3.0, ""),
+            ("preemptions", 3.0, ""),
             ("processor", 2.0, "s"),
             ("memory, peak", 64.0, "MB"),
         ];

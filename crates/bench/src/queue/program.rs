@@ -1,4 +1,4 @@
-//! A controller under measurement, as a process of its own.
+//! A measured controller, as a process of its own.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::usage;
 
-/// A running program. Ends with this value.
+/// A running program. It is stopped when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Program {
     child: Child,
@@ -18,12 +18,12 @@ pub(crate) struct Program {
     log: PathBuf,
 }
 
-/// What a program has taken so far.
+/// The resources a program has used so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     /// Processor time.
     pub(crate) cpu: Duration,
-    /// The most memory it ever had, in megabytes.
+    /// Peak memory, in megabytes.
     pub(crate) peak: f64,
 }
 
@@ -49,34 +49,34 @@ impl Program {
         Ok(Self { child, name, log })
     }
 
-    /// Its process.
+    /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has taken so far.
+    /// Returns the resources it has used so far.
     pub(crate) fn cost(&self) -> Cost {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid()));
         let peak = status.ok().as_deref().and_then(peak_kilobytes).unwrap_or_default();
         Cost { cpu: usage::cpu(&[self.pid()]), peak: f64::from(peak) / 1000.0 }
     }
 
-    /// Whether it has ended by itself, and well.
-    pub(crate) fn has_ended(&mut self) -> anyhow::Result<bool> {
+    /// Returns whether it has exited successfully.
+    pub(crate) fn has_exited(&mut self) -> anyhow::Result<bool> {
         match self.child.try_wait()? {
             None => Ok(false),
             Some(status) if status.success() => Ok(true),
-            Some(status) => bail!("{} ended with {status}\n{}", self.name, self.tail()),
+            Some(status) => bail!("{} exited with {status}\n{}", self.name, self.tail()),
         }
     }
 
-    /// It is needed until the end.
-    pub(crate) fn must_run(&mut self) -> anyhow::Result<()> {
-        ensure!(!self.has_ended()?, "{} ended\n{}", self.name, self.tail());
+    /// Fails if the program has exited: it is needed until the end.
+    pub(crate) fn ensure_running(&mut self) -> anyhow::Result<()> {
+        ensure!(!self.has_exited()?, "{} exited\n{}", self.name, self.tail());
         Ok(())
     }
 
-    /// The end of what it said.
+    /// Returns the end of its log.
     pub(crate) fn tail(&self) -> String {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
@@ -86,7 +86,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended by itself; then there is nothing to do.
+        // It may have exited already; then there is nothing to do.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! What is seen of AppWrappers, and when.
+//! Records the observed states of AppWrappers, with times.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -10,9 +10,9 @@ use serde::Deserialize;
 use super::watch::{Change, Event};
 use super::wrapper::CLASS;
 
-/// As much of an AppWrapper as is needed.
+/// The fields of an AppWrapper that are needed.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Seen {
+pub(crate) struct ObservedAppWrapper {
     metadata: Metadata,
     #[serde(default)]
     status: Status,
@@ -35,68 +35,72 @@ struct Status {
     message: String,
 }
 
-/// One job.
+/// The history of one job.
 #[derive(Debug)]
-struct Job {
+struct JobTimeline {
     class: String,
-    seen: Moment,
-    /// When it first passed.
-    passed: Option<Moment>,
-    /// Since when it holds what it asked for.
-    holds: Option<Moment>,
-    /// How long it held that in all.
+    first_seen: Moment,
+    /// When it was first admitted.
+    admitted: Option<Moment>,
+    /// Since when it holds its requested resources.
+    held_since: Option<Moment>,
+    /// How long it held them in total.
     held: Duration,
     queued: bool,
-    made: bool,
+    created: bool,
     completed: bool,
-    taken_back: u32,
+    preemptions: u32,
 }
 
-/// Everything that was seen.
+/// The history of all observed jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
-    jobs: HashMap<(String, String), Job>,
+    jobs: HashMap<(String, String), JobTimeline>,
     pub(crate) queued: usize,
-    pub(crate) passed: usize,
-    /// Those whose items are there.
-    pub(crate) made: usize,
+    pub(crate) admitted: usize,
+    /// Jobs whose items are created.
+    pub(crate) created: usize,
     pub(crate) completed: usize,
     first: Option<Moment>,
     last: Option<Moment>,
 }
 
-/// What there is to say of one class.
+/// The statistics of one class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ClassRecord {
-    /// From the first sight of each job until it passed.
+    /// Time from the first event of each job until its admission.
     pub(crate) waits: Vec<Duration>,
-    /// How long its jobs held what they asked for, all together.
+    /// How long its jobs held their resources, all together.
     pub(crate) held: Duration,
-    /// How often they had to give it back.
-    pub(crate) taken_back: u32,
+    /// How often they were preempted.
+    pub(crate) preemptions: u32,
 }
 
 impl Record {
-    /// Takes note of an event.
+    /// Records an event.
     ///
     /// # Errors
-    /// An AppWrapper failed or is gone: there is nothing to measure in that.
-    pub(crate) fn saw(&mut self, event: Event<Seen>, now: Moment) -> anyhow::Result<()> {
-        let Seen { metadata, status } = event.object;
+    /// An AppWrapper failed or was deleted: the run cannot be measured.
+    pub(crate) fn observe(
+        &mut self,
+        event: Event<ObservedAppWrapper>,
+        now: Moment,
+    ) -> anyhow::Result<()> {
+        let ObservedAppWrapper { metadata, status } = event.object;
         let Metadata { namespace, name, mut labels } = metadata;
         if event.kind == Change::Deleted || status.state == "Failed" {
             bail!("{namespace}/{name} was {:?}: {}", event.kind, status.message);
         }
-        let job = self.jobs.entry((namespace, name)).or_insert_with(|| Job {
+        let job = self.jobs.entry((namespace, name)).or_insert_with(|| JobTimeline {
             class: labels.remove(CLASS).unwrap_or_default(),
-            seen: now,
-            passed: None,
-            holds: None,
+            first_seen: now,
+            admitted: None,
+            held_since: None,
             held: Duration::ZERO,
             queued: false,
-            made: false,
+            created: false,
             completed: false,
-            taken_back: 0,
+            preemptions: 0,
         });
         self.first.get_or_insert(now);
         if !status.queuejobstate.is_empty() && !job.queued {
@@ -105,20 +109,20 @@ impl Record {
         }
         let completed = status.state == "Completed";
         let holds = status.canrun && !completed;
-        if (status.canrun || completed) && job.passed.is_none() {
-            job.passed = Some(now);
-            self.passed += 1;
+        if (status.canrun || completed) && job.admitted.is_none() {
+            job.admitted = Some(now);
+            self.admitted += 1;
         }
-        if !job.made && (completed || status.state.starts_with("Running")) {
-            job.made = true;
-            self.made += 1;
+        if !job.created && (completed || status.state.starts_with("Running")) {
+            job.created = true;
+            self.created += 1;
         }
-        match (job.holds, holds) {
-            (None, true) => job.holds = Some(now),
+        match (job.held_since, holds) {
+            (None, true) => job.held_since = Some(now),
             (Some(since), false) => {
-                job.holds = None;
+                job.held_since = None;
                 job.held += now - since;
-                job.taken_back += u32::from(!completed);
+                job.preemptions += u32::from(!completed);
             }
             (None, false) | (Some(_), true) => {}
         }
@@ -130,19 +134,19 @@ impl Record {
         Ok(())
     }
 
-    /// From the first sight of the first job to the last that was completed.
-    pub(crate) fn wall(&self) -> Duration {
+    /// Time from the first event of the first job to the last completion.
+    pub(crate) fn wall_time(&self) -> Duration {
         self.last.zip(self.first).map_or(Duration::ZERO, |(last, first)| last - first)
     }
 
-    /// What there is to say, by class.
+    /// The statistics by class.
     pub(crate) fn classes(&self) -> BTreeMap<String, ClassRecord> {
         let mut classes: BTreeMap<String, ClassRecord> = BTreeMap::new();
         for job in self.jobs.values() {
             let class = classes.entry(job.class.clone()).or_default();
-            class.waits.extend(job.passed.map(|passed| passed - job.seen));
+            class.waits.extend(job.admitted.map(|admitted_at| admitted_at - job.first_seen));
             class.held += job.held;
-            class.taken_back += job.taken_back;
+            class.preemptions += job.preemptions;
         }
         classes
     }
@@ -153,7 +157,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn event(kind: &str, name: &str, status: &Value) -> Event<Seen> {
+    fn event(kind: &str, name: &str, status: &Value) -> Event<ObservedAppWrapper> {
         serde_json::from_value(json!({"type": kind, "object": {
             "metadata": {"namespace": "q", "name": name, "labels": {CLASS: "small"}},
             "status": status,
@@ -162,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_waits_until_it_passes_and_holds_until_it_is_done() {
+    fn a_job_waits_for_admission_then_runs() {
         let at = |ms| Moment::default() + Duration::from_millis(ms);
         let ms = Duration::from_millis;
         let mut record = Record::default();
@@ -172,19 +176,19 @@ mod tests {
             (30, "ADDED", "b", json!({"state": "Pending", "queuejobstate": "Queueing"})),
             (50, "MODIFIED", "a", json!({"canrun": true, "queuejobstate": "HeadOfLine"})),
             (60, "MODIFIED", "a", json!({"canrun": true, "state": "Running"})),
-            // It makes room, and passes again.
+            // It is preempted, and admitted again.
             (80, "MODIFIED", "a", json!({"state": "Pending", "queuejobstate": "Preempted"})),
             (90, "MODIFIED", "a", json!({"canrun": true, "state": "Running"})),
             (95, "MODIFIED", "a", json!({"canrun": true, "state": "Completed"})),
             (96, "MODIFIED", "a", json!({"canrun": true, "state": "Completed"})),
         ];
         for (when, kind, name, status) in script {
-            record.saw(event(kind, name, &status), at(when)).unwrap();
+            record.observe(event(kind, name, &status), at(when)).unwrap();
         }
-        assert_eq!((record.queued, record.passed), (2, 1));
-        assert_eq!((record.made, record.completed), (1, 1), "each once");
-        assert_eq!(record.wall(), ms(85));
-        let expected = ClassRecord { waits: vec![ms(40)], held: ms(35), taken_back: 1 };
+        assert_eq!((record.queued, record.admitted), (2, 1));
+        assert_eq!((record.created, record.completed), (1, 1), "each once");
+        assert_eq!(record.wall_time(), ms(85));
+        let expected = ClassRecord { waits: vec![ms(40)], held: ms(35), preemptions: 1 };
         assert_eq!(record.classes()["small"], expected);
     }
 
@@ -192,8 +196,8 @@ mod tests {
     fn a_failure_ends_the_measurement() {
         let now = Moment::default();
         let failed = json!({"state": "Failed", "message": "no such kind"});
-        let error = Record::default().saw(event("MODIFIED", "a", &failed), now).unwrap_err();
+        let error = Record::default().observe(event("MODIFIED", "a", &failed), now).unwrap_err();
         assert!(error.to_string().contains("no such kind"), "{error}");
-        Record::default().saw(event("DELETED", "a", &json!({})), now).unwrap_err();
+        Record::default().observe(event("DELETED", "a", &json!({})), now).unwrap_err();
     }
 }

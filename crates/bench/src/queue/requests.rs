@@ -1,4 +1,4 @@
-//! How often an API server was asked for what, by its own count.
+//! Counts the requests to an API server, by the server's own metrics.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use gantry_testkit::http::{Client, Request};
 pub(crate) struct Requests(BTreeMap<String, u64>);
 
 impl Requests {
-    /// All requests so far. A server that does not count has none.
+    /// Returns all requests so far. A server without the metric has none.
     pub(crate) async fn read(client: &Client) -> anyhow::Result<Self> {
         let answer =
             client.send(Request::get("/metrics")).await.context("could not read metrics")?;
@@ -45,7 +45,7 @@ impl Requests {
         Self(counts)
     }
 
-    /// What came since an earlier reading.
+    /// Returns the requests since an earlier reading.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let fresh = self.0.iter().map(|(key, count)| {
             let before = earlier.0.get(key).copied().unwrap_or_default();
@@ -54,19 +54,19 @@ impl Requests {
         Self(fresh.filter(|(_, count)| *count > 0).collect())
     }
 
-    /// Everything that changes something, but for the leases by which servers and controllers say
-    /// that they live.
+    /// Counts all writes except those to the leases that servers and controllers renew.
     pub(crate) fn writes(&self) -> u64 {
         self.count(|verb| matches!(verb, "POST" | "PUT" | "PATCH" | "APPLY" | "DELETE"))
     }
 
-    /// Events, which tell people what was done.
+    /// Counts writes of Events.
     pub(crate) fn events(&self) -> u64 {
-        let told = self.0.iter().filter(|(key, _)| *key == "POST events" || *key == "PATCH events");
-        told.map(|(_, count)| count).sum()
+        let events =
+            self.0.iter().filter(|(key, _)| *key == "POST events" || *key == "PATCH events");
+        events.map(|(_, count)| count).sum()
     }
 
-    /// Lists.
+    /// Counts lists.
     pub(crate) fn lists(&self) -> u64 {
         self.count(|verb| verb == "LIST")
     }
@@ -77,7 +77,7 @@ impl Requests {
         counted.map(|(_, count)| count).sum()
     }
 
-    /// The most frequent ones, one line each.
+    /// Returns the most frequent ones, one line each.
     pub(crate) fn show(&self) -> Vec<String> {
         let mut all: Vec<_> = self.0.iter().collect();
         all.sort_by_key(|(_, count)| std::cmp::Reverse(**count));

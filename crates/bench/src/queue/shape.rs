@@ -1,4 +1,4 @@
-//! What arrives: the workloads of Kueue's own measurement of its scheduler.
+//! The submitted workload: that of Kueue's own scheduler benchmark.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Class {
     pub(crate) name: &'static str,
-    /// How many come to each queue.
+    /// How many are submitted to each queue.
     pub(crate) count: usize,
-    /// The pause before each of them.
+    /// The pause before each submission.
     pub(crate) every: Duration,
     /// How long each runs.
     pub(crate) runs: Duration,
@@ -18,14 +18,14 @@ pub(crate) struct Class {
     pub(crate) cpu: u32,
 }
 
-/// Queues in cohorts, all alike. What one leaves unused, others of its cohort may borrow.
+/// Queues in cohorts, all alike. Queues may borrow the unused quota of others in their cohort.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) name: &'static str,
     pub(crate) cohorts: usize,
-    /// In each cohort.
+    /// Queues in each cohort.
     pub(crate) queues: usize,
-    /// Cpus that each queue owns.
+    /// CPUs that each queue owns.
     pub(crate) quota: u32,
     pub(crate) classes: [Class; 3],
 }
@@ -75,7 +75,7 @@ impl Shape {
         ],
     };
 
-    /// The same queues with this share of the jobs, at least one of each class.
+    /// Returns the same queues with this share of the jobs, at least one of each class.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -89,7 +89,7 @@ impl Shape {
         self
     }
 
-    /// All jobs.
+    /// The number of all jobs.
     pub(crate) fn jobs(&self) -> usize {
         let each: usize = self.classes.iter().map(|class| class.count).sum();
         self.cohorts * self.queues * each
@@ -111,7 +111,7 @@ impl Shape {
         cohorts.flat_map(|cohort| (0..self.queues).map(move |nth| queue(cohort, nth))).collect()
     }
 
-    /// The same in the words of Kueue's runner.
+    /// Returns the same shape in the format of Kueue's runner.
     pub(crate) fn generator(&self) -> Value {
         let sets = self.classes.iter().map(|class| {
             json!({
@@ -170,10 +170,10 @@ mod tests {
     }
 
     #[test]
-    fn kueue_is_told_the_same() {
-        let told = Shape::BASELINE.generator();
-        let queues = &told["cohorts"][0]["queuesSets"][0];
-        assert_eq!((&told["cohorts"][0]["count"], &queues["count"]), (&json!(5), &json!(6)));
+    fn kueue_gets_the_same_shape() {
+        let generator = Shape::BASELINE.generator();
+        let queues = &generator["cohorts"][0]["queuesSets"][0];
+        assert_eq!((&generator["cohorts"][0]["count"], &queues["count"]), (&json!(5), &json!(6)));
         let large = json!({"count": 50, "creationIntervalMs": 1200, "workloads": [
             {"className": "large", "runtimeMs": 1000, "priority": 200, "request": "20"}]});
         assert_eq!(queues["workloadsSets"][2], large);

@@ -1,4 +1,4 @@
-//! What a server says of all objects of a kind, line by line.
+//! Watches all objects of a kind, line by line.
 
 use std::time::Duration;
 
@@ -10,10 +10,11 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
-/// How long nothing may happen before a run is given up. MCAD lets 20 seconds pass for less.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
-/// What is seen and not looked at yet; more waits in the connection.
-const AHEAD: usize = 100_000;
+/// How long no event may arrive before a run is given up. MCAD gives up after 20 seconds in similar
+/// cases.
+pub(crate) const EVENT_TIMEOUT: Duration = Duration::from_secs(300);
+/// Capacity of the channel of events that are not handled yet; more wait in the connection.
+const EVENT_BUFFER_SIZE: usize = 100_000;
 
 /// A change of an object.
 #[derive(Debug, Deserialize)]
@@ -23,56 +24,59 @@ pub(crate) struct Event<Object> {
     pub(crate) object: Object,
 }
 
-/// What became of an object.
+/// The type of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(crate) enum Change {
     Added,
     Modified,
     Deleted,
-    /// The server cannot go on.
+    /// The server cannot continue the watch.
     Error,
 }
 
-/// What happens to all objects at a path, without a gap. Servers end watches now and then, those of kinds that
-/// were defined a moment ago in particular; then it goes on from where it was.
+/// A watch on all objects at a path, without gaps. Servers end watches now and then, in particular
+/// those of kinds that were defined a moment ago; the watch then resumes from its last revision.
 pub(crate) struct Watch {
     client: Client,
     clock: Clock,
     path: String,
-    /// The revision up to which everything was seen.
+    /// The revision up to which all events were received.
     from: Option<String>,
     stream: Stream,
 }
 
-/// As much of an event as tells how far a watch has come.
+/// The fields of an event that hold its revision.
 #[derive(Deserialize)]
-struct Marked {
-    object: Object,
+struct EventRevision {
+    object: ObjectRevision,
 }
 
 #[derive(Deserialize)]
-struct Object {
-    metadata: Mark,
+struct ObjectRevision {
+    metadata: RevisionMetadata,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Mark {
+struct RevisionMetadata {
     resource_version: String,
 }
 
 impl Watch {
-    /// Begins to watch everything at this path from now on.
+    /// Starts to watch everything at this path from now on.
     pub(crate) async fn open(target: &Target, path: &str, clock: &Clock) -> anyhow::Result<Self> {
-        let client = Client::new(target, Protocol::Http2, clock.clone())?.with_patience(PATIENCE);
+        let client =
+            Client::new(target, Protocol::Http2, clock.clone())?.with_timeout(EVENT_TIMEOUT);
         let path = format!("{path}?watch=true&timeoutSeconds=7200");
         let stream = stream(&client, &path, clock).await?;
         Ok(Self { client, clock: clock.clone(), path, from: None, stream })
     }
 
-    /// The next event.
-    pub(crate) async fn next<Seen: DeserializeOwned>(&mut self) -> anyhow::Result<Event<Seen>> {
+    /// Returns the next event.
+    pub(crate) async fn next<Observed: DeserializeOwned>(
+        &mut self,
+    ) -> anyhow::Result<Event<Observed>> {
         loop {
             let Some(line) = self.stream.next_line(Duration::from_secs(7200)).await? else {
                 let from = self.from.as_ref().map(|it| format!("&resourceVersion={it}"));
@@ -81,9 +85,9 @@ impl Watch {
                 continue;
             };
             let text = || String::from_utf8_lossy(&line).into_owned();
-            let event: Event<Seen> = serde_json::from_slice(&line).with_context(text)?;
+            let event: Event<Observed> = serde_json::from_slice(&line).with_context(text)?;
             ensure!(event.kind != Change::Error, "{}", text());
-            let marked: Marked = serde_json::from_slice(&line).with_context(text)?;
+            let marked: EventRevision = serde_json::from_slice(&line).with_context(text)?;
             self.from = Some(marked.object.metadata.resource_version);
             return Ok(event);
         }
@@ -98,19 +102,19 @@ async fn stream(client: &Client, path: &str, clock: &Clock) -> anyhow::Result<St
             return Ok(stream);
         }
         // A kind that was defined a moment ago cannot be watched yet.
-        let early = stream.status.as_u16() == 429 && clock.moment() - begun < PATIENCE;
+        let early = stream.status.as_u16() == 429 && clock.moment() - begun < EVENT_TIMEOUT;
         ensure!(early, "{path}: {}", stream.status);
         clock.sleep(Duration::from_millis(100)).await;
     }
 }
 
-/// Events with the moment at which each was seen.
+/// Events with the moment at which each was received.
 pub(crate) fn events<Object: DeserializeOwned + Send + 'static>(
     mut watch: Watch,
     clock: &Clock,
     tasks: &mut Tasks,
 ) -> mpsc::Receiver<(Event<Object>, Moment)> {
-    let (tell, told) = mpsc::channel(AHEAD);
+    let (sender, receiver) = mpsc::channel(EVENT_BUFFER_SIZE);
     let clock = clock.clone();
     tasks.spawn("watch", OnLoss::EndOwner, move |stop| async move {
         loop {
@@ -118,21 +122,21 @@ pub(crate) fn events<Object: DeserializeOwned + Send + 'static>(
                 event = watch.next() => event?,
                 () = stop.cancelled() => return Ok(()),
             };
-            // Whoever listened has seen enough.
-            if tell.send((event, clock.moment())).await.is_err() {
+            // The receiver has ended and needs no more events.
+            if sender.send((event, clock.moment())).await.is_err() {
                 return Ok(());
             }
         }
     });
-    told
+    receiver
 }
 
-/// The next event that was seen. When no more can come, somebody has been lost, and whoever joins the
-/// tasks learns who: this waits for that.
+/// Returns the next received event. When no more can arrive, a task has failed, and joining the
+/// tasks returns its error: this waits for that.
 ///
 /// # Errors
-/// Nothing happened for too long.
-pub(crate) async fn seen<Object>(
+/// No event arrived for too long.
+pub(crate) async fn next_event<Object>(
     events: &mut mpsc::Receiver<(Event<Object>, Moment)>,
     clock: &Clock,
 ) -> Result<(Event<Object>, Moment), TimedOut> {
@@ -142,5 +146,5 @@ pub(crate) async fn seen<Object>(
             None => std::future::pending().await,
         }
     };
-    clock.timeout(PATIENCE, next).await
+    clock.timeout(EVENT_TIMEOUT, next).await
 }

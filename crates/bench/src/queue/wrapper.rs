@@ -1,24 +1,25 @@
-//! The same jobs in our words: AppWrappers around a small kind that somebody plays.
+//! Builds the same jobs for Gantry: AppWrappers around a small custom kind that the job simulator
+//! completes.
 
 use serde_json::{Value, json};
 
 use super::shape::{Class, Queue, Shape, cohort_name};
 
-/// Where AppWrappers are.
+/// The path of AppWrappers.
 pub(crate) const APP_WRAPPERS: &str = "/apis/workload.codeflare.dev/v1beta1";
-/// Where the jobs inside are.
+/// The path of the wrapped jobs.
 pub(crate) const PLAYED: &str = "/apis/bench.gantry.dev/v1";
-/// Where definitions are.
+/// The path of CRDs.
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// Where quotas are. They are read in all namespaces.
+/// The path of quotas. They are read in all namespaces.
 pub(crate) const QUOTAS: &str =
     "/apis/quota.codeflare.dev/v1alpha1/namespaces/default/quotasubtrees";
-/// The label that says of which class a job is.
+/// The label that holds the class of a job.
 pub(crate) const CLASS: &str = "bench.gantry.dev/class";
 /// The quota tree, and the label that names a leaf of it.
 const TREE: &str = "bench";
 
-/// Everything that is served before anything arrives: our own kinds, and the one that is played.
+/// The CRDs that are served before any job arrives: Gantry's own kinds, and the simulated job.
 pub(crate) fn definitions() -> anyhow::Result<Vec<Value>> {
     let ours = gantry_api::object::KINDS.iter();
     let ours = ours.map(|kind| serde_json::to_value(kind.crd()));
@@ -49,7 +50,7 @@ pub(crate) fn definitions() -> anyhow::Result<Vec<Value>> {
     Ok(all)
 }
 
-/// A job of this class, wrapped. In a queue it is charged to the quota of that.
+/// A wrapped job of this class. In a queue it is charged to the queue's quota.
 pub(crate) fn app_wrapper(namespace: &str, name: &str, class: &Class, quota: bool) -> Value {
     let mut labels = json!({CLASS: class.name});
     if quota {
@@ -80,8 +81,8 @@ pub(crate) fn app_wrapper(namespace: &str, name: &str, class: &Class, quota: boo
     })
 }
 
-/// One tree: all cpus at the root, below it the cohorts, below them the queues. None has a hard limit,
-/// which would keep a queue from taking back what is its own.
+/// One tree: all CPUs at the root, the cohorts below it, the queues below them. None has a hard
+/// limit, which would keep a queue from reclaiming its own quota.
 pub(crate) fn quotas(shape: &Shape) -> Vec<Value> {
     let subtree = |name: &str, parent: Option<&str>, children: Vec<Value>| {
         json!({
@@ -110,19 +111,19 @@ pub(crate) fn quotas(shape: &Shape) -> Vec<Value> {
     subtrees
 }
 
-/// Nodes that have so many cpus together. Nobody stands behind them.
+/// Nodes that have so many CPUs together. They have no kubelet.
 pub(crate) fn nodes(cpus: u64) -> Vec<Value> {
-    const EACH: u64 = 20;
+    const CPUS_PER_NODE: u64 = 20;
     let node = |nth: u64| {
-        let room = json!({"cpu": EACH.to_string(), "memory": "256Gi", "pods": "110"});
+        let capacity = json!({"cpu": CPUS_PER_NODE.to_string(), "memory": "256Gi", "pods": "110"});
         json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {"name": format!("node-{nth:04}")},
-            "status": {"capacity": room, "allocatable": room, "conditions": [
+            "status": {"capacity": capacity, "allocatable": capacity, "conditions": [
                 {"type": "Ready", "status": "True", "reason": "KubeletReady"}]},
         })
     };
-    (0..cpus.div_ceil(EACH)).map(node).collect()
+    (0..cpus.div_ceil(CPUS_PER_NODE)).map(node).collect()
 }
 
 /// A namespace.

@@ -1,4 +1,4 @@
-//! Autoscalers: `v1` knows one metric, the rest of `v2` it keeps in annotations.
+//! Converts autoscalers: `v1` has one metric and keeps the rest of `v2` in annotations.
 
 use serde_json::{Map, Value, json};
 
@@ -21,7 +21,7 @@ const ANNOTATIONS: [&str; 6] = [
     "autoscaling.alpha.kubernetes.io/scale-up-tolerance",
 ];
 
-/// The utilization that is meant when no metric is given.
+/// The utilization that is used when no metric is given.
 const DEFAULT_UTILIZATION: i32 = 80;
 
 type Entries = Map<String, Value>;
@@ -81,7 +81,7 @@ pub(super) fn to_v2(mut autoscaler: Entries) -> Entries {
         serde_json::from_str(text).ok()
     };
 
-    // What cannot be read is passed over, as if it were not there: anyone may write annotations.
+    // Invalid annotations are ignored: any user may write annotations.
     let mut metrics = kept(METRICS)
         .and_then(|metrics| new_list(&metrics, "MetricSpec", |metric| new_metric(metric, &SPEC)))
         .unwrap_or_default();
@@ -135,18 +135,18 @@ fn cpu_status(utilization: &Value) -> Value {
     json!({"type": "Resource", "resource": {"name": "cpu", "current": current}})
 }
 
-/// What differs between the metrics that are wanted and those that are measured.
-struct Words {
-    /// Where `v2` has the numbers.
+/// The differences between target metrics and current metrics.
+struct MetricFieldNames {
+    /// The field that has the numbers in `v2`.
     numbers: &'static str,
     value: &'static str,
     average_value: &'static str,
     utilization: &'static str,
-    /// Whether numbers say of which type they are.
+    /// Whether numbers have a type.
     typed: bool,
 }
 
-const SPEC: Words = Words {
+const SPEC: MetricFieldNames = MetricFieldNames {
     numbers: "target",
     value: "targetValue",
     average_value: "targetAverageValue",
@@ -154,7 +154,7 @@ const SPEC: Words = Words {
     typed: true,
 };
 
-const STATUS: Words = Words {
+const STATUS: MetricFieldNames = MetricFieldNames {
     numbers: "current",
     value: "currentValue",
     average_value: "currentAverageValue",
@@ -162,8 +162,8 @@ const STATUS: Words = Words {
     typed: false,
 };
 
-/// A metric of `v2` as `v1` writes it into an annotation, fields in its order.
-fn old_metric(metric: &Value, words: &Words) -> Value {
+/// Converts a metric of `v2` to the form of `v1` in an annotation, with its order of fields.
+fn old_metric(metric: &Value, words: &MetricFieldNames) -> Value {
     let numbers = |source: &Value, name: &str| source[words.numbers].get(name).cloned();
     let zero = || Some(Value::from("0"));
     let selector = |source: &Value| source["metric"].get("selector").cloned();
@@ -184,7 +184,7 @@ fn old_metric(metric: &Value, words: &Words) -> Value {
             ("selector", selector(source)),
         ])
     });
-    // What is wanted may be left out, what is measured is always there.
+    // The target may be left out, the current value is always set.
     let measured = |value: Option<Value>| if words.typed { value } else { value.or_else(zero) };
     let resource = |source: &Value| {
         entries([
@@ -212,8 +212,8 @@ fn old_metric(metric: &Value, words: &Words) -> Value {
     ])
 }
 
-/// A metric from an annotation as `v2` has it.
-fn new_metric(metric: &Value, words: &Words) -> Option<Value> {
+/// Converts a metric from an annotation to `v2`.
+fn new_metric(metric: &Value, words: &MetricFieldNames) -> Option<Value> {
     let zero = || Some(Value::from("0"));
     let number = |source: &Value, name: &str| source.get(name).filter(|it| is_some(it)).cloned();
     let named = |source: &Value, selector: &str| {
@@ -277,7 +277,7 @@ fn new_metric(metric: &Value, words: &Words) -> Option<Value> {
     ]))
 }
 
-/// The elements of a list in an annotation, if every one of them is what it should be.
+/// Converts the elements of a list in an annotation, if all of them are valid.
 fn new_list(
     list: &Value,
     name: &str,
@@ -288,8 +288,8 @@ fn new_list(
     list.as_array()?.iter().map(typed).collect()
 }
 
-/// The fields of a behavior, as `v2` has them and as the annotation has them. The annotation shows
-/// a type that was never meant to be shown: all fields, in capitals.
+/// The fields of a behavior, as `v2` has them and as the annotation has them. The annotation
+/// exposes an internal type: all fields, in capitals.
 const RULES: [(&str, &str); 4] = [
     ("stabilizationWindowSeconds", "StabilizationWindowSeconds"),
     ("selectPolicy", "SelectPolicy"),

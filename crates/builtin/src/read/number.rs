@@ -1,22 +1,22 @@
-//! Numbers as Go's types hold them.
+//! Converts numbers to Go's types.
 
 use serde_json::Number;
 
-use crate::types::Make;
+use crate::types::ValueType;
 
-/// The number as a field of that make keeps it; `None` if it does not fit.
-pub(super) fn fit(make: &Make, number: &Number) -> Option<Number> {
+/// Returns the number as a field of that type keeps it; `None` if it does not fit.
+pub(super) fn fit(make: &ValueType, number: &Number) -> Option<Number> {
     match make {
-        Make::Int32 => {
+        ValueType::Int32 => {
             let whole = number.as_i64()?;
             i32::try_from(whole).is_ok().then(|| Number::from(whole))
         }
-        Make::Float => Some(float(number.as_f64()?)),
+        ValueType::Float => Some(float(number.as_f64()?)),
         _ => number.as_i64().map(Number::from),
     }
 }
 
-/// A fraction as Go writes it: without one if there is none.
+/// Formats a float as Go writes it: without a fraction if there is none.
 pub(crate) fn float(float: f64) -> Number {
     /// Below this magnitude every whole number has a float of its own.
     const EXACT: f64 = 9_007_199_254_740_992.0;

@@ -4,7 +4,7 @@ use serde_json::json;
 use super::*;
 use crate::types::kind_type;
 
-fn pod(value: Value) -> Read {
+fn pod(value: Value) -> DecodedObject {
     read(kind_type("", "v1", "Pod").unwrap(), value).unwrap()
 }
 
@@ -23,7 +23,7 @@ fn fields_leave_in_the_order_of_their_declaration() {
 fn unknown_fields_are_reported_up_to_a_bound() {
     let fields: Map<String, Value> = (0..300).map(|n| (format!("x{n}"), Value::from(n))).collect();
     let read = pod(Value::Object(fields));
-    assert_eq!(read.unknown.len(), MOST_UNKNOWN);
+    assert_eq!(read.unknown.len(), MAX_UNKNOWN_FIELDS);
     assert_eq!(read.unknown[0], "x0");
 }
 
@@ -34,7 +34,7 @@ fn what_is_not_an_object_is_refused() {
     assert_eq!(fault.to_string(), "json: cannot unmarshal array into Go value of type v1.Pod");
 }
 
-/// A tree that looks enough like a pod to reach deep into its types.
+/// A random tree that looks enough like a pod to reach deep into its types.
 fn any_tree() -> impl Strategy<Value = Value> {
     let names = [
         "metadata",
@@ -82,7 +82,7 @@ fn any_tree() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Whatever can be read at all is read once and for all.
+    /// Reading is idempotent for every tree that can be read.
     #[test]
     fn reading_again_changes_nothing(tree in any_tree()) {
         let id = kind_type("", "v1", "Pod").unwrap();

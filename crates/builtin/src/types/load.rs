@@ -1,4 +1,4 @@
-//! From the generated file to the table. The file is ours, so a fault in it is a fault of this
+//! Loads the table from the generated file. The file is ours, so an error in it is a bug of this
 //! crate: it panics, and the tests load all of it.
 
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use gantry_schema::{ListType, MergeStrategy};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Field, Known, Make, Omit, RawKind, Slot, Table, Type, TypeId, Wire};
+use super::{Field, KindVersion, Omit, RawKind, Slot, Table, Type, TypeId, ValueType, Wire};
 use crate::data;
 
 #[derive(Deserialize)]
@@ -80,9 +80,9 @@ pub(super) fn table() -> Table {
     let file: File = data::parse(data::TYPES);
     let types: Vec<Type> = file.types.iter().map(|ty| load_type(&file, ty)).collect();
     let names = file.types.iter().enumerate().map(|(place, ty)| (ty.name.clone(), id(place)));
-    let mut kinds: HashMap<Box<str>, Vec<Known>> = HashMap::new();
+    let mut kinds: HashMap<Box<str>, Vec<KindVersion>> = HashMap::new();
     for kind in &file.kinds {
-        let known = Known {
+        let known = KindVersion {
             group: kind.group.clone(),
             version: kind.version.clone(),
             id: TypeId(kind.place),
@@ -111,7 +111,7 @@ fn load_type(file: &File, ty: &FileType) -> Type {
         atomic: ty.atomic,
         keeps_empty: ty.name.starts_with("io.k8s.apiextensions-apiserver.")
             || ty.name.starts_with("io.k8s.kube-aggregator."),
-        places: places.collect(),
+        field_indexes: places.collect(),
         fields,
         wire,
         zero: OnceLock::new(),
@@ -156,10 +156,10 @@ fn load_field(file: &File, field: &FileField) -> Field {
         "map" => ListType::Map(field.list_keys.clone()),
         _ => ListType::Atomic,
     };
-    let (make, go) = make(file, &field.value);
+    let (make, go) = parse_value_type(file, &field.value);
     Field {
         name: field.name.clone(),
-        slot: Slot { make, go, pointer: field.pointer },
+        slot: Slot { value_type: make, go, pointer: field.pointer },
         omit: match (field.omit_zero, field.omit_empty) {
             (true, _) => Omit::Zero,
             (false, true) => Omit::Empty,
@@ -174,11 +174,12 @@ fn load_field(file: &File, field: &FileField) -> Field {
     }
 }
 
-/// Reads the small language of types, which the generator describes; gives the type and its Go name.
-fn make(file: &File, text: &str) -> (Make, Box<str>) {
+/// Parses the compact notation of types, which the generator describes; returns the type and its Go
+/// name.
+fn parse_value_type(file: &File, text: &str) -> (ValueType, Box<str>) {
     if let Some(named) = text.strip_prefix('@') {
         let (name, text) = named.split_once(' ').expect("a name is followed by what it names");
-        return (make(file, text).0, name.into());
+        return (parse_value_type(file, text).0, name.into());
     }
     if let Some(text) = text.strip_prefix('!') {
         return list(file, text, true);
@@ -189,42 +190,42 @@ fn make(file: &File, text: &str) -> (Make, Box<str>) {
     if let Some(text) = text.strip_prefix("{}") {
         let values = slot(file, text);
         let go = format!("map[string]{}{}", if values.pointer { "*" } else { "" }, values.go);
-        return (Make::Map(Box::new(values)), go.into());
+        return (ValueType::Map(Box::new(values)), go.into());
     }
     if text.starts_with('#') {
         let id = struct_id(text);
-        return (Make::Struct(id), file.types[usize::from(id.0)].go.clone());
+        return (ValueType::Struct(id), file.types[usize::from(id.0)].go.clone());
     }
     let schema = || {
         let is_schema = |ty: &FileType| ty.name.ends_with(".apiextensions.v1.JSONSchemaProps");
         id(file.types.iter().position(is_schema).expect("the schema of schemas is in the file"))
     };
     let (make, go) = match text {
-        "s" => (Make::String, "string"),
-        "i" => (Make::Int32, "int32"),
-        "l" => (Make::Int64, "int64"),
-        "d" => (Make::Float, "float64"),
-        "b" => (Make::Bool, "bool"),
-        "y" => (Make::Bytes, "[]uint8"),
-        "T" => (Make::Time, "v1.Time"),
-        "U" => (Make::MicroTime, "v1.MicroTime"),
-        "Q" => (Make::Quantity, "resource.Quantity"),
-        "I" => (Make::IntOrString, "intstr.IntOrString"),
-        "R" => (Make::Raw(RawKind::Extension), "runtime.RawExtension"),
-        "F" => (Make::Raw(RawKind::Json), "v1.FieldsV1"),
-        "J" => (Make::Raw(RawKind::Json), "v1.JSON"),
-        "B" => (Make::SchemaOrBool(schema()), "v1.JSONSchemaPropsOrBool"),
-        "A" => (Make::SchemaOrArray(schema()), "v1.JSONSchemaPropsOrArray"),
-        "S" => (Make::SchemaOrStrings(schema()), "v1.JSONSchemaPropsOrStringArray"),
+        "s" => (ValueType::String, "string"),
+        "i" => (ValueType::Int32, "int32"),
+        "l" => (ValueType::Int64, "int64"),
+        "d" => (ValueType::Float, "float64"),
+        "b" => (ValueType::Bool, "bool"),
+        "y" => (ValueType::Bytes, "[]uint8"),
+        "T" => (ValueType::Time, "v1.Time"),
+        "U" => (ValueType::MicroTime, "v1.MicroTime"),
+        "Q" => (ValueType::Quantity, "resource.Quantity"),
+        "I" => (ValueType::IntOrString, "intstr.IntOrString"),
+        "R" => (ValueType::Raw(RawKind::Extension), "runtime.RawExtension"),
+        "F" => (ValueType::Raw(RawKind::Json), "v1.FieldsV1"),
+        "J" => (ValueType::Raw(RawKind::Json), "v1.JSON"),
+        "B" => (ValueType::SchemaOrBool(schema()), "v1.JSONSchemaPropsOrBool"),
+        "A" => (ValueType::SchemaOrArray(schema()), "v1.JSONSchemaPropsOrArray"),
+        "S" => (ValueType::SchemaOrStrings(schema()), "v1.JSONSchemaPropsOrStringArray"),
         other => unreachable!("the generator wrote the unknown type {other:?}"),
     };
     (make, go.into())
 }
 
-fn list(file: &File, text: &str, wrapped: bool) -> (Make, Box<str>) {
+fn list(file: &File, text: &str, wrapped: bool) -> (ValueType, Box<str>) {
     let items = slot(file, text.strip_prefix("[]").expect("only lists are wrapped"));
     let go = format!("[]{}{}", if items.pointer { "*" } else { "" }, items.go);
-    (Make::List { items: Box::new(items), wrapped }, go.into())
+    (ValueType::List { items: Box::new(items), wrapped }, go.into())
 }
 
 fn slot(file: &File, text: &str) -> Slot {
@@ -232,8 +233,8 @@ fn slot(file: &File, text: &str) -> Slot {
         Some(text) => (true, text),
         None => (false, text),
     };
-    let (make, go) = make(file, text);
-    Slot { make, go, pointer }
+    let (make, go) = parse_value_type(file, text);
+    Slot { value_type: make, go, pointer }
 }
 
 fn struct_id(text: &str) -> TypeId {

@@ -1,21 +1,21 @@
-//! The fields of one message, in the order of its bytes.
+//! Iterates over the fields of one message, in the order of its bytes.
 
 use std::borrow::Cow;
 
 use super::WireError;
 
-/// What is left of a message.
+/// The rest of a message.
 pub(super) struct Cursor<'a> {
     rest: &'a [u8],
 }
 
-/// The value of a field, as it is written.
+/// The value of a field, by wire type.
 pub(super) enum Payload<'a> {
     Varint(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
     Fixed32,
-    /// An old way to nest; nothing we know is written so.
+    /// A group, an old way to nest; no known type uses it.
     Group,
 }
 
@@ -28,7 +28,7 @@ impl<'a> Cursor<'a> {
         self.rest.is_empty()
     }
 
-    /// The number and the value of the next field.
+    /// Returns the number and the value of the next field.
     pub(super) fn next(&mut self) -> Result<Option<(u64, Payload<'a>)>, WireError> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -70,7 +70,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Groups nest without lengths; they are counted, not followed, so that depth costs nothing.
+    /// Skips groups, which nest without lengths; they are counted, not recursed into, so that depth
+    /// costs nothing.
     fn skip_group(&mut self) -> Result<(), WireError> {
         let mut open = 1_u64;
         while open > 0 {
@@ -91,7 +92,7 @@ impl<'a> Cursor<'a> {
             if place == 10 {
                 return Err(WireError::Overflow);
             }
-            // The tenth byte has room for one bit; Go lets the others go.
+            // The tenth byte has space for one bit; Go drops the others.
             number |= u64::from(byte & 0x7f) << (7 * place);
             if byte < 0x80 {
                 self.rest = &self.rest[place + 1..];
@@ -118,7 +119,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Text; what is not UTF-8 is replaced, as it is when Go writes it as JSON.
+    /// Decodes text; invalid UTF-8 is replaced, as it is when Go writes it as JSON.
     pub(super) fn text(&self, field: &str) -> Result<Cow<'a, str>, WireError> {
         self.bytes(field).map(String::from_utf8_lossy)
     }

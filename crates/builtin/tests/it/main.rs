@@ -1,4 +1,4 @@
-//! What this crate makes of objects, judged by what Kubernetes' own code made of them.
+//! Compares the results of this crate with those of Kubernetes' own code.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a fault in a test ends it")]
 
@@ -6,10 +6,10 @@ use std::io::Read as _;
 
 use serde::de::DeserializeOwned;
 
+mod conversions;
 mod reading;
 mod schemas;
 mod served;
-mod views;
 mod wire;
 
 /// Opens a golden file.

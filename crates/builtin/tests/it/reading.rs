@@ -1,4 +1,4 @@
-//! Typed reading against Kubernetes' decoder and encoder.
+//! Compares typed reading with Kubernetes' decoder and encoder.
 
 use gantry_builtin::{kind_type, read};
 use serde::Deserialize;
@@ -15,8 +15,7 @@ struct Outcome {
     strict: Option<String>,
 }
 
-/// What is dropped, what is refused, and
-/// the words.
+/// Checks dropped fields, rejected values, and the messages.
 #[test]
 fn texts_are_read_as_kubernetes_reads_them() {
     let outcomes: Vec<Outcome> = golden(include_bytes!("golden/read.json.gz"));

@@ -1,4 +1,4 @@
-//! Schemas against the tables of the specification.
+//! Compares schemas with the tables of the specification.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Discovery against the answers of a real server.
+//! Compares discovery with the answers of kube-apiserver.
 
 use std::collections::BTreeMap;
 

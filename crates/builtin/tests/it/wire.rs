@@ -1,4 +1,4 @@
-//! The wire format against Kubernetes' own encoder.
+//! Compares the wire format with Kubernetes' own encoder.
 
 use std::collections::BTreeMap;
 
@@ -44,8 +44,8 @@ fn special_values_come_off_the_wire_as_json_has_them() {
     }
 }
 
-/// One object of every kind, filled with random values by Kubernetes' own types: each number, each
-/// name and each place in the table is proven, for JSON and for the wire.
+/// One object of every kind, filled with random values by Kubernetes' own types: this checks each
+/// number, each name and each index in the table, for JSON and for the wire.
 #[test]
 fn every_kind_comes_off_the_wire_and_out_of_json() {
     let pairs = pairs().every;
@@ -99,7 +99,7 @@ fn hostile_bodies_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// Bytes that were once an object and are broken by chance: refused or read, never worse.
+    /// Randomly corrupted objects are rejected or read, but never cause a panic.
     #[test]
     fn broken_bytes_do_no_harm(
         which in any::<prop::sample::Index>(),

@@ -1,11 +1,11 @@
-//! What macros run over, and what they gather.
+//! The ranges that macros iterate over, and their results.
 
 use std::collections::BTreeMap;
 
-use crate::fault::EvalError;
+use crate::ast::ComprehensionKind;
+use crate::error::EvalError;
 use crate::key::Key;
-use crate::library::Answer;
-use crate::tree::Goal;
+use crate::library::EvalResult;
 use crate::value::{List, Map, Value};
 
 /// What a macro runs over.
@@ -50,7 +50,7 @@ impl<'v> Range<'v> {
 
 /// What a macro has found so far.
 #[derive(Default)]
-pub(super) struct Gathered<'v> {
+pub(super) struct Accumulator<'v> {
     pub(super) decided: bool,
     pub(super) error: Option<EvalError>,
     pub(super) count: u64,
@@ -58,17 +58,19 @@ pub(super) struct Gathered<'v> {
     pub(super) entries: BTreeMap<Key<'v>, Value<'v>>,
 }
 
-impl<'v> Gathered<'v> {
-    pub(super) fn answer(self, goal: Goal) -> Answer<'v> {
+impl<'v> Accumulator<'v> {
+    pub(super) fn result(self, goal: ComprehensionKind) -> EvalResult<'v> {
         match (goal, self.error) {
-            (Goal::All, _) if self.decided => Ok(Value::Bool(false)),
-            (Goal::Exists, _) if self.decided => Ok(Value::Bool(true)),
-            (Goal::All | Goal::Exists, Some(error)) => Err(error),
-            (Goal::All, None) => Ok(Value::Bool(true)),
-            (Goal::Exists, None) => Ok(Value::Bool(false)),
-            (Goal::ExistsOne, _) => Ok(Value::Bool(self.count == 1)),
-            (Goal::Filter | Goal::List, _) => Ok(Value::list(self.items)),
-            (Goal::Map | Goal::Entries, _) => Ok(Value::Map(Map::new(self.entries))),
+            (ComprehensionKind::All, _) if self.decided => Ok(Value::Bool(false)),
+            (ComprehensionKind::Exists, _) if self.decided => Ok(Value::Bool(true)),
+            (ComprehensionKind::All | ComprehensionKind::Exists, Some(error)) => Err(error),
+            (ComprehensionKind::All, None) => Ok(Value::Bool(true)),
+            (ComprehensionKind::Exists, None) => Ok(Value::Bool(false)),
+            (ComprehensionKind::ExistsOne, _) => Ok(Value::Bool(self.count == 1)),
+            (ComprehensionKind::Filter | ComprehensionKind::List, _) => Ok(Value::list(self.items)),
+            (ComprehensionKind::Map | ComprehensionKind::Entries, _) => {
+                Ok(Value::Map(Map::new(self.entries)))
+            }
         }
     }
 }

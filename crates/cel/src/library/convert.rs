@@ -1,13 +1,13 @@
 //! Conversions between types.
 
-use super::{Answer, Entry, no_overload, time};
-use crate::cost::Charge;
-use crate::fault::EvalError;
+use super::{EvalResult, LibraryFunction, no_overload, time};
+use crate::cost::CostRule;
+use crate::error::EvalError;
+use crate::eval_context::EvalContext;
 use crate::value::Value;
-use crate::work::Work;
 
-pub(super) const FUNCTIONS: &[Entry] = &[
-    Entry {
+pub(super) const FUNCTIONS: &[LibraryFunction] = &[
+    LibraryFunction {
         name: "int",
         signatures: &[
             "(int) int",
@@ -17,28 +17,28 @@ pub(super) const FUNCTIONS: &[Entry] = &[
             "(timestamp) int",
             "(duration) int",
         ],
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: int,
     },
-    Entry {
+    LibraryFunction {
         name: "uint",
         signatures: &["(uint) uint", "(int) uint", "(double) uint", "(string) uint"],
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: uint,
     },
-    Entry {
+    LibraryFunction {
         name: "double",
         signatures: &["(double) double", "(int) double", "(uint) double", "(string) double"],
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: double,
     },
-    Entry {
+    LibraryFunction {
         name: "bool",
         signatures: &["(bool) bool", "(string) bool"],
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: boolean,
     },
-    Entry {
+    LibraryFunction {
         name: "string",
         signatures: &[
             "(string) string",
@@ -52,25 +52,25 @@ pub(super) const FUNCTIONS: &[Entry] = &[
             "(net.IP) string",
             "(net.CIDR) string",
         ],
-        charge: Charge::Conversion,
+        charge: CostRule::Conversion,
         run: string,
     },
-    Entry {
+    LibraryFunction {
         name: "bytes",
         signatures: &["(bytes) bytes", "(string) bytes"],
-        charge: Charge::Conversion,
+        charge: CostRule::Conversion,
         run: bytes,
     },
-    Entry {
+    LibraryFunction {
         name: "timestamp",
         signatures: &["(timestamp) timestamp", "(string) timestamp", "(int) timestamp"],
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: timestamp,
     },
-    Entry {
+    LibraryFunction {
         name: "duration",
         signatures: &["(duration) duration", "(string) duration", "(int) duration"],
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: duration,
     },
 ];
@@ -83,7 +83,7 @@ fn out_of_range() -> EvalError {
     EvalError::failed("integer overflow")
 }
 
-fn int<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn int<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [value] = args else { return no_overload() };
     Ok(Value::Int(match value {
         Value::Int(number) => *number,
@@ -104,7 +104,7 @@ fn int<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     clippy::cast_sign_loss,
     reason = "the range was checked"
 )]
-fn uint<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn uint<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [value] = args else { return no_overload() };
     let overflow = || EvalError::failed("unsigned integer overflow");
     Ok(Value::Uint(match value {
@@ -120,7 +120,7 @@ fn uint<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "the nearest number is what is asked for")]
-fn double<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn double<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [value] = args else { return no_overload() };
     Ok(Value::Double(match value {
         Value::Double(number) => *number,
@@ -131,7 +131,7 @@ fn double<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     }))
 }
 
-fn boolean<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn boolean<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [value] = args else { return no_overload() };
     match value {
         Value::Bool(truth) => Ok(Value::Bool(*truth)),
@@ -144,7 +144,7 @@ fn boolean<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     }
 }
 
-fn string<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn string<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     match args {
         [Value::String(text)] => Ok(Value::String(text.clone())),
         [value] => to_text(value).map(Value::text),
@@ -201,7 +201,7 @@ pub(crate) fn show_double(number: f64) -> String {
     number.to_string()
 }
 
-fn bytes<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn bytes<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     match args {
         [Value::Bytes(bytes)] => Ok(Value::Bytes(bytes.clone())),
         [Value::String(text)] => Ok(Value::Bytes(text.as_bytes().into())),
@@ -209,7 +209,7 @@ fn bytes<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     }
 }
 
-fn timestamp<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn timestamp<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [value] = args else { return no_overload() };
     Ok(Value::Timestamp(match value {
         Value::Timestamp(at) => *at,
@@ -221,7 +221,7 @@ fn timestamp<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     }))
 }
 
-fn duration<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn duration<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [value] = args else { return no_overload() };
     Ok(Value::Duration(match value {
         Value::Duration(nanos) | Value::Int(nanos) => *nanos,

@@ -2,14 +2,14 @@
 
 use std::cmp::Ordering;
 
-use super::{Answer, Entry, no_overload, operators, strings};
+use super::{EvalResult, LibraryFunction, no_overload, operators, strings};
 use crate::compare;
-use crate::cost::Charge;
-use crate::fault::EvalError;
+use crate::cost::CostRule;
+use crate::error::EvalError;
+use crate::eval_context::EvalContext;
 use crate::value::{List, Value};
-use crate::work::Work;
 
-const SORTABLE: &[&str] = &[
+const SORTABLE_SIGNATURES: &[&str] = &[
     "list(int).() bool",
     "list(uint).() bool",
     "list(double).() bool",
@@ -20,7 +20,7 @@ const SORTABLE: &[&str] = &[
     "list(duration).() bool",
 ];
 
-const EXTREME: &[&str] = &[
+const MIN_MAX_SIGNATURES: &[&str] = &[
     "list(int).() int",
     "list(uint).() uint",
     "list(double).() double",
@@ -31,11 +31,17 @@ const EXTREME: &[&str] = &[
     "list(duration).() duration",
 ];
 
-const PLACE: &[&str] = &["string.(string) int", "string.(string,int) int", "list(A).(A) int"];
+const INDEX_OF_SIGNATURES: &[&str] =
+    &["string.(string) int", "string.(string,int) int", "list(A).(A) int"];
 
-pub(super) const FUNCTIONS: &[Entry] = &[
-    Entry { name: "isSorted", signatures: SORTABLE, charge: Charge::Elements, run: is_sorted },
-    Entry {
+pub(super) const FUNCTIONS: &[LibraryFunction] = &[
+    LibraryFunction {
+        name: "isSorted",
+        signatures: SORTABLE_SIGNATURES,
+        charge: CostRule::Elements,
+        run: is_sorted,
+    },
+    LibraryFunction {
         name: "sum",
         signatures: &[
             "list(int).() int",
@@ -43,26 +49,46 @@ pub(super) const FUNCTIONS: &[Entry] = &[
             "list(double).() double",
             "list(duration).() duration",
         ],
-        charge: Charge::Elements,
+        charge: CostRule::Elements,
         run: sum,
     },
-    Entry { name: "min", signatures: EXTREME, charge: Charge::Elements, run: min },
-    Entry { name: "max", signatures: EXTREME, charge: Charge::Elements, run: max },
-    Entry { name: "indexOf", signatures: PLACE, charge: Charge::Elements, run: index_of },
-    Entry { name: "lastIndexOf", signatures: PLACE, charge: Charge::Elements, run: last_index_of },
-    Entry {
+    LibraryFunction {
+        name: "min",
+        signatures: MIN_MAX_SIGNATURES,
+        charge: CostRule::Elements,
+        run: min,
+    },
+    LibraryFunction {
+        name: "max",
+        signatures: MIN_MAX_SIGNATURES,
+        charge: CostRule::Elements,
+        run: max,
+    },
+    LibraryFunction {
+        name: "indexOf",
+        signatures: INDEX_OF_SIGNATURES,
+        charge: CostRule::Elements,
+        run: index_of,
+    },
+    LibraryFunction {
+        name: "lastIndexOf",
+        signatures: INDEX_OF_SIGNATURES,
+        charge: CostRule::Elements,
+        run: last_index_of,
+    },
+    LibraryFunction {
         name: "slice",
         signatures: &["list(A).(int,int) list(A)"],
-        charge: Charge::NewList,
+        charge: CostRule::NewList,
         run: slice,
     },
-    Entry {
+    LibraryFunction {
         name: "flatten",
         signatures: &["list(list(A)).() list(A)", "list(dyn).(int) list(dyn)"],
-        charge: Charge::NewList,
+        charge: CostRule::NewList,
         run: flatten,
     },
-    Entry {
+    LibraryFunction {
         name: "sort",
         signatures: &[
             "list(int).() list(int)",
@@ -74,30 +100,30 @@ pub(super) const FUNCTIONS: &[Entry] = &[
             "list(timestamp).() list(timestamp)",
             "list(duration).() list(duration)",
         ],
-        charge: Charge::SelfComparison,
+        charge: CostRule::SelfComparison,
         run: sort,
     },
-    Entry {
+    LibraryFunction {
         name: "reverse",
         signatures: &["list(A).() list(A)"],
-        charge: Charge::NewList,
+        charge: CostRule::NewList,
         run: reverse,
     },
-    Entry {
+    LibraryFunction {
         name: "distinct",
         signatures: &["list(A).() list(A)"],
-        charge: Charge::SelfComparison,
+        charge: CostRule::SelfComparison,
         run: distinct,
     },
-    Entry {
+    LibraryFunction {
         name: "lists.range",
         signatures: &["(int) list(int)"],
-        charge: Charge::Range,
+        charge: CostRule::Range,
         run: range,
     },
 ];
 
-fn is_sorted<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn is_sorted<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::List(list)] = args else { return no_overload() };
     let items = list.to_vec()?;
     for pair in items.windows(2) {
@@ -110,7 +136,7 @@ fn is_sorted<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     Ok(Value::Bool(true))
 }
 
-fn sum<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn sum<'v>(work: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::List(list)] = args else { return no_overload() };
     let mut items = list.iter();
     // What the sum of nothing is depends on the type, which only the checker knows; of numbers,
@@ -125,7 +151,7 @@ fn sum<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     Ok(sum)
 }
 
-fn extreme<'v>(list: &List<'v>, name: &str, wanted: Ordering) -> Answer<'v> {
+fn extreme<'v>(list: &List<'v>, name: &str, wanted: Ordering) -> EvalResult<'v> {
     let mut best: Option<Value<'v>> = None;
     for item in list.iter() {
         let item = item?;
@@ -141,32 +167,32 @@ fn extreme<'v>(list: &List<'v>, name: &str, wanted: Ordering) -> Answer<'v> {
     best.ok_or_else(|| EvalError::failed(format!("{name} called on empty list")))
 }
 
-fn min<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn min<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::List(list)] = args else { return no_overload() };
     extreme(list, "min", Ordering::Less)
 }
 
-fn max<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn max<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::List(list)] = args else { return no_overload() };
     extreme(list, "max", Ordering::Greater)
 }
 
-fn place<'v>(place: Option<usize>) -> Answer<'v> {
+fn index_or_missing<'v>(place: Option<usize>) -> EvalResult<'v> {
     Ok(Value::Int(place.and_then(|place| i64::try_from(place).ok()).unwrap_or(-1)))
 }
 
-fn index_of<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn index_of<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     match args {
         [Value::List(list), wanted] => {
             for (at, item) in list.iter().enumerate() {
                 if compare::equal(&item?, wanted)? {
-                    return place(Some(at));
+                    return index_or_missing(Some(at));
                 }
             }
-            place(None)
+            index_or_missing(None)
         }
         [Value::String(text), Value::String(part)] => {
-            place(text.find(&**part).map(|at| text[..at].chars().count()))
+            index_or_missing(text.find(&**part).map(|at| text[..at].chars().count()))
         }
         [Value::String(text), Value::String(part), Value::Int(from)] => {
             if part.is_empty() {
@@ -175,26 +201,26 @@ fn index_of<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
             if *from < 0 {
                 return Err(EvalError::failed(format!("index out of range: {from}")));
             }
-            let Some(start) = strings::byte_at(text, *from) else { return place(None) };
+            let Some(start) = strings::byte_at(text, *from) else { return index_or_missing(None) };
             let found = text[start..].find(&**part).map(|at| text[..start + at].chars().count());
-            place(found)
+            index_or_missing(found)
         }
         _ => no_overload(),
     }
 }
 
-fn last_index_of<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn last_index_of<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     match args {
         [Value::List(list), wanted] => {
             for at in (0..list.len()).rev() {
                 if compare::equal(&list.get(at)?.unwrap_or(Value::Null), wanted)? {
-                    return place(Some(at));
+                    return index_or_missing(Some(at));
                 }
             }
-            place(None)
+            index_or_missing(None)
         }
         [Value::String(text), Value::String(part)] => {
-            place(text.rfind(&**part).map(|at| text[..at].chars().count()))
+            index_or_missing(text.rfind(&**part).map(|at| text[..at].chars().count()))
         }
         [Value::String(text), Value::String(part), Value::Int(from)] => {
             if part.is_empty() {
@@ -204,20 +230,20 @@ fn last_index_of<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
                 return Err(EvalError::failed(format!("index out of range: {from}")));
             }
             let Some(start) = strings::byte_at(text, *from).filter(|at| *at < text.len()) else {
-                return place(None);
+                return index_or_missing(None);
             };
             // A match may start at that place, and so end after it.
             let most = (start + part.len()).min(text.len());
             let most = (most..=text.len()).find(|at| text.is_char_boundary(*at));
             let head = &text[..most.unwrap_or(text.len())];
             let found = head.rfind(&**part).map(|at| text[..at].chars().count());
-            place(found)
+            index_or_missing(found)
         }
         _ => no_overload(),
     }
 }
 
-fn slice<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn slice<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::List(list), Value::Int(start), Value::Int(end)] = args else {
         return no_overload();
     };
@@ -235,7 +261,7 @@ fn slice<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     Ok(Value::list(items.collect::<Result<_, EvalError>>()?))
 }
 
-fn flatten<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn flatten<'v>(work: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let (list, depth) = match args {
         [Value::List(list)] => (list, 1),
         [Value::List(list), Value::Int(depth)] => (list, *depth),
@@ -251,7 +277,7 @@ fn flatten<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
 
 /// Recursion ends with the nesting of the value, which that of the expression and its input bounds.
 fn flatten_into<'v>(
-    work: &mut Work<'_>,
+    work: &mut EvalContext<'_>,
     list: &List<'v>,
     depth: i64,
     flat: &mut Vec<Value<'v>>,
@@ -269,21 +295,21 @@ fn flatten_into<'v>(
     Ok(())
 }
 
-fn sort<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn sort<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::List(list)] = args else { return no_overload() };
     let mut keyed: Vec<_> = list.to_vec()?.into_iter().map(|item| (item.clone(), item)).collect();
     compare::sort_by_key(&mut keyed)?;
     Ok(Value::list(keyed.into_iter().map(|(_, item)| item).collect()))
 }
 
-fn reverse<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn reverse<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::List(list)] = args else { return no_overload() };
     let mut items = list.to_vec()?;
     items.reverse();
     Ok(Value::list(items))
 }
 
-fn distinct<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn distinct<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::List(list)] = args else { return no_overload() };
     let mut items: Vec<Value<'v>> = Vec::new();
     for item in list.iter() {
@@ -295,7 +321,7 @@ fn distinct<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     Ok(Value::list(items))
 }
 
-fn range<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn range<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::Int(count)] = args else { return no_overload() };
     Ok(Value::list((0..*count).map(Value::Int).collect()))
 }

@@ -7,17 +7,16 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::LazyLock;
 
-use crate::cost::Charge;
-use crate::fault::EvalError;
+use crate::cost::CostRule;
+use crate::error::EvalError;
+use crate::eval_context::EvalContext;
 use crate::signature::Signature;
 use crate::value::Value;
-use crate::work::Work;
 
 pub(crate) mod convert;
-pub(crate) mod format;
-mod formatting;
 mod lists;
-pub(crate) mod mixed;
+pub(crate) mod mixed_comparisons;
+pub(crate) mod named_formats;
 pub(crate) mod net;
 pub(crate) mod operators;
 mod optional;
@@ -25,46 +24,47 @@ pub(crate) mod quantity;
 pub(crate) mod regex;
 pub(crate) mod semver;
 mod sets;
+mod string_format;
 mod strings;
 pub(crate) mod time;
 pub(crate) mod url;
 
 /// What a call does; a member function finds its target in front of its arguments.
-pub(crate) type Run = for<'v> fn(&mut Work<'_>, &[Value<'v>]) -> Answer<'v>;
+pub(crate) type FunctionBody = for<'v> fn(&mut EvalContext<'_>, &[Value<'v>]) -> EvalResult<'v>;
 
 /// What a call answers.
-pub(crate) type Answer<'v> = Result<Value<'v>, EvalError>;
+pub(crate) type EvalResult<'v> = Result<Value<'v>, EvalError>;
 
 /// A function of the library.
-pub(crate) struct Entry {
+pub(crate) struct LibraryFunction {
     pub(crate) name: &'static str,
     /// The types it is defined for, see [`Signature`].
     pub(crate) signatures: &'static [&'static str],
-    pub(crate) charge: Charge,
-    pub(crate) run: Run,
+    pub(crate) charge: CostRule,
+    pub(crate) run: FunctionBody,
 }
 
-impl fmt::Debug for Entry {
+impl fmt::Debug for LibraryFunction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
 }
 
 /// The function of this name.
-pub(crate) fn find(name: &str) -> Option<&'static Entry> {
-    ENTRIES.get(name).map(|(entry, _)| *entry)
+pub(crate) fn find(name: &str) -> Option<&'static LibraryFunction> {
+    FUNCTIONS_BY_NAME.get(name).map(|(entry, _)| *entry)
 }
 
 /// The types that the function is defined for.
-pub(crate) fn signatures(entry: &Entry) -> &'static [Signature] {
-    ENTRIES.get(entry.name).map_or(&[], |(_, signatures)| signatures)
+pub(crate) fn signatures(entry: &LibraryFunction) -> &'static [Signature] {
+    FUNCTIONS_BY_NAME.get(entry.name).map_or(&[], |(_, signatures)| signatures)
 }
 
-const TABLES: [&[Entry]; 14] = [
+const TABLES: [&[LibraryFunction]; 14] = [
     operators::FUNCTIONS,
     convert::FUNCTIONS,
     strings::FUNCTIONS,
-    formatting::FUNCTIONS,
+    string_format::FUNCTIONS,
     regex::FUNCTIONS,
     lists::FUNCTIONS,
     sets::FUNCTIONS,
@@ -74,18 +74,19 @@ const TABLES: [&[Entry]; 14] = [
     net::FUNCTIONS,
     url::FUNCTIONS,
     semver::FUNCTIONS,
-    format::FUNCTIONS,
+    named_formats::FUNCTIONS,
 ];
 
-static ENTRIES: LazyLock<HashMap<&'static str, (&'static Entry, Vec<Signature>)>> =
-    LazyLock::new(|| {
-        let rows = TABLES.into_iter().flatten();
-        rows.map(|entry| {
-            let signatures = entry.signatures.iter().filter_map(|text| Signature::parse(text));
-            (entry.name, (entry, signatures.collect()))
-        })
-        .collect()
-    });
+static FUNCTIONS_BY_NAME: LazyLock<
+    HashMap<&'static str, (&'static LibraryFunction, Vec<Signature>)>,
+> = LazyLock::new(|| {
+    let rows = TABLES.into_iter().flatten();
+    rows.map(|entry| {
+        let signatures = entry.signatures.iter().filter_map(|text| Signature::parse(text));
+        (entry.name, (entry, signatures.collect()))
+    })
+    .collect()
+});
 
 /// Whether a name in an expression stands for a type.
 pub(crate) fn is_type_name(name: &str) -> bool {
@@ -115,20 +116,20 @@ pub(crate) fn is_type_name(name: &str) -> bool {
 }
 
 /// A call with values that the function is not defined for.
-fn no_overload<'v>() -> Answer<'v> {
+fn no_overload<'v>() -> EvalResult<'v> {
     Err(EvalError::NoSuchOverload)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{ENTRIES, TABLES};
+    use super::{FUNCTIONS_BY_NAME, TABLES};
 
     #[test]
     fn every_row_is_found_under_its_name_with_all_its_signatures() {
         let rows: Vec<_> = TABLES.iter().copied().flatten().collect();
-        assert_eq!(rows.len(), ENTRIES.len(), "two rows have one name");
+        assert_eq!(rows.len(), FUNCTIONS_BY_NAME.len(), "two rows have one name");
         for row in rows {
-            let (_, signatures) = &ENTRIES[row.name];
+            let (_, signatures) = &FUNCTIONS_BY_NAME[row.name];
             assert_eq!(signatures.len(), row.signatures.len(), "{}", row.name);
         }
     }

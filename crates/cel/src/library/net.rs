@@ -3,78 +3,103 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::{Answer, Entry, no_overload};
-use crate::cost::Charge;
-use crate::fault::EvalError;
+use super::{EvalResult, LibraryFunction, no_overload};
+use crate::cost::CostRule;
+use crate::error::EvalError;
+use crate::eval_context::EvalContext;
 use crate::value::Value;
-use crate::work::Work;
 
 const OF_IP: &[&str] = &["net.IP.() bool"];
 
-pub(super) const FUNCTIONS: &[Entry] = &[
-    Entry {
+pub(super) const FUNCTIONS: &[LibraryFunction] = &[
+    LibraryFunction {
         name: "ip",
         signatures: &["(string) net.IP", "net.CIDR.() net.IP"],
-        charge: Charge::Conversion,
+        charge: CostRule::Conversion,
         run: ip,
     },
-    Entry { name: "isIP", signatures: &["(string) bool"], charge: Charge::Text, run: is_ip },
-    Entry {
+    LibraryFunction {
+        name: "isIP",
+        signatures: &["(string) bool"],
+        charge: CostRule::Text,
+        run: is_ip,
+    },
+    LibraryFunction {
         name: "ip.isCanonical",
         signatures: &["(string) bool"],
-        charge: Charge::TextTwice,
+        charge: CostRule::TextTwice,
         run: is_canonical,
     },
-    Entry { name: "family", signatures: &["net.IP.() int"], charge: Charge::Nominal, run: family },
-    Entry {
+    LibraryFunction {
+        name: "family",
+        signatures: &["net.IP.() int"],
+        charge: CostRule::Nominal,
+        run: family,
+    },
+    LibraryFunction {
         name: "isUnspecified",
         signatures: OF_IP,
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: is_unspecified,
     },
-    Entry { name: "isLoopback", signatures: OF_IP, charge: Charge::Nominal, run: is_loopback },
-    Entry {
+    LibraryFunction {
+        name: "isLoopback",
+        signatures: OF_IP,
+        charge: CostRule::Nominal,
+        run: is_loopback,
+    },
+    LibraryFunction {
         name: "isLinkLocalMulticast",
         signatures: OF_IP,
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: is_link_local_multicast,
     },
-    Entry {
+    LibraryFunction {
         name: "isLinkLocalUnicast",
         signatures: OF_IP,
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: is_link_local_unicast,
     },
-    Entry {
+    LibraryFunction {
         name: "isGlobalUnicast",
         signatures: OF_IP,
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: is_global_unicast,
     },
-    Entry { name: "cidr", signatures: &["(string) net.CIDR"], charge: Charge::Text, run: cidr },
-    Entry { name: "isCIDR", signatures: &["(string) bool"], charge: Charge::Text, run: is_cidr },
-    Entry {
+    LibraryFunction {
+        name: "cidr",
+        signatures: &["(string) net.CIDR"],
+        charge: CostRule::Text,
+        run: cidr,
+    },
+    LibraryFunction {
+        name: "isCIDR",
+        signatures: &["(string) bool"],
+        charge: CostRule::Text,
+        run: is_cidr,
+    },
+    LibraryFunction {
         name: "containsIP",
         signatures: &["net.CIDR.(net.IP) bool", "net.CIDR.(string) bool"],
-        charge: Charge::Addresses(0),
+        charge: CostRule::Addresses(0),
         run: contains_ip,
     },
-    Entry {
+    LibraryFunction {
         name: "containsCIDR",
         signatures: &["net.CIDR.(net.CIDR) bool", "net.CIDR.(string) bool"],
-        charge: Charge::Addresses(1),
+        charge: CostRule::Addresses(1),
         run: contains_cidr,
     },
-    Entry {
+    LibraryFunction {
         name: "prefixLength",
         signatures: &["net.CIDR.() int"],
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: prefix_length,
     },
-    Entry {
+    LibraryFunction {
         name: "masked",
         signatures: &["net.CIDR.() net.CIDR"],
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: masked,
     },
 ];
@@ -189,7 +214,7 @@ impl fmt::Display for Cidr {
     }
 }
 
-fn ip<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn ip<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     match args {
         [Value::String(text)] => Ip::parse(text).map(Value::Ip).map_err(EvalError::failed),
         [Value::Cidr(range)] => Ok(Value::Ip(Ip(range.address))),
@@ -197,33 +222,33 @@ fn ip<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     }
 }
 
-fn is_ip<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn is_ip<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::String(text)] = args else { return no_overload() };
     Ok(Value::Bool(Ip::parse(text).is_ok()))
 }
 
-fn is_canonical<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn is_canonical<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::String(text)] = args else { return no_overload() };
     let address = Ip::parse(text).map_err(EvalError::failed)?;
     Ok(Value::Bool(address.to_string() == **text))
 }
 
-fn family<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn family<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::Ip(address)] = args else { return no_overload() };
     Ok(Value::Int(if address.0.is_ipv4() { 4 } else { 6 }))
 }
 
-fn is_unspecified<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn is_unspecified<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::Ip(address)] = args else { return no_overload() };
     Ok(Value::Bool(address.0.is_unspecified()))
 }
 
-fn is_loopback<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn is_loopback<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::Ip(address)] = args else { return no_overload() };
     Ok(Value::Bool(address.0.is_loopback()))
 }
 
-fn is_link_local_multicast<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn is_link_local_multicast<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::Ip(address)] = args else { return no_overload() };
     Ok(Value::Bool(match address.0 {
         IpAddr::V4(address) => address.octets()[..3] == [224, 0, 0],
@@ -238,12 +263,12 @@ fn link_local_unicast(address: IpAddr) -> bool {
     }
 }
 
-fn is_link_local_unicast<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn is_link_local_unicast<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::Ip(address)] = args else { return no_overload() };
     Ok(Value::Bool(link_local_unicast(address.0)))
 }
 
-fn is_global_unicast<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn is_global_unicast<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::Ip(Ip(address))] = args else { return no_overload() };
     let broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
     Ok(Value::Bool(
@@ -255,17 +280,17 @@ fn is_global_unicast<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     ))
 }
 
-fn cidr<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn cidr<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::String(text)] = args else { return no_overload() };
     Cidr::parse(text).map(Value::Cidr).map_err(EvalError::failed)
 }
 
-fn is_cidr<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn is_cidr<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::String(text)] = args else { return no_overload() };
     Ok(Value::Bool(Cidr::parse(text).is_ok()))
 }
 
-fn contains_ip<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn contains_ip<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let (range, address) = match args {
         [Value::Cidr(range), Value::Ip(address)] => (range, *address),
         [Value::Cidr(range), Value::String(text)] => {
@@ -276,7 +301,7 @@ fn contains_ip<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     Ok(Value::Bool(range.contains(address.0)))
 }
 
-fn contains_cidr<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn contains_cidr<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let (outer, inner) = match args {
         [Value::Cidr(outer), Value::Cidr(inner)] => (outer, *inner),
         [Value::Cidr(outer), Value::String(text)] => {
@@ -287,12 +312,12 @@ fn contains_cidr<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     Ok(Value::Bool(outer.bits <= inner.bits && outer.contains(inner.address)))
 }
 
-fn prefix_length<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn prefix_length<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::Cidr(range)] = args else { return no_overload() };
     Ok(Value::Int(range.bits.into()))
 }
 
-fn masked<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn masked<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::Cidr(range)] = args else { return no_overload() };
     Ok(Value::Cidr(Cidr { address: range.network(), bits: range.bits }))
 }

@@ -3,12 +3,12 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::{Answer, Entry, mixed, no_overload};
+use super::{EvalResult, LibraryFunction, mixed_comparisons, no_overload};
 use crate::compare;
-use crate::cost::Charge;
-use crate::fault::EvalError;
+use crate::cost::CostRule;
+use crate::error::EvalError;
+use crate::eval_context::EvalContext;
 use crate::value::Value;
-use crate::work::Work;
 
 /// The name that the grammar gives to membership.
 pub(crate) const IN: &str = "@in";
@@ -34,14 +34,39 @@ const ORDERED: &[&str] = &[
 
 const NUMERIC: &[&str] = &["(int,int) int", "(uint,uint) uint", "(double,double) double"];
 
-pub(super) const FUNCTIONS: &[Entry] = &[
-    Entry { name: "_==_", signatures: &["(A,A) bool"], charge: Charge::Equality, run: equals },
-    Entry { name: "_!=_", signatures: &["(A,A) bool"], charge: Charge::Equality, run: differs },
-    Entry { name: "_<_", signatures: ORDERED, charge: Charge::Comparison, run: less },
-    Entry { name: "_<=_", signatures: ORDERED, charge: Charge::Comparison, run: less_or_equal },
-    Entry { name: "_>_", signatures: ORDERED, charge: Charge::Comparison, run: greater },
-    Entry { name: "_>=_", signatures: ORDERED, charge: Charge::Comparison, run: greater_or_equal },
-    Entry {
+pub(super) const FUNCTIONS: &[LibraryFunction] = &[
+    LibraryFunction {
+        name: "_==_",
+        signatures: &["(A,A) bool"],
+        charge: CostRule::Equality,
+        run: equals,
+    },
+    LibraryFunction {
+        name: "_!=_",
+        signatures: &["(A,A) bool"],
+        charge: CostRule::Equality,
+        run: differs,
+    },
+    LibraryFunction { name: "_<_", signatures: ORDERED, charge: CostRule::Comparison, run: less },
+    LibraryFunction {
+        name: "_<=_",
+        signatures: ORDERED,
+        charge: CostRule::Comparison,
+        run: less_or_equal,
+    },
+    LibraryFunction {
+        name: "_>_",
+        signatures: ORDERED,
+        charge: CostRule::Comparison,
+        run: greater,
+    },
+    LibraryFunction {
+        name: "_>=_",
+        signatures: ORDERED,
+        charge: CostRule::Comparison,
+        run: greater_or_equal,
+    },
+    LibraryFunction {
         name: ADD,
         signatures: &[
             "(int,int) int",
@@ -54,10 +79,10 @@ pub(super) const FUNCTIONS: &[Entry] = &[
             "(duration,timestamp) timestamp",
             "(duration,duration) duration",
         ],
-        charge: Charge::Concatenation,
+        charge: CostRule::Concatenation,
         run: add,
     },
-    Entry {
+    LibraryFunction {
         name: "_-_",
         signatures: &[
             "(int,int) int",
@@ -67,31 +92,36 @@ pub(super) const FUNCTIONS: &[Entry] = &[
             "(timestamp,timestamp) duration",
             "(duration,duration) duration",
         ],
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: subtract,
     },
-    Entry { name: "_*_", signatures: NUMERIC, charge: Charge::Nominal, run: multiply },
-    Entry { name: "_/_", signatures: NUMERIC, charge: Charge::Nominal, run: divide },
-    Entry {
+    LibraryFunction { name: "_*_", signatures: NUMERIC, charge: CostRule::Nominal, run: multiply },
+    LibraryFunction { name: "_/_", signatures: NUMERIC, charge: CostRule::Nominal, run: divide },
+    LibraryFunction {
         name: "_%_",
         signatures: &["(int,int) int", "(uint,uint) uint"],
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: modulo,
     },
-    Entry {
+    LibraryFunction {
         name: "-_",
         signatures: &["(int) int", "(double) double"],
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: negate,
     },
-    Entry { name: "!_", signatures: &["(bool) bool"], charge: Charge::Nominal, run: not },
-    Entry {
+    LibraryFunction {
+        name: "!_",
+        signatures: &["(bool) bool"],
+        charge: CostRule::Nominal,
+        run: not,
+    },
+    LibraryFunction {
         name: IN,
         signatures: &["(A,list(A)) bool", "(A,map(A,B)) bool"],
-        charge: Charge::Membership,
+        charge: CostRule::Membership,
         run: member,
     },
-    Entry {
+    LibraryFunction {
         name: "size",
         signatures: &[
             "(string) int",
@@ -103,43 +133,52 @@ pub(super) const FUNCTIONS: &[Entry] = &[
             "list(A).() int",
             "map(A,B).() int",
         ],
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: size,
     },
-    Entry { name: "type", signatures: &["(A) type"], charge: Charge::Nominal, run: type_of },
-    Entry { name: "dyn", signatures: &["(A) dyn"], charge: Charge::Nominal, run: same },
+    LibraryFunction {
+        name: "type",
+        signatures: &["(A) type"],
+        charge: CostRule::Nominal,
+        run: type_of,
+    },
+    LibraryFunction { name: "dyn", signatures: &["(A) dyn"], charge: CostRule::Nominal, run: same },
 ];
 
 /// A comparison of trees is charged for what is below them too, at a rate that only repetition
 /// makes felt: a server charges for the top alone, and one comparison in a loop would stall it.
-fn charge_below(work: &mut Work<'_>, value: &Value<'_>) -> Result<(), EvalError> {
+fn charge_below(work: &mut EvalContext<'_>, value: &Value<'_>) -> Result<(), EvalError> {
     match value {
-        Value::List(_) | Value::Map(_) => work.charge(compare::weight(value) / 64),
+        Value::List(_) | Value::Map(_) => work.charge(compare::node_count(value) / 64),
         _ => Ok(()),
     }
 }
 
-fn is_equal(work: &mut Work<'_>, args: &[Value<'_>]) -> Result<bool, EvalError> {
+fn is_equal(work: &mut EvalContext<'_>, args: &[Value<'_>]) -> Result<bool, EvalError> {
     let [one, two] = args else { return Err(EvalError::NoSuchOverload) };
-    if let Some(order) = mixed::order(work.comparisons, one, two)? {
+    if let Some(order) = mixed_comparisons::order(work.comparisons, one, two)? {
         return Ok(order.is_eq());
     }
     charge_below(work, one)?;
     compare::equal(one, two)
 }
 
-fn equals<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn equals<'v>(work: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     Ok(Value::Bool(is_equal(work, args)?))
 }
 
-fn differs<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn differs<'v>(work: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     Ok(Value::Bool(!is_equal(work, args)?))
 }
 
 /// Whether the order of two values is as wanted; a NaN has none, and nothing is true of it.
-fn ordered<'v>(work: &Work<'_>, args: &[Value<'v>], wanted: fn(Ordering) -> bool) -> Answer<'v> {
+fn ordered<'v>(
+    work: &EvalContext<'_>,
+    args: &[Value<'v>],
+    wanted: fn(Ordering) -> bool,
+) -> EvalResult<'v> {
     let [one, two] = args else { return no_overload() };
-    let order = match mixed::order(work.comparisons, one, two)? {
+    let order = match mixed_comparisons::order(work.comparisons, one, two)? {
         Some(order) => Some(order),
         None => compare::order(one, two),
     };
@@ -154,35 +193,35 @@ fn is_number(value: &Value<'_>) -> bool {
     matches!(value, Value::Int(_) | Value::Uint(_) | Value::Double(_))
 }
 
-fn less<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn less<'v>(work: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     ordered(work, args, Ordering::is_lt)
 }
 
-fn less_or_equal<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn less_or_equal<'v>(work: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     ordered(work, args, Ordering::is_le)
 }
 
-fn greater<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn greater<'v>(work: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     ordered(work, args, Ordering::is_gt)
 }
 
-fn greater_or_equal<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn greater_or_equal<'v>(work: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     ordered(work, args, Ordering::is_ge)
 }
 
-fn signed<'v>(answer: Option<i64>) -> Answer<'v> {
+fn signed<'v>(answer: Option<i64>) -> EvalResult<'v> {
     answer.map(Value::Int).ok_or_else(|| EvalError::failed("integer overflow"))
 }
 
-fn unsigned<'v>(answer: Option<u64>) -> Answer<'v> {
+fn unsigned<'v>(answer: Option<u64>) -> EvalResult<'v> {
     answer.map(Value::Uint).ok_or_else(|| EvalError::failed("unsigned integer overflow"))
 }
 
-fn lasting<'v>(answer: Option<i64>) -> Answer<'v> {
+fn duration_result<'v>(answer: Option<i64>) -> EvalResult<'v> {
     answer.map(Value::Duration).ok_or_else(|| EvalError::failed("duration overflow"))
 }
 
-pub(super) fn add<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+pub(super) fn add<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [one, two] = args else { return no_overload() };
     match (one, two) {
         (Value::Int(one), Value::Int(two)) => signed(one.checked_add(*two)),
@@ -197,25 +236,25 @@ pub(super) fn add<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
         (Value::List(one), Value::List(two)) => Ok(Value::List(compare::join(one, two)?)),
         (Value::Timestamp(at), Value::Duration(nanos))
         | (Value::Duration(nanos), Value::Timestamp(at)) => at.after(*nanos).map(Value::Timestamp),
-        (Value::Duration(one), Value::Duration(two)) => lasting(one.checked_add(*two)),
+        (Value::Duration(one), Value::Duration(two)) => duration_result(one.checked_add(*two)),
         _ => no_overload(),
     }
 }
 
-fn subtract<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn subtract<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [one, two] = args else { return no_overload() };
     match (one, two) {
         (Value::Int(one), Value::Int(two)) => signed(one.checked_sub(*two)),
         (Value::Uint(one), Value::Uint(two)) => unsigned(one.checked_sub(*two)),
         (Value::Double(one), Value::Double(two)) => Ok(Value::Double(one - two)),
         (Value::Timestamp(at), Value::Duration(nanos)) => at.before(*nanos).map(Value::Timestamp),
-        (Value::Timestamp(one), Value::Timestamp(two)) => lasting(one.since(*two)),
-        (Value::Duration(one), Value::Duration(two)) => lasting(one.checked_sub(*two)),
+        (Value::Timestamp(one), Value::Timestamp(two)) => duration_result(one.since(*two)),
+        (Value::Duration(one), Value::Duration(two)) => duration_result(one.checked_sub(*two)),
         _ => no_overload(),
     }
 }
 
-fn multiply<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn multiply<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     match args {
         [Value::Int(one), Value::Int(two)] => signed(one.checked_mul(*two)),
         [Value::Uint(one), Value::Uint(two)] => unsigned(one.checked_mul(*two)),
@@ -224,7 +263,7 @@ fn multiply<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     }
 }
 
-fn divide<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn divide<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     match args {
         [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => {
             Err(EvalError::failed("division by zero"))
@@ -236,7 +275,7 @@ fn divide<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     }
 }
 
-fn modulo<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn modulo<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     match args {
         [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => {
             Err(EvalError::failed("modulus by zero"))
@@ -247,7 +286,7 @@ fn modulo<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     }
 }
 
-fn negate<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn negate<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     match args {
         [Value::Int(number)] => signed(number.checked_neg()),
         [Value::Double(number)] => Ok(Value::Double(-number)),
@@ -255,14 +294,14 @@ fn negate<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     }
 }
 
-fn not<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn not<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     match args {
         [Value::Bool(truth)] => Ok(Value::Bool(!truth)),
         _ => no_overload(),
     }
 }
 
-fn member<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn member<'v>(work: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     match args {
         [element, Value::List(list)] => {
             charge_below(work, &args[1])?;
@@ -281,7 +320,7 @@ fn member<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     }
 }
 
-fn size<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn size<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     match args {
         [value @ (Value::String(_) | Value::Bytes(_) | Value::List(_) | Value::Map(_))] => {
             Ok(Value::Int(i64::try_from(value.size()).unwrap_or(i64::MAX)))
@@ -290,12 +329,12 @@ fn size<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     }
 }
 
-fn type_of<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn type_of<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [value] = args else { return no_overload() };
     Ok(Value::Type(value.type_name().into()))
 }
 
-fn same<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn same<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [value] = args else { return no_overload() };
     Ok(value.clone())
 }

@@ -1,85 +1,90 @@
 //! Values that may be missing.
 
-use super::{Answer, Entry, no_overload};
-use crate::cost::Charge;
-use crate::fault::EvalError;
+use super::{EvalResult, LibraryFunction, no_overload};
+use crate::cost::CostRule;
+use crate::error::EvalError;
+use crate::eval_context::EvalContext;
 use crate::value::Value;
-use crate::work::Work;
 
-pub(super) const FUNCTIONS: &[Entry] = &[
-    Entry {
+pub(super) const FUNCTIONS: &[LibraryFunction] = &[
+    LibraryFunction {
         name: "optional.of",
         signatures: &["(A) optional(A)"],
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: of,
     },
-    Entry {
+    LibraryFunction {
         name: "optional.none",
         signatures: &["() optional(A)"],
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: none,
     },
-    Entry {
+    LibraryFunction {
         name: "optional.ofNonZeroValue",
         signatures: &["(A) optional(A)"],
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: of_non_zero,
     },
-    Entry {
+    LibraryFunction {
         name: "hasValue",
         signatures: &["optional(A).() bool"],
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: has_value,
     },
-    Entry { name: "value", signatures: &["optional(A).() A"], charge: Charge::Nominal, run: value },
-    Entry {
+    LibraryFunction {
+        name: "value",
+        signatures: &["optional(A).() A"],
+        charge: CostRule::Nominal,
+        run: value,
+    },
+    LibraryFunction {
         name: "or",
         signatures: &["optional(A).(optional(A)) optional(A)"],
-        charge: Charge::Fixed(0),
+        charge: CostRule::Fixed(0),
         run: or,
     },
-    Entry {
+    LibraryFunction {
         name: "orValue",
         signatures: &["optional(A).(A) A"],
-        charge: Charge::Fixed(0),
+        charge: CostRule::Fixed(0),
         run: or_value,
     },
-    Entry {
+    LibraryFunction {
         name: "first",
         signatures: &["list(A).() optional(A)"],
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: first,
     },
-    Entry {
+    LibraryFunction {
         name: "last",
         signatures: &["list(A).() optional(A)"],
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: last,
     },
-    Entry {
+    LibraryFunction {
         name: "unwrapOpt",
         signatures: &["list(optional(A)).() list(A)"],
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: unwrap,
     },
-    Entry {
+    LibraryFunction {
         name: "optional.unwrap",
         signatures: &["(list(optional(A))) list(A)"],
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: unwrap,
     },
 ];
 
-fn of<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn of<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [value] = args else { return no_overload() };
     Ok(Value::some(value.clone()))
 }
 
-fn none<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn none<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     if args.is_empty() { Ok(Value::none()) } else { no_overload() }
 }
 
-fn of_non_zero<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn of_non_zero<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [value] = args else { return no_overload() };
     let zero = match value {
         Value::Null => true,
@@ -106,14 +111,14 @@ fn of_non_zero<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     Ok(if zero { Value::none() } else { Value::some(value.clone()) })
 }
 
-fn has_value<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn has_value<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     match args {
         [Value::Optional(inner)] => Ok(Value::Bool(inner.is_some())),
         _ => no_overload(),
     }
 }
 
-fn value<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn value<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     match args {
         [Value::Optional(Some(inner))] => Ok((**inner).clone()),
         [Value::Optional(None)] => Err(EvalError::failed("optional.none() dereference")),
@@ -121,7 +126,7 @@ fn value<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     }
 }
 
-fn or<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn or<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     match args {
         [first @ Value::Optional(Some(_)), _] => Ok(first.clone()),
         [Value::Optional(None), second @ Value::Optional(_)] => Ok(second.clone()),
@@ -129,7 +134,7 @@ fn or<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     }
 }
 
-fn or_value<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn or_value<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     match args {
         [Value::Optional(Some(inner)), _] => Ok((**inner).clone()),
         [Value::Optional(None), other] => Ok(other.clone()),
@@ -139,18 +144,18 @@ fn or_value<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     }
 }
 
-fn first<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn first<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::List(list)] = args else { return no_overload() };
     Ok(list.get(0)?.map_or_else(Value::none, Value::some))
 }
 
-fn last<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn last<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::List(list)] = args else { return no_overload() };
     let found = list.len().checked_sub(1).map(|at| list.get(at)).transpose()?;
     Ok(found.flatten().map_or_else(Value::none, Value::some))
 }
 
-fn unwrap<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn unwrap<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::List(list)] = args else { return no_overload() };
     let mut items = Vec::new();
     for item in list.iter() {

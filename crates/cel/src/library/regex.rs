@@ -1,34 +1,34 @@
 //! Patterns.
 //!
-//! Patterns are written for another engine, whose classes are ASCII and which takes for literal what
-//! ours takes for syntax; they are translated before they are compiled.
+//! Patterns are written for another engine, whose classes are ASCII and which takes for literal
+//! what ours takes for syntax; they are translated before they are compiled.
 
 use std::sync::Arc;
 
 use regex::{Regex, RegexBuilder};
 
-use super::{Answer, Entry, no_overload};
-use crate::cost::Charge;
+use super::{EvalResult, LibraryFunction, no_overload};
+use crate::cost::CostRule;
+use crate::eval_context::EvalContext;
 use crate::value::{Text, Value};
-use crate::work::Work;
 
-pub(super) const FUNCTIONS: &[Entry] = &[
-    Entry {
+pub(super) const FUNCTIONS: &[LibraryFunction] = &[
+    LibraryFunction {
         name: "matches",
         signatures: &["string.(string) bool", "(string,string) bool"],
-        charge: Charge::Pattern,
+        charge: CostRule::Pattern,
         run: matches,
     },
-    Entry {
+    LibraryFunction {
         name: "find",
         signatures: &["string.(string) string"],
-        charge: Charge::Pattern,
+        charge: CostRule::Pattern,
         run: find,
     },
-    Entry {
+    LibraryFunction {
         name: "findAll",
         signatures: &["string.(string) list(string)", "string.(string,int) list(string)"],
-        charge: Charge::Pattern,
+        charge: CostRule::Pattern,
         run: find_all,
     },
 ];
@@ -39,9 +39,9 @@ pub(crate) struct Pattern(Arc<Regex>);
 
 /// Memory that a pattern may take that is spelled out and compiled once: repetitions of repetitions
 /// multiply.
-pub(crate) const SPELLED: usize = 10 * 1024 * 1024;
+pub(crate) const LITERAL_PATTERN_MEMORY: usize = 10 * 1024 * 1024;
 /// Memory that a pattern may take that an evaluation computes.
-pub(crate) const COMPUTED: usize = 1024 * 1024;
+pub(crate) const COMPUTED_PATTERN_MEMORY: usize = 1024 * 1024;
 
 impl Pattern {
     pub(crate) fn compile(text: &str, memory: usize) -> Result<Self, String> {
@@ -54,7 +54,7 @@ impl Pattern {
     }
 }
 
-fn matches<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn matches<'v>(work: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::String(text), Value::String(pattern)] = args else { return no_overload() };
     Ok(Value::Bool(work.pattern(pattern)?.0.is_match(text)))
 }
@@ -66,13 +66,13 @@ fn part<'v>(text: &Text<'v>, found: regex::Match<'_>) -> Value<'v> {
     }
 }
 
-fn find<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn find<'v>(work: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::String(text), Value::String(pattern)] = args else { return no_overload() };
     let found = work.pattern(pattern)?.0.find(text).map(|found| part(text, found));
     Ok(found.unwrap_or_else(|| Value::text("")))
 }
 
-fn find_all<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn find_all<'v>(work: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let (text, pattern, most) = match args {
         [Value::String(text), Value::String(pattern)] => (text, pattern, -1),
         [Value::String(text), Value::String(pattern), Value::Int(most)] => (text, pattern, *most),

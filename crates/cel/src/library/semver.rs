@@ -3,47 +3,62 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::{Answer, Entry, no_overload};
-use crate::cost::Charge;
-use crate::fault::EvalError;
+use super::{EvalResult, LibraryFunction, no_overload};
+use crate::cost::CostRule;
+use crate::error::EvalError;
+use crate::eval_context::EvalContext;
 use crate::value::Value;
-use crate::work::Work;
 
-const PART: &[&str] = &["kubernetes.Semver.() int"];
+const COMPONENT_SIGNATURES: &[&str] = &["kubernetes.Semver.() int"];
 
-pub(super) const FUNCTIONS: &[Entry] = &[
-    Entry {
+pub(super) const FUNCTIONS: &[LibraryFunction] = &[
+    LibraryFunction {
         name: "semver",
         signatures: &["(string) kubernetes.Semver", "(string,bool) kubernetes.Semver"],
-        charge: Charge::Text,
+        charge: CostRule::Text,
         run: semver,
     },
-    Entry {
+    LibraryFunction {
         name: "isSemver",
         signatures: &["(string) bool", "(string,bool) bool"],
-        charge: Charge::Text,
+        charge: CostRule::Text,
         run: is_semver,
     },
-    Entry { name: "major", signatures: PART, charge: Charge::Nominal, run: major },
-    Entry { name: "minor", signatures: PART, charge: Charge::Nominal, run: minor },
-    Entry { name: "patch", signatures: PART, charge: Charge::Nominal, run: patch },
+    LibraryFunction {
+        name: "major",
+        signatures: COMPONENT_SIGNATURES,
+        charge: CostRule::Nominal,
+        run: major,
+    },
+    LibraryFunction {
+        name: "minor",
+        signatures: COMPONENT_SIGNATURES,
+        charge: CostRule::Nominal,
+        run: minor,
+    },
+    LibraryFunction {
+        name: "patch",
+        signatures: COMPONENT_SIGNATURES,
+        charge: CostRule::Nominal,
+        run: patch,
+    },
 ];
 
 /// A version; what was built from it is checked and not kept, since it decides nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Version {
+pub struct Semver {
     numbers: [u64; 3],
-    prerelease: Vec<Part>,
+    prerelease: Vec<PrereleaseIdentifier>,
 }
 
 /// A part of a pre-release: numbers come before words.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
+enum PrereleaseIdentifier {
     Number(u64),
     Word(String),
 }
 
-impl Version {
+impl Semver {
     /// The version that `text` spells.
     ///
     /// # Errors
@@ -71,7 +86,7 @@ impl Version {
             number(patch, "Patch", "patch")?,
         ];
         let prerelease = match prerelease {
-            Some(parts) => parts.split('.').map(part).collect::<Result<_, _>>()?,
+            Some(parts) => parts.split('.').map(prerelease_identifier).collect::<Result<_, _>>()?,
             None => Vec::new(),
         };
         for part in build.into_iter().flat_map(|build| build.split('.')) {
@@ -130,7 +145,7 @@ fn is_word(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-fn part(text: &str) -> Result<Part, String> {
+fn prerelease_identifier(text: &str) -> Result<PrereleaseIdentifier, String> {
     if text.is_empty() {
         return Err("Prerelease is empty".to_owned());
     }
@@ -140,47 +155,47 @@ fn part(text: &str) -> Result<Part, String> {
             return Err(format!("{what} {text:?}"));
         }
         let range = |_| format!("strconv.ParseUint: parsing {text:?}: value out of range");
-        return text.parse().map(Part::Number).map_err(range);
+        return text.parse().map(PrereleaseIdentifier::Number).map_err(range);
     }
     if !is_word(text) {
         return Err(format!("Invalid character(s) found in prerelease {text:?}"));
     }
-    Ok(Part::Word(text.to_owned()))
+    Ok(PrereleaseIdentifier::Word(text.to_owned()))
 }
 
-fn parse(args: &[Value<'_>]) -> Result<Result<Version, String>, EvalError> {
+fn parse(args: &[Value<'_>]) -> Result<Result<Semver, String>, EvalError> {
     match args {
         [Value::String(text)] | [Value::String(text), Value::Bool(false)] => {
-            Ok(Version::parse(text))
+            Ok(Semver::parse(text))
         }
-        [Value::String(text), Value::Bool(true)] => Ok(Version::parse_loose(text)),
+        [Value::String(text), Value::Bool(true)] => Ok(Semver::parse_loose(text)),
         _ => Err(EvalError::NoSuchOverload),
     }
 }
 
-fn semver<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn semver<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let version = parse(args)?.map_err(EvalError::failed)?;
     Ok(Value::Semver(Arc::new(version)))
 }
 
-fn is_semver<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn is_semver<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     Ok(Value::Bool(parse(args)?.is_ok()))
 }
 
-fn numbered<'v>(args: &[Value<'v>], place: usize) -> Answer<'v> {
+fn component<'v>(args: &[Value<'v>], place: usize) -> EvalResult<'v> {
     let [Value::Semver(version)] = args else { return no_overload() };
     let number = version.numbers.get(place).copied().unwrap_or(0);
     Ok(Value::Int(i64::try_from(number).unwrap_or(i64::MAX)))
 }
 
-fn major<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    numbered(args, 0)
+fn major<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
+    component(args, 0)
 }
 
-fn minor<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    numbered(args, 1)
+fn minor<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
+    component(args, 1)
 }
 
-fn patch<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    numbered(args, 2)
+fn patch<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
+    component(args, 2)
 }

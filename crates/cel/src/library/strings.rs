@@ -1,102 +1,107 @@
 //! Text.
 
-use super::{Answer, Entry, no_overload};
-use crate::cost::Charge;
-use crate::fault::EvalError;
+use super::{EvalResult, LibraryFunction, no_overload};
+use crate::cost::CostRule;
+use crate::error::EvalError;
+use crate::eval_context::EvalContext;
 use crate::value::{Text, Value};
-use crate::work::Work;
 
-pub(super) const FUNCTIONS: &[Entry] = &[
-    Entry {
+pub(super) const FUNCTIONS: &[LibraryFunction] = &[
+    LibraryFunction {
         name: "startsWith",
         signatures: &["string.(string) bool"],
-        charge: Charge::Affix,
+        charge: CostRule::Affix,
         run: starts_with,
     },
-    Entry {
+    LibraryFunction {
         name: "endsWith",
         signatures: &["string.(string) bool"],
-        charge: Charge::Affix,
+        charge: CostRule::Affix,
         run: ends_with,
     },
-    Entry {
+    LibraryFunction {
         name: "contains",
         signatures: &["string.(string) bool"],
-        charge: Charge::Search,
+        charge: CostRule::Search,
         run: contains,
     },
-    Entry {
+    LibraryFunction {
         name: "charAt",
         signatures: &["string.(int) string"],
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: char_at,
     },
-    Entry {
+    LibraryFunction {
         name: "lowerAscii",
         signatures: &["string.() string"],
-        charge: Charge::Text,
+        charge: CostRule::Text,
         run: lower_ascii,
     },
-    Entry {
+    LibraryFunction {
         name: "upperAscii",
         signatures: &["string.() string"],
-        charge: Charge::Text,
+        charge: CostRule::Text,
         run: upper_ascii,
     },
-    Entry { name: "trim", signatures: &["string.() string"], charge: Charge::Text, run: trim },
-    Entry {
+    LibraryFunction {
+        name: "trim",
+        signatures: &["string.() string"],
+        charge: CostRule::Text,
+        run: trim,
+    },
+    LibraryFunction {
         name: "substring",
         signatures: &["string.(int) string", "string.(int,int) string"],
-        charge: Charge::Text,
+        charge: CostRule::Text,
         run: substring,
     },
-    Entry {
+    LibraryFunction {
         name: "replace",
         signatures: &["string.(string,string) string", "string.(string,string,int) string"],
-        charge: Charge::TextTwice,
+        charge: CostRule::TextTwice,
         run: replace,
     },
-    Entry {
+    LibraryFunction {
         name: "split",
         signatures: &["string.(string) list(string)", "string.(string,int) list(string)"],
-        charge: Charge::TextTwice,
+        charge: CostRule::TextTwice,
         run: split,
     },
-    Entry {
+    LibraryFunction {
         name: "join",
         signatures: &["list(string).() string", "list(string).(string) string"],
-        charge: Charge::Joined,
+        charge: CostRule::Joined,
         run: join,
     },
-    Entry {
+    LibraryFunction {
         name: "strings.quote",
         signatures: &["(string) string"],
-        charge: Charge::Text,
+        charge: CostRule::Text,
         run: quote,
     },
-    Entry {
+    LibraryFunction {
         name: "jsonpatch.escapeKey",
         signatures: &["(string) string"],
-        charge: Charge::Text,
+        charge: CostRule::Text,
         run: escape_key,
     },
 ];
 
-fn starts_with<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn starts_with<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     match args {
         [Value::String(text), Value::String(head)] => Ok(Value::Bool(text.starts_with(&**head))),
         _ => no_overload(),
     }
 }
 
-fn ends_with<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn ends_with<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     match args {
         [Value::String(text), Value::String(tail)] => Ok(Value::Bool(text.ends_with(&**tail))),
         _ => no_overload(),
     }
 }
 
-fn contains<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn contains<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     match args {
         [Value::String(text), Value::String(part)] => Ok(Value::Bool(text.contains(&**part))),
         _ => no_overload(),
@@ -121,35 +126,35 @@ pub(super) fn byte_at(text: &str, place: i64) -> Option<usize> {
     text.char_indices().map(|(at, _)| at).chain([text.len()]).nth(place)
 }
 
-fn char_at<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn char_at<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::String(text), Value::Int(place)] = args else { return no_overload() };
     let start = byte_at(text, *place).ok_or_else(|| out_of_range(*place))?;
     let length = text[start..].chars().next().map_or(0, char::len_utf8);
     Ok(part(text, start, start + length))
 }
 
-fn lower_ascii<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn lower_ascii<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     match args {
         [Value::String(text)] => Ok(Value::text(text.to_ascii_lowercase())),
         _ => no_overload(),
     }
 }
 
-fn upper_ascii<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn upper_ascii<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     match args {
         [Value::String(text)] => Ok(Value::text(text.to_ascii_uppercase())),
         _ => no_overload(),
     }
 }
 
-fn trim<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn trim<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::String(text)] = args else { return no_overload() };
     let start = text.len() - text.trim_start().len();
     let length = text.trim().len();
     Ok(part(text, start, start + length))
 }
 
-fn substring<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn substring<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let (text, start, end) = match args {
         [Value::String(text), Value::Int(start)] => (text, *start, None),
         [Value::String(text), Value::Int(start), Value::Int(end)] => (text, *start, Some(*end)),
@@ -168,7 +173,7 @@ fn substring<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     Ok(part(text, from, to))
 }
 
-fn replace<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn replace<'v>(work: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let (text, old, new, most) = match args {
         [Value::String(text), Value::String(old), Value::String(new)] => (text, old, new, -1),
         [Value::String(text), Value::String(old), Value::String(new), Value::Int(most)] => {
@@ -184,7 +189,7 @@ fn replace<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     Ok(Value::text(text.replacen(&**old, new, most)))
 }
 
-fn split<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn split<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let (text, separator, most) = match args {
         [Value::String(text), Value::String(separator)] => (text, separator, -1),
         [Value::String(text), Value::String(separator), Value::Int(most)] => {
@@ -222,7 +227,7 @@ fn split<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     Ok(Value::list(parts))
 }
 
-fn join<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn join<'v>(work: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let (list, separator) = match args {
         [Value::List(list)] => (list, ""),
         [Value::List(list), Value::String(separator)] => (list, &**separator),
@@ -245,7 +250,7 @@ fn join<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     Ok(Value::text(joined))
 }
 
-fn quote<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn quote<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::String(text)] = args else { return no_overload() };
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -267,7 +272,7 @@ fn quote<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     Ok(Value::text(quoted))
 }
 
-fn escape_key<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn escape_key<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     match args {
         [Value::String(text)] => Ok(Value::text(text.replace('~', "~0").replace('/', "~1"))),
         _ => no_overload(),

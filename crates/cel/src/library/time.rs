@@ -2,58 +2,98 @@
 
 use jiff::tz::TimeZone;
 
-use super::{Answer, Entry, no_overload};
-use crate::cost::Charge;
-use crate::fault::EvalError;
+use super::{EvalResult, LibraryFunction, no_overload};
+use crate::cost::CostRule;
+use crate::error::EvalError;
+use crate::eval_context::EvalContext;
 use crate::value::Value;
-use crate::work::Work;
 
 const OF_TIME: &[&str] = &["timestamp.() int", "timestamp.(string) int"];
 const OF_BOTH: &[&str] = &["timestamp.() int", "timestamp.(string) int", "duration.() int"];
 
-pub(super) const FUNCTIONS: &[Entry] = &[
-    Entry { name: "getFullYear", signatures: OF_TIME, charge: Charge::Nominal, run: full_year },
-    Entry { name: "getMonth", signatures: OF_TIME, charge: Charge::Nominal, run: month },
-    Entry { name: "getDate", signatures: OF_TIME, charge: Charge::Nominal, run: date },
-    Entry {
+pub(super) const FUNCTIONS: &[LibraryFunction] = &[
+    LibraryFunction {
+        name: "getFullYear",
+        signatures: OF_TIME,
+        charge: CostRule::Nominal,
+        run: full_year,
+    },
+    LibraryFunction {
+        name: "getMonth",
+        signatures: OF_TIME,
+        charge: CostRule::Nominal,
+        run: month,
+    },
+    LibraryFunction { name: "getDate", signatures: OF_TIME, charge: CostRule::Nominal, run: date },
+    LibraryFunction {
         name: "getDayOfMonth",
         signatures: OF_TIME,
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: day_of_month,
     },
-    Entry { name: "getDayOfWeek", signatures: OF_TIME, charge: Charge::Nominal, run: day_of_week },
-    Entry { name: "getDayOfYear", signatures: OF_TIME, charge: Charge::Nominal, run: day_of_year },
-    Entry { name: "getHours", signatures: OF_BOTH, charge: Charge::Nominal, run: hours },
-    Entry { name: "getMinutes", signatures: OF_BOTH, charge: Charge::Nominal, run: minutes },
-    Entry { name: "getSeconds", signatures: OF_BOTH, charge: Charge::Nominal, run: seconds },
-    Entry { name: "getMilliseconds", signatures: OF_BOTH, charge: Charge::Nominal, run: millis },
+    LibraryFunction {
+        name: "getDayOfWeek",
+        signatures: OF_TIME,
+        charge: CostRule::Nominal,
+        run: day_of_week,
+    },
+    LibraryFunction {
+        name: "getDayOfYear",
+        signatures: OF_TIME,
+        charge: CostRule::Nominal,
+        run: day_of_year,
+    },
+    LibraryFunction {
+        name: "getHours",
+        signatures: OF_BOTH,
+        charge: CostRule::Nominal,
+        run: hours,
+    },
+    LibraryFunction {
+        name: "getMinutes",
+        signatures: OF_BOTH,
+        charge: CostRule::Nominal,
+        run: minutes,
+    },
+    LibraryFunction {
+        name: "getSeconds",
+        signatures: OF_BOTH,
+        charge: CostRule::Nominal,
+        run: seconds,
+    },
+    LibraryFunction {
+        name: "getMilliseconds",
+        signatures: OF_BOTH,
+        charge: CostRule::Nominal,
+        run: millis,
+    },
 ];
 
 const SECOND: i64 = 1_000_000_000;
 const DAY: i64 = 86_400;
 /// The first second of the year 1, the earliest there is.
-const FIRST: i64 = -62_135_596_800;
+const MIN_SECONDS: i64 = -62_135_596_800;
 /// The last second of the year 9999.
-const LAST: i64 = 253_402_300_799;
+const MAX_SECONDS: i64 = 253_402_300_799;
 
 /// A point in time, from the first instant of the year 1 to the last of the year 9999.
 ///
 /// The last day of that range is used for "never", and is outside of what a general time library
 /// allows for, since local time there may be in the year 10000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Moment {
+pub struct Timestamp {
     /// Since 1970, rounded down.
     seconds: i64,
     nanos: i64,
 }
 
-impl Moment {
+impl Timestamp {
     /// The point in time so many seconds and nanoseconds after 1970 began, if it is in range.
     #[must_use]
     pub fn new(seconds: i64, nanos: i64) -> Option<Self> {
         let seconds = seconds.checked_add(nanos.div_euclid(SECOND))?;
         let nanos = nanos.rem_euclid(SECOND);
-        (FIRST..=LAST).contains(&seconds).then_some(Self { seconds, nanos })
+        (MIN_SECONDS..=MAX_SECONDS).contains(&seconds).then_some(Self { seconds, nanos })
     }
 
     /// Whole seconds since 1970 began, rounded down.
@@ -83,7 +123,7 @@ impl Moment {
 
 /// What a calendar and a clock show.
 #[derive(Clone, Copy, Debug)]
-struct Wall {
+struct CivilTime {
     year: i64,
     month: i64,
     day: i64,
@@ -93,8 +133,8 @@ struct Wall {
     nanos: i64,
 }
 
-impl Wall {
-    fn at(moment: Moment, offset: i64) -> Self {
+impl CivilTime {
+    fn at(moment: Timestamp, offset: i64) -> Self {
         let local = moment.seconds + offset;
         let days = local.div_euclid(DAY);
         // Years that begin in March end with the leap day, which makes all months regular; 400 of
@@ -126,12 +166,12 @@ fn overflow() -> EvalError {
     EvalError::failed("timestamp overflow")
 }
 
-pub(crate) fn from_seconds(seconds: i64) -> Result<Moment, EvalError> {
-    Moment::new(seconds, 0).ok_or_else(overflow)
+pub(crate) fn from_seconds(seconds: i64) -> Result<Timestamp, EvalError> {
+    Timestamp::new(seconds, 0).ok_or_else(overflow)
 }
 
 /// A point in time exactly as RFC 3339 has it, with capital letters.
-pub(crate) fn parse_rfc3339(text: &str) -> Option<Moment> {
+pub(crate) fn parse_rfc3339(text: &str) -> Option<Timestamp> {
     let bytes = text.as_bytes();
     let shape = b"dddd-dd-ddTdd:dd:dd";
     let (head, mut tail) = bytes.split_at_checked(shape.len())?;
@@ -174,7 +214,7 @@ pub(crate) fn parse_rfc3339(text: &str) -> Option<Moment> {
         }
         _ => return None,
     };
-    Moment::new(days * DAY + hour * 3_600 + minute * 60 + second - offset, nanos)
+    Timestamp::new(days * DAY + hour * 3_600 + minute * 60 + second - offset, nanos)
 }
 
 /// Seconds of `hh:mm`.
@@ -190,7 +230,7 @@ fn parse_offset(text: &str) -> Option<i64> {
 
 /// A point in time as a `date-time` field may spell it: a space for the `T`, small letters, and no
 /// zone are taken too.
-pub(crate) fn parse_date_time(text: &str) -> Option<Moment> {
+pub(crate) fn parse_date_time(text: &str) -> Option<Timestamp> {
     parse_rfc3339(text).or_else(|| {
         let strict = text.to_ascii_uppercase().replacen(' ', "T", 1);
         parse_rfc3339(&strict).or_else(|| parse_rfc3339(&format!("{strict}Z")))
@@ -198,7 +238,7 @@ pub(crate) fn parse_date_time(text: &str) -> Option<Moment> {
 }
 
 /// The first instant of a day.
-pub(crate) fn parse_date(text: &str) -> Option<Moment> {
+pub(crate) fn parse_date(text: &str) -> Option<Timestamp> {
     parse_rfc3339(&format!("{text}T00:00:00Z"))
 }
 
@@ -278,8 +318,8 @@ fn parse_parts(text: &str, unit: impl Fn(&str) -> Option<i64>) -> Option<i128> {
 }
 
 /// RFC 3339 with as many digits as the fraction needs.
-pub(crate) fn show_timestamp(at: Moment) -> String {
-    let Wall { year, month, day, second, nanos, .. } = Wall::at(at, 0);
+pub(crate) fn show_timestamp(at: Timestamp) -> String {
+    let CivilTime { year, month, day, second, nanos, .. } = CivilTime::at(at, 0);
     let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
     let head = format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}");
     if nanos == 0 {
@@ -301,16 +341,16 @@ pub(crate) fn show_duration(nanos: i64) -> String {
 }
 
 /// What calendar and clock show at a point in time, where the zone says, else in UTC.
-fn wall(args: &[Value<'_>]) -> Result<Wall, EvalError> {
+fn civil_time(args: &[Value<'_>]) -> Result<CivilTime, EvalError> {
     match args {
-        [Value::Timestamp(at)] => Ok(Wall::at(*at, 0)),
-        [Value::Timestamp(at), Value::String(zone)] => Ok(Wall::at(*at, offset(zone, *at)?)),
+        [Value::Timestamp(at)] => Ok(CivilTime::at(*at, 0)),
+        [Value::Timestamp(at), Value::String(zone)] => Ok(CivilTime::at(*at, offset(zone, *at)?)),
         _ => Err(EvalError::NoSuchOverload),
     }
 }
 
 /// Seconds east of Greenwich at a point in time.
-fn offset(name: &str, at: Moment) -> Result<i64, EvalError> {
+fn offset(name: &str, at: Timestamp) -> Result<i64, EvalError> {
     let unknown = || EvalError::failed(format!("unknown time zone {name}"));
     if name.is_empty() || name == "UTC" {
         return Ok(0);
@@ -328,53 +368,53 @@ fn offset(name: &str, at: Moment) -> Result<i64, EvalError> {
     Ok(zone.to_offset(at).seconds().into())
 }
 
-fn full_year<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    Ok(Value::Int(wall(args)?.year))
+fn full_year<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
+    Ok(Value::Int(civil_time(args)?.year))
 }
 
-fn month<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    Ok(Value::Int(wall(args)?.month - 1))
+fn month<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
+    Ok(Value::Int(civil_time(args)?.month - 1))
 }
 
-fn date<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    Ok(Value::Int(wall(args)?.day))
+fn date<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
+    Ok(Value::Int(civil_time(args)?.day))
 }
 
-fn day_of_month<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    Ok(Value::Int(wall(args)?.day - 1))
+fn day_of_month<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
+    Ok(Value::Int(civil_time(args)?.day - 1))
 }
 
-fn day_of_week<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn day_of_week<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     // 1970 began on a Thursday, and weeks begin on Sunday.
-    Ok(Value::Int((wall(args)?.days + 4).rem_euclid(7)))
+    Ok(Value::Int((civil_time(args)?.days + 4).rem_euclid(7)))
 }
 
-fn day_of_year<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    let wall = wall(args)?;
+fn day_of_year<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
+    let wall = civil_time(args)?;
     Ok(Value::Int(wall.days - days_to(wall.year, 1, 1)))
 }
 
 /// A part of what the clock shows, or all of a length of time in one unit.
-fn clock<'v>(args: &[Value<'v>], unit: i64, part: fn(Wall) -> i64) -> Answer<'v> {
+fn clock<'v>(args: &[Value<'v>], unit: i64, part: fn(CivilTime) -> i64) -> EvalResult<'v> {
     match args {
         [Value::Duration(nanos)] => Ok(Value::Int(nanos / unit)),
-        [Value::Timestamp(_), ..] => Ok(Value::Int(part(wall(args)?))),
+        [Value::Timestamp(_), ..] => Ok(Value::Int(part(civil_time(args)?))),
         _ => no_overload(),
     }
 }
 
-fn hours<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn hours<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     clock(args, 3_600 * SECOND, |at| at.second / 3_600)
 }
 
-fn minutes<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn minutes<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     clock(args, 60 * SECOND, |at| at.second / 60 % 60)
 }
 
-fn seconds<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn seconds<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     clock(args, SECOND, |at| at.second % 60)
 }
 
-fn millis<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn millis<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     clock(args, 1_000_000, |at| at.nanos / 1_000_000)
 }

@@ -3,27 +3,62 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Answer, Entry, no_overload};
-use crate::cost::Charge;
-use crate::fault::EvalError;
+use super::{EvalResult, LibraryFunction, no_overload};
+use crate::cost::CostRule;
+use crate::error::EvalError;
+use crate::eval_context::EvalContext;
 use crate::key::Key;
 use crate::value::{Map, Text, Value};
-use crate::work::Work;
 
-const PART: &[&str] = &["kubernetes.URL.() string"];
+const COMPONENT_SIGNATURES: &[&str] = &["kubernetes.URL.() string"];
 
-pub(super) const FUNCTIONS: &[Entry] = &[
-    Entry { name: "url", signatures: &["(string) kubernetes.URL"], charge: Charge::Text, run: url },
-    Entry { name: "isURL", signatures: &["(string) bool"], charge: Charge::Nominal, run: is_url },
-    Entry { name: "getScheme", signatures: PART, charge: Charge::Nominal, run: scheme },
-    Entry { name: "getHost", signatures: PART, charge: Charge::Nominal, run: host },
-    Entry { name: "getHostname", signatures: PART, charge: Charge::Nominal, run: hostname },
-    Entry { name: "getPort", signatures: PART, charge: Charge::Nominal, run: port },
-    Entry { name: "getEscapedPath", signatures: PART, charge: Charge::Nominal, run: path },
-    Entry {
+pub(super) const FUNCTIONS: &[LibraryFunction] = &[
+    LibraryFunction {
+        name: "url",
+        signatures: &["(string) kubernetes.URL"],
+        charge: CostRule::Text,
+        run: url,
+    },
+    LibraryFunction {
+        name: "isURL",
+        signatures: &["(string) bool"],
+        charge: CostRule::Nominal,
+        run: is_url,
+    },
+    LibraryFunction {
+        name: "getScheme",
+        signatures: COMPONENT_SIGNATURES,
+        charge: CostRule::Nominal,
+        run: scheme,
+    },
+    LibraryFunction {
+        name: "getHost",
+        signatures: COMPONENT_SIGNATURES,
+        charge: CostRule::Nominal,
+        run: host,
+    },
+    LibraryFunction {
+        name: "getHostname",
+        signatures: COMPONENT_SIGNATURES,
+        charge: CostRule::Nominal,
+        run: hostname,
+    },
+    LibraryFunction {
+        name: "getPort",
+        signatures: COMPONENT_SIGNATURES,
+        charge: CostRule::Nominal,
+        run: port,
+    },
+    LibraryFunction {
+        name: "getEscapedPath",
+        signatures: COMPONENT_SIGNATURES,
+        charge: CostRule::Nominal,
+        run: path,
+    },
+    LibraryFunction {
         name: "getQuery",
         signatures: &["kubernetes.URL.() map(string,list(string))"],
-        charge: Charge::Nominal,
+        charge: CostRule::Nominal,
         run: query,
     },
 ];
@@ -206,7 +241,7 @@ fn unescape(text: &str, plus_is_space: bool) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn url<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn url<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::String(text)] = args else { return no_overload() };
     match Url::parse(text) {
         Ok(url) => Ok(Value::Url(Arc::new(url))),
@@ -216,37 +251,37 @@ fn url<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     }
 }
 
-fn is_url<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn is_url<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::String(text)] = args else { return no_overload() };
     Ok(Value::Bool(Url::parse_part(text, text).is_ok()))
 }
 
-fn part<'v>(args: &[Value<'v>], part: fn(&Url) -> &str) -> Answer<'v> {
+fn component<'v>(args: &[Value<'v>], part: fn(&Url) -> &str) -> EvalResult<'v> {
     let [Value::Url(url)] = args else { return no_overload() };
     Ok(Value::text(part(url)))
 }
 
-fn scheme<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    part(args, |url| &url.scheme)
+fn scheme<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
+    component(args, |url| &url.scheme)
 }
 
-fn host<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    part(args, |url| &url.host)
+fn host<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
+    component(args, |url| &url.host)
 }
 
-fn hostname<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    part(args, Url::hostname)
+fn hostname<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
+    component(args, Url::hostname)
 }
 
-fn port<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    part(args, |url| url.split_port().1)
+fn port<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
+    component(args, |url| url.split_port().1)
 }
 
-fn path<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    part(args, |url| &url.path)
+fn path<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
+    component(args, |url| &url.path)
 }
 
-fn query<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn query<'v>(_: &mut EvalContext<'_>, args: &[Value<'v>]) -> EvalResult<'v> {
     let [Value::Url(url)] = args else { return no_overload() };
     let mut found: BTreeMap<String, Vec<Value<'v>>> = BTreeMap::new();
     for pair in url.query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')) {

@@ -13,7 +13,7 @@ fn environment() -> Environment {
 }
 
 #[test]
-fn faults_are_named_and_pointed_at() {
+fn compile_errors_point_at_source() {
     let table = [
         (
             "self.spec.size > 1",
@@ -61,7 +61,7 @@ fn faults_are_named_and_pointed_at() {
 }
 
 #[test]
-fn the_answer_must_be_of_the_expected_type() {
+fn result_must_have_expected_type() {
     let wrong = environment().compile("self.spec.replicas", Some(&Type::Bool)).unwrap_err();
     assert!(matches!(&wrong, CompileError::WrongResult { found: Type::Int, .. }), "{wrong}");
     assert_eq!(wrong.to_string(), "must evaluate to bool but got int");

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use gantry_cel::{
-    Binding, Budget, Environment, EvalError, HostMap, HostRun, HostValue, Map, Type, Value,
+    Binding, Budget, Environment, EvalError, HostFunctionBody, HostMap, HostValue, Map, Type, Value,
 };
 
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl HostValue for Authorizer {
 
 #[test]
 fn a_function_of_the_host_is_checked_charged_and_called() {
-    let allowed: HostRun = Arc::new(|args| match args {
+    let allowed: HostFunctionBody = Arc::new(|args| match args {
         [Value::Host(host), Value::String(verb)] if host.as_any().is::<Authorizer>() => {
             Ok(Value::Bool(&**verb == "get"))
         }
@@ -73,7 +73,7 @@ impl HostMap for Numbers {
 }
 
 #[test]
-fn a_map_of_the_host_is_seen_as_any_other() {
+fn host_maps_behave_like_maps() {
     let environment = Environment::new().with_variable("numbers", Type::map(Type::Int));
     let table = [
         ("an entry", "numbers.one == 1", Ok(true)),

@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod check;
+mod fuzz;
 mod host;
 mod limits;
-mod soup;
 mod upstream;
 mod view;

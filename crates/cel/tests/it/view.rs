@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gantry_cel::{
-    Answer, Binding, Budget, Environment, EvalError, ListKind, ListType, Type, Value,
+    Binding, Budget, Environment, EvalError, EvaluatedValue, ListKind, ListType, Type, Value,
 };
 use serde_json::{Value as Json, json};
 
@@ -12,7 +12,7 @@ fn evaluate(expression: &str, ty: &Type, tree: &Json) -> Result<Json, String> {
     let program = environment.compile(expression, None).map_err(|error| error.to_string())?;
     let bindings = [("self", Binding::Tree(tree, ty))];
     let answer = program.evaluate(&bindings, &mut Budget::default());
-    answer.map(Answer::into_json).map_err(|error| error.to_string())
+    answer.map(EvaluatedValue::into_json).map_err(|error| error.to_string())
 }
 
 fn object(fields: &[(&str, Type)]) -> Type {
@@ -95,11 +95,11 @@ fn fields_have_escaped_names_and_undeclared_ones_are_not_there() {
     let old = json!({"node-port": 1, "namespace": "x", "a__b": 2, "unknown": 4});
     let bindings = [("self", Binding::Tree(&tree, &ty)), ("oldSelf", Binding::Tree(&old, &ty))];
     let answer = program.evaluate(&bindings, &mut Budget::default());
-    assert_eq!(answer, Ok(Answer::Bool(true)));
+    assert_eq!(answer, Ok(EvaluatedValue::Bool(true)));
 }
 
 #[test]
-fn null_is_there_and_is_null() {
+fn null_is_present_and_null() {
     let ty = object(&[("x", object(&[("y", Type::Int)])), ("s", Type::string())]);
     let tree = json!({"x": null, "s": null});
     assert_eq!(evaluate("has(self.x)", &ty, &tree), Ok(json!(true)));
@@ -167,14 +167,14 @@ fn the_old_value_may_be_optional() {
         let bindings =
             [("self", Binding::Tree(&new, &int)), ("oldSelf", Binding::OptionalTree(old, &int))];
         let answer = program.evaluate(&bindings, &mut Budget::default());
-        assert_eq!(answer, Ok(Answer::Bool(expected)), "{old:?}");
+        assert_eq!(answer, Ok(EvaluatedValue::Bool(expected)), "{old:?}");
     }
     let unbound = program.evaluate(&[("self", Binding::Tree(&new, &int))], &mut Budget::default());
     assert_eq!(unbound, Err(EvalError::NoSuchAttribute("oldSelf".to_owned())));
 }
 
 #[test]
-fn a_variable_is_seen_only_where_it_is_mentioned() {
+fn unused_variables_are_not_read() {
     let environment = Environment::new().with_variable("oldSelf", Type::Int);
     let program = environment.compile("[1].all(oldSelf, oldSelf == 1)", None).unwrap();
     assert!(!program.mentions("oldSelf"), "the variable of the macro hides the other");
@@ -182,12 +182,12 @@ fn a_variable_is_seen_only_where_it_is_mentioned() {
     assert!(program.mentions("oldSelf"));
     let bound = [("oldSelf", Binding::Value(Value::Int(4)))];
     let answer = program.evaluate(&bound, &mut Budget::default()).unwrap();
-    assert_eq!(answer, Answer::Other(json!(8)));
+    assert_eq!(answer, EvaluatedValue::Other(json!(8)));
 }
 
 /// The shapes that admission policies in the field rely on.
 #[test]
-fn policies_reach_into_objects_of_no_known_type() {
+fn policies_read_untyped_objects() {
     let environment = Environment::new()
         .with_variable("object", Type::Dyn)
         .with_variable("oldObject", Type::Dyn)

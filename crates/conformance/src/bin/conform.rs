@@ -38,7 +38,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     let mut good = true;
     for report in &reports {
         writeln!(out, "{report}")?;
-        good &= report.holds();
+        good &= report.all_passed();
     }
     if let [real, other] = reports.as_slice() {
         let differences = real.differences(other);

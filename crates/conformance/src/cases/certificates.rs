@@ -4,15 +4,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::objects::{at, condition, wait_until};
-use super::roles::{allow_everywhere, by, wait_until_allowed};
-use crate::answer::Answer;
-use crate::case::{Case, CaseError, Outcome, case, holds};
-use crate::conversation::{Ask, Conversation, Patch};
+use super::objects::{condition, object_path, wait_until};
+use super::roles::{allow_everywhere, as_user, wait_until_allowed};
+use crate::case::{Case, CaseError, Outcome, case, expect_true};
+use crate::response::Response;
+use crate::session::{PatchType, RequestSpec, Session};
 
 pub(super) const CASES: &[Case] = &[
     case!("certificate-requests-of-administrators", [], administrators),
-    case!("certificate-requests-that-are-wrong", [], wrong),
+    case!("certificate-requests-that-are-wrong", [], invalid_requests),
     case!("certificate-approval-needs-a-right", [], approval),
     case!("certificate-status-needs-a-right", [], signing),
     case!("certificate-requests-are-decided-once", [], decided_once),
@@ -38,7 +38,7 @@ const USER: &str = concat!(
     "SEd1NEp5ZGF3Q05BaUVBbUlWMgpUdUJOZFZxWGk5cERxZEIvTmQ5dWJKQ0VYTkRDT08vRXFkczAvclU9Ci0tLS0tRU5E",
     "IENFUlRJRklDQVRFIFJFUVVFU1QtLS0tLQo=",
 );
-/// Somebody who wants to be an administrator.
+/// A user who wants to be an administrator.
 const ADMINISTRATOR: &str = concat!(
     "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIa01JR0tBZ0VBTUNneEZ6QVZCZ05WQkFvTURuTjVj",
     "M1JsYlRwdFlYTjBaWEp6TVEwd0N3WURWUVFEREFSMQpjMlZ5TUZrd0V3WUhLb1pJemowQ0FRWUlLb1pJemowREFRY0RR",
@@ -76,16 +76,16 @@ fn request(name: &str, signer: &str, text: &str, usages: &[&str]) -> Value {
     })
 }
 
-/// Makes a request and has it deleted when the case is over. Not part of the transcript: who asks is
-/// called otherwise on each server.
-async fn make(talk: &mut Conversation, object: &Value) -> Result<Answer, CaseError> {
-    let made = talk.ask_unrecorded(Ask::post(REQUESTS, object)).await?.expect(201)?;
-    talk.delete_at_end(&at(REQUESTS, &made.string("/metadata/name")));
+/// Makes a request and has it deleted when the case is over. Not part of the transcript: who asks
+/// is called otherwise on each server.
+async fn create_request(talk: &mut Session, object: &Value) -> Result<Response, CaseError> {
+    let made = talk.send_unrecorded(RequestSpec::post(REQUESTS, object)).await?.expect(201)?;
+    talk.delete_at_end(&object_path(REQUESTS, &made.string("/metadata/name")));
     Ok(made)
 }
 
 /// The request with this decision about it.
-fn decided(made: &Answer, decision: &str) -> Value {
+fn with_decision(made: &Response, decision: &str) -> Value {
     let mut object = made.at("").clone();
     let condition = json!({ "type": decision, "status": "True", "reason": "Case" });
     object["status"]["conditions"] = json!([condition]);
@@ -93,26 +93,26 @@ fn decided(made: &Answer, decision: &str) -> Value {
 }
 
 /// Writes a decision through `/approval`.
-fn decide(made: &Answer, decision: &str) -> Ask {
-    let path = at(REQUESTS, &format!("{}/approval", made.string("/metadata/name")));
-    Ask::put(path, &decided(made, decision))
+fn update_approval(made: &Response, decision: &str) -> RequestSpec {
+    let path = object_path(REQUESTS, &format!("{}/approval", made.string("/metadata/name")));
+    RequestSpec::put(path, &with_decision(made, decision))
 }
 
 const USAGES: [&str; 2] = ["digital signature", "client auth"];
 
-async fn administrators(talk: &mut Conversation) -> Outcome {
+async fn administrators(talk: &mut Session) -> Outcome {
     let object = request("{ns}-a", CLIENT, ADMINISTRATOR, &USAGES);
-    let message = talk.fill(
+    let message = talk.with_namespace(
         "certificatesigningrequests.certificates.k8s.io \"{ns}-a\" is forbidden: use of \
          kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed",
     );
-    talk.post(REQUESTS, &object).await?.refused(403, "Forbidden", &message)?;
+    talk.post(REQUESTS, &object).await?.expect_error(403, "Forbidden", &message)?;
     // Other signers may sign what they like.
-    make(talk, &request("{ns}-b", "case.test/signer", ADMINISTRATOR, &USAGES)).await?;
+    create_request(talk, &request("{ns}-b", "case.test/signer", ADMINISTRATOR, &USAGES)).await?;
     Ok(())
 }
 
-async fn wrong(talk: &mut Conversation) -> Outcome {
+async fn invalid_requests(talk: &mut Session) -> Outcome {
     // The block says what it is, and is not.
     let other = STANDARD.encode("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n");
     let mut legacy = request("{ns}-a", "kubernetes.io/legacy-unknown", USER, &USAGES);
@@ -152,95 +152,106 @@ async fn wrong(talk: &mut Conversation) -> Outcome {
         ),
     ];
     for (object, field, reason, message) in table {
-        let answer = talk.ask_unrecorded(Ask::post(REQUESTS, &object)).await?.expect(422)?;
-        answer.caused_by(&[(field, reason, &message)])?;
+        let answer =
+            talk.send_unrecorded(RequestSpec::post(REQUESTS, &object)).await?.expect(422)?;
+        answer.has_causes(&[(field, reason, &message)])?;
     }
     legacy["spec"]["signerName"] = json!(CLIENT);
     legacy["spec"]["expirationSeconds"] = json!(599);
-    let answer = talk.ask_unrecorded(Ask::post(REQUESTS, &legacy)).await?.expect(422)?;
+    let answer = talk.send_unrecorded(RequestSpec::post(REQUESTS, &legacy)).await?.expect(422)?;
     let message =
         "Invalid value: 599: may not specify a duration less than 600 seconds (10 minutes)";
-    answer.caused_by(&[("spec.expirationSeconds", "FieldValueInvalid", message)])
+    answer.has_causes(&[("spec.expirationSeconds", "FieldValueInvalid", message)])
 }
 
-/// What somebody is asked for who approves or signs.
-fn right(verb: &str, name: &str) -> Value {
+/// What a user who approves or signs is asked for.
+fn signer_rule(verb: &str, name: &str) -> Value {
     json!({ "verb": verb, "group": "certificates.k8s.io", "resource": "signers", "name": name })
 }
 
-async fn approval(talk: &mut Conversation) -> Outcome {
+async fn approval(talk: &mut Session) -> Outcome {
     let briefs = ["certificates.k8s.io certificatesigningrequests/approval update"];
-    let user = talk.fill("{ns}-user");
+    let user = talk.with_namespace("{ns}-user");
     allow_everywhere(talk, &user, &briefs).await?;
     let attributes = json!({
         "verb": "update", "group": "certificates.k8s.io",
         "resource": "certificatesigningrequests", "subresource": "approval",
     });
     wait_until_allowed(talk, &user, &attributes).await?;
-    let made = make(talk, &request("{ns}-a", "case.test/signer", USER, &USAGES)).await?;
-    let message = talk.fill(
-        "certificatesigningrequests.certificates.k8s.io \"{ns}-a\" is forbidden: user not permitted \
-         to approve requests with signerName \"case.test/signer\"",
+    let made = create_request(talk, &request("{ns}-a", "case.test/signer", USER, &USAGES)).await?;
+    let message = talk.with_namespace(
+        "certificatesigningrequests.certificates.k8s.io \"{ns}-a\" is forbidden: user not \
+         permitted to approve requests with signerName \"case.test/signer\"",
     );
-    let answer = talk.ask(by(&user, decide(&made, "Approved"))).await?;
-    answer.refused(403, "Forbidden", &message)?;
+    let answer = talk.send(as_user(&user, update_approval(&made, "Approved"))).await?;
+    answer.expect_error(403, "Forbidden", &message)?;
     // The right to all signers of the domain is as good as that to the one.
     let signers = ["certificates.k8s.io signers approve case.test/*"];
     let rules = json!({ "rules": super::roles::rules(&[briefs[0], signers[0]]) });
-    let role = at(super::roles::CLUSTER_ROLES, &user);
-    talk.ask_unrecorded(Ask::patch(role, Patch::Merge, &rules)).await?.expect(200)?;
-    wait_until_allowed(talk, &user, &right("approve", "case.test/*")).await?;
-    let answer = talk.ask_unrecorded(by(&user, decide(&made, "Approved"))).await?.expect(200)?;
-    answer.is("/status/conditions/0/type", &json!("Approved"))?;
-    holds("a time", answer.at("/status/conditions/0/lastTransitionTime").is_string())
+    let role = object_path(super::roles::CLUSTER_ROLES, &user);
+    talk.send_unrecorded(RequestSpec::patch(role, PatchType::Merge, &rules)).await?.expect(200)?;
+    wait_until_allowed(talk, &user, &signer_rule("approve", "case.test/*")).await?;
+    let answer = talk
+        .send_unrecorded(as_user(&user, update_approval(&made, "Approved")))
+        .await?
+        .expect(200)?;
+    answer.has_value("/status/conditions/0/type", &json!("Approved"))?;
+    expect_true("a time", answer.at("/status/conditions/0/lastTransitionTime").is_string())
 }
 
-async fn signing(talk: &mut Conversation) -> Outcome {
+async fn signing(talk: &mut Session) -> Outcome {
     let briefs = ["certificates.k8s.io certificatesigningrequests/status patch"];
-    let user = talk.fill("{ns}-user");
+    let user = talk.with_namespace("{ns}-user");
     allow_everywhere(talk, &user, &briefs).await?;
     let attributes = json!({
         "verb": "patch", "group": "certificates.k8s.io",
         "resource": "certificatesigningrequests", "subresource": "status",
     });
     wait_until_allowed(talk, &user, &attributes).await?;
-    make(talk, &request("{ns}-a", "case.test/signer", USER, &USAGES)).await?;
-    let path = at(REQUESTS, "{ns}-a/status");
+    create_request(talk, &request("{ns}-a", "case.test/signer", USER, &USAGES)).await?;
+    let path = object_path(REQUESTS, "{ns}-a/status");
     let pem = STANDARD.encode("x");
-    let message = talk.fill(
-        "certificatesigningrequests.certificates.k8s.io \"{ns}-a\" is forbidden: user not permitted \
-         to sign requests with signerName \"case.test/signer\"",
+    let message = talk.with_namespace(
+        "certificatesigningrequests.certificates.k8s.io \"{ns}-a\" is forbidden: user not \
+         permitted to sign requests with signerName \"case.test/signer\"",
     );
     let failed = json!({ "status": { "conditions": [{ "type": "Failed", "status": "True" }] } });
-    let answer = talk.ask(by(&user, Ask::patch(&path, Patch::Merge, &failed))).await?;
-    answer.refused(403, "Forbidden", &message)?;
-    // What is no certificate nobody may write.
+    let answer =
+        talk.send(as_user(&user, RequestSpec::patch(&path, PatchType::Merge, &failed))).await?;
+    answer.expect_error(403, "Forbidden", &message)?;
+    // No user may write what is not a certificate.
     let patch = json!({ "status": { "certificate": pem } });
-    let answer = talk.ask_unrecorded(Ask::patch(&path, Patch::Merge, &patch)).await?.expect(422)?;
-    answer.caused_by(&[(
+    let answer = talk
+        .send_unrecorded(RequestSpec::patch(&path, PatchType::Merge, &patch))
+        .await?
+        .expect(422)?;
+    answer.has_causes(&[(
         "status.certificate",
         "FieldValueInvalid",
         "Invalid value: \"<certificate data>\": must contain at least one CERTIFICATE PEM block",
     )])
 }
 
-async fn decided_once(talk: &mut Conversation) -> Outcome {
-    let made = make(talk, &request("{ns}-a", "case.test/signer", USER, &USAGES)).await?;
+async fn decided_once(talk: &mut Session) -> Outcome {
+    let made = create_request(talk, &request("{ns}-a", "case.test/signer", USER, &USAGES)).await?;
     // Not by the status.
     let conditions = json!([{ "type": "Approved", "status": "True" }]);
     let patch = json!({ "status": { "conditions": conditions } });
-    let path = at(REQUESTS, "{ns}-a/status");
-    let answer = talk.ask_unrecorded(Ask::patch(path, Patch::Merge, &patch)).await?.expect(422)?;
+    let path = object_path(REQUESTS, "{ns}-a/status");
+    let answer = talk
+        .send_unrecorded(RequestSpec::patch(path, PatchType::Merge, &patch))
+        .await?
+        .expect(422)?;
     let field = "status.conditions";
     let message = "Forbidden: updates may not add a condition of type \"Approved\"";
-    answer.caused_by(&[(field, "FieldValueForbidden", message)])?;
-    let approved = talk.ask_unrecorded(decide(&made, "Approved")).await?.expect(200)?;
-    let answer = talk.ask_unrecorded(decide(&approved, "Denied")).await?.expect(422)?;
+    answer.has_causes(&[(field, "FieldValueForbidden", message)])?;
+    let approved = talk.send_unrecorded(update_approval(&made, "Approved")).await?.expect(200)?;
+    let answer = talk.send_unrecorded(update_approval(&approved, "Denied")).await?.expect(422)?;
     let message = "Forbidden: updates may not remove a condition of type \"Approved\"";
-    answer.caused_by(&[(field, "FieldValueForbidden", message)])
+    answer.has_causes(&[(field, "FieldValueForbidden", message)])
 }
 
-async fn signed(talk: &mut Conversation) -> Outcome {
+async fn signed(talk: &mut Session) -> Outcome {
     let serving = ["digital signature", "server auth"];
     let table = [
         ("{ns}-client", CLIENT, USER, USAGES),
@@ -248,24 +259,24 @@ async fn signed(talk: &mut Conversation) -> Outcome {
         ("{ns}-serving", KUBELET_SERVING, SERVING, serving),
     ];
     for (name, signer, text, usages) in table {
-        let made = make(talk, &request(name, signer, text, &usages)).await?;
-        made.lacks("/status/certificate")?;
-        let approved = talk.ask_unrecorded(decide(&made, "Approved")).await?;
+        let made = create_request(talk, &request(name, signer, text, &usages)).await?;
+        made.has_no_value("/status/certificate")?;
+        let approved = talk.send_unrecorded(update_approval(&made, "Approved")).await?;
         // A controller may approve what a node asks for by itself, and be faster.
         if approved.status != 409 || signer != KUBELET_CLIENT {
-            approved.expect(200)?.lacks("/status/certificate")?;
+            approved.expect(200)?.has_no_value("/status/certificate")?;
         }
-        let has = |answer: &Answer| answer.at("/status/certificate").is_string();
-        let ask = Ask::get(at(REQUESTS, name));
-        let signed = talk.ask_until_unrecorded(ask, has).await?;
+        let has = |answer: &Response| answer.at("/status/certificate").is_string();
+        let ask = RequestSpec::get(object_path(REQUESTS, name));
+        let signed = talk.send_until_unrecorded(ask, has).await?;
         let pem = STANDARD.decode(signed.string("/status/certificate")).unwrap_or_default();
-        holds("a certificate", pem.starts_with(b"-----BEGIN CERTIFICATE-----\n"))?;
-        holds("that it is not failed", condition(&signed, "Failed").is_none())?;
+        expect_true("a certificate", pem.starts_with(b"-----BEGIN CERTIFICATE-----\n"))?;
+        expect_true("that it is not failed", condition(&signed, "Failed").is_none())?;
     }
     Ok(())
 }
 
-async fn refused(talk: &mut Conversation) -> Outcome {
+async fn refused(talk: &mut Session) -> Outcome {
     let table = [
         (
             "{ns}-usage",
@@ -305,16 +316,16 @@ async fn refused(talk: &mut Conversation) -> Outcome {
     ];
     for (name, signer, text, usage, message) in table {
         let usages = ["digital signature", usage];
-        let made = make(talk, &request(name, signer, text, &usages)).await?;
-        talk.ask_unrecorded(decide(&made, "Approved")).await?.expect(200)?;
-        let says = |answer: &Answer| {
+        let made = create_request(talk, &request(name, signer, text, &usages)).await?;
+        talk.send_unrecorded(update_approval(&made, "Approved")).await?.expect(200)?;
+        let says = |answer: &Response| {
             condition(answer, "Failed").is_some_and(|it| {
                 it["status"] == "True"
                     && it["reason"] == "SignerValidationFailure"
                     && it["message"] == message
             })
         };
-        wait_until(talk, &at(REQUESTS, name), says).await?;
+        wait_until(talk, &object_path(REQUESTS, name), says).await?;
     }
     Ok(())
 }

@@ -4,70 +4,81 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
-use super::objects::{CONFIG_MAPS, PODS, SECRETS, at, config_map, wait_until, with};
-use crate::answer::Answer;
-use crate::case::{Case, CaseError, Outcome, case, holds, same, unexpected};
-use crate::conversation::{Ask, Conversation, Patch};
+use super::objects::{CONFIG_MAPS, PODS, SECRETS, config_map, object_path, wait_until, with_query};
+use crate::case::{Case, CaseError, Outcome, case, expect_equal, expect_true, unexpected};
+use crate::response::Response;
+use crate::session::{PatchType, RequestSpec, Session};
 
 pub(super) const CASES: &[Case] = &[
-    case!("circles-of-owners-end", [23], circle),
+    case!("circles-of-owners-end", [23], owner_cycle),
     case!("quota-status-is-corrected", [], quota_status),
     case!("token-secrets-are-filled-in", [], token_secret),
-    case!("token-secrets-without-an-account", [], stray_secret),
-    case!("token-secrets-end-with-their-account", [], account_end),
+    case!("token-secrets-without-an-account", [], orphaned_secret),
+    case!("token-secrets-end-with-their-account", [], account_deletion),
     case!("replication-controllers-make-pods", [], replication),
 ];
 
-async fn given(talk: &mut Conversation, path: &str, body: &Value) -> Result<Answer, CaseError> {
-    talk.ask_unrecorded(Ask::post(path, body)).await?.expect(201)
+async fn create_unrecorded(
+    talk: &mut Session,
+    path: &str,
+    body: &Value,
+) -> Result<Response, CaseError> {
+    talk.send_unrecorded(RequestSpec::post(path, body)).await?.expect(201)
 }
 
-async fn gone(talk: &mut Conversation, path: &str) -> Outcome {
+async fn wait_until_deleted(talk: &mut Session, path: &str) -> Outcome {
     wait_until(talk, path, |answer| answer.status == 404).await
 }
 
-async fn circle(talk: &mut Conversation) -> Outcome {
+async fn owner_cycle(talk: &mut Session) -> Outcome {
     let owner = |name: &str, uid: &str| {
         json!([{
             "apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid,
             "blockOwnerDeletion": true,
         }])
     };
-    let first = given(talk, CONFIG_MAPS, &config_map("a", "x")).await?.string("/metadata/uid");
+    let first =
+        create_unrecorded(talk, CONFIG_MAPS, &config_map("a", "x")).await?.string("/metadata/uid");
     let mut second = config_map("b", "x");
     second["metadata"]["ownerReferences"] = owner("a", &first);
-    let second = given(talk, CONFIG_MAPS, &second).await?.string("/metadata/uid");
+    let second = create_unrecorded(talk, CONFIG_MAPS, &second).await?.string("/metadata/uid");
     let patch = json!({ "metadata": { "ownerReferences": owner("b", &second) } });
-    talk.ask_unrecorded(Ask::patch(at(CONFIG_MAPS, "a"), Patch::Merge, &patch))
-        .await?
-        .expect(200)?;
+    talk.send_unrecorded(RequestSpec::patch(
+        object_path(CONFIG_MAPS, "a"),
+        PatchType::Merge,
+        &patch,
+    ))
+    .await?
+    .expect(200)?;
     let options = json!({ "propagationPolicy": "Foreground" });
-    let answer = talk.ask_unrecorded(Ask::delete(at(CONFIG_MAPS, "a")).json(&options)).await?;
-    answer.expect(200)?.is("/metadata/finalizers", &json!(["foregroundDeletion"]))?;
-    gone(talk, &at(CONFIG_MAPS, "a")).await?;
-    gone(talk, &at(CONFIG_MAPS, "b")).await
+    let answer = talk
+        .send_unrecorded(RequestSpec::delete(object_path(CONFIG_MAPS, "a")).json(&options))
+        .await?;
+    answer.expect(200)?.has_value("/metadata/finalizers", &json!(["foregroundDeletion"]))?;
+    wait_until_deleted(talk, &object_path(CONFIG_MAPS, "a")).await?;
+    wait_until_deleted(talk, &object_path(CONFIG_MAPS, "b")).await
 }
 
-async fn quota_status(talk: &mut Conversation) -> Outcome {
+async fn quota_status(talk: &mut Session) -> Outcome {
     const QUOTAS: &str = "/api/v1/namespaces/{ns}/resourcequotas";
     let quota = json!({
         "metadata": { "name": "q" }, "spec": { "hard": { "count/secrets": "5" } },
     });
-    given(talk, QUOTAS, &quota).await?;
-    let path = at(QUOTAS, "q");
+    create_unrecorded(talk, QUOTAS, &quota).await?;
+    let path = object_path(QUOTAS, "q");
     let used = |count: &'static str| {
-        move |answer: &Answer| answer.at("/status/used/count~1secrets") == count
+        move |answer: &Response| answer.at("/status/used/count~1secrets") == count
     };
     wait_until(talk, &path, used("0")).await?;
     for name in ["one", "two"] {
-        given(talk, SECRETS, &json!({ "metadata": { "name": name } })).await?;
+        create_unrecorded(talk, SECRETS, &json!({ "metadata": { "name": name } })).await?;
     }
     wait_until(talk, &path, used("2")).await?;
     let forged = json!({ "status": { "used": { "count/secrets": "4" } } });
-    let ask = Ask::patch(format!("{path}/status"), Patch::Merge, &forged);
-    talk.ask_unrecorded(ask).await?.expect(200)?;
+    let ask = RequestSpec::patch(format!("{path}/status"), PatchType::Merge, &forged);
+    talk.send_unrecorded(ask).await?.expect(200)?;
     // A controller manager looks every five minutes, and whenever something is freed.
-    talk.ask_unrecorded(Ask::delete(at(SECRETS, "two"))).await?.expect(200)?;
+    talk.send_unrecorded(RequestSpec::delete(object_path(SECRETS, "two"))).await?.expect(200)?;
     wait_until(talk, &path, used("1")).await
 }
 
@@ -85,71 +96,85 @@ fn secret_of(name: &str, account: &str) -> Value {
 }
 
 /// Makes an account and a Secret for its token; returns the Secret when it has one, and the token.
-async fn token_of(talk: &mut Conversation) -> Result<(Answer, String), CaseError> {
-    given(talk, ACCOUNTS, &json!({ "metadata": { "name": "a" } })).await?;
-    given(talk, SECRETS, &secret_of("s", "a")).await?;
-    let ask = Ask::get(at(SECRETS, "s"));
-    let has = |answer: &Answer| answer.at("/data/token").is_string();
-    let secret = talk.ask_until_unrecorded(ask, has).await?;
+async fn token_of(talk: &mut Session) -> Result<(Response, String), CaseError> {
+    create_unrecorded(talk, ACCOUNTS, &json!({ "metadata": { "name": "a" } })).await?;
+    create_unrecorded(talk, SECRETS, &secret_of("s", "a")).await?;
+    let ask = RequestSpec::get(object_path(SECRETS, "s"));
+    let has = |answer: &Response| answer.at("/data/token").is_string();
+    let secret = talk.send_until_unrecorded(ask, has).await?;
     let token = STANDARD.decode(secret.string("/data/token")).unwrap_or_default();
     let token = String::from_utf8(token).unwrap_or_default();
     Ok((secret, token))
 }
 
 /// Who am I? Asked with a token alone.
-fn who(token: &str) -> Ask {
-    Ask::post(SELF, &json!({})).header("authorization", format!("Bearer {token}")).by_stranger()
+fn self_subject_review(token: &str) -> RequestSpec {
+    RequestSpec::post(SELF, &json!({}))
+        .header("authorization", format!("Bearer {token}"))
+        .anonymously()
 }
 
-async fn token_secret(talk: &mut Conversation) -> Outcome {
+async fn token_secret(talk: &mut Session) -> Outcome {
     let (secret, token) = token_of(talk).await?;
     let text = |field: &str| STANDARD.decode(secret.string(field)).unwrap_or_default();
-    same("the namespace", &talk.fill("{ns}").into_bytes(), &text("/data/namespace"))?;
-    holds("root certificates", text("/data/ca.crt").starts_with(b"-----BEGIN CERTIFICATE-----"))?;
-    let account = talk.ask_unrecorded(Ask::get(at(ACCOUNTS, "a"))).await?.expect(200)?;
+    expect_equal(
+        "the namespace",
+        &talk.with_namespace("{ns}").into_bytes(),
+        &text("/data/namespace"),
+    )?;
+    expect_true(
+        "root certificates",
+        text("/data/ca.crt").starts_with(b"-----BEGIN CERTIFICATE-----"),
+    )?;
+    let account =
+        talk.send_unrecorded(RequestSpec::get(object_path(ACCOUNTS, "a"))).await?.expect(200)?;
     let uid = account.at("/metadata/uid");
-    secret.is("/metadata/annotations/kubernetes.io~1service-account.uid", uid)?;
+    secret.has_value("/metadata/annotations/kubernetes.io~1service-account.uid", uid)?;
     let part = token.split('.').nth(1).unwrap_or_default();
     let claims: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).unwrap_or_default())
         .map_err(|_| unexpected("the claims", "JSON", part))?;
-    let name = talk.fill("system:serviceaccount:{ns}:a");
+    let name = talk.with_namespace("system:serviceaccount:{ns}:a");
     let expected = json!({
         "iss": "kubernetes/serviceaccount",
-        "kubernetes.io/serviceaccount/namespace": talk.fill("{ns}"),
+        "kubernetes.io/serviceaccount/namespace": talk.with_namespace("{ns}"),
         "kubernetes.io/serviceaccount/secret.name": "s",
         "kubernetes.io/serviceaccount/service-account.name": "a",
         "kubernetes.io/serviceaccount/service-account.uid": uid,
         "sub": name,
     });
-    same("the claims", &expected, &claims)?;
-    let known = talk.ask_unrecorded(who(&token)).await?.expect(201)?;
-    known.is("/status/userInfo/username", &json!(name))?;
-    known.is("/status/userInfo/uid", uid)?;
-    talk.ask_unrecorded(Ask::delete(at(SECRETS, "s"))).await?.expect(200)?;
-    // A server may remember for some seconds whom it has just believed.
-    talk.ask_until_unrecorded(who(&token), |answer| answer.status == 401).await.map(drop)
+    expect_equal("the claims", &expected, &claims)?;
+    let known = talk.send_unrecorded(self_subject_review(&token)).await?.expect(201)?;
+    known.has_value("/status/userInfo/username", &json!(name))?;
+    known.has_value("/status/userInfo/uid", uid)?;
+    talk.send_unrecorded(RequestSpec::delete(object_path(SECRETS, "s"))).await?.expect(200)?;
+    // A server may cache for some seconds which credentials it has just accepted.
+    talk.send_until_unrecorded(self_subject_review(&token), |answer| answer.status == 401)
+        .await
+        .map(drop)
 }
 
-async fn stray_secret(talk: &mut Conversation) -> Outcome {
-    given(talk, SECRETS, &secret_of("s", "nobody")).await?;
-    gone(talk, &at(SECRETS, "s")).await?;
+async fn orphaned_secret(talk: &mut Session) -> Outcome {
+    create_unrecorded(talk, SECRETS, &secret_of("s", "nobody")).await?;
+    wait_until_deleted(talk, &object_path(SECRETS, "s")).await?;
     let mut nameless = secret_of("s", "");
     nameless["metadata"]["annotations"] = json!({});
     talk.post(SECRETS, &nameless).await?.expect(422)?;
     Ok(())
 }
 
-async fn account_end(talk: &mut Conversation) -> Outcome {
+async fn account_deletion(talk: &mut Session) -> Outcome {
     let (_, token) = token_of(talk).await?;
-    talk.ask_unrecorded(Ask::delete(at(ACCOUNTS, "a"))).await?.expect(200)?;
-    gone(talk, &at(SECRETS, "s")).await?;
-    talk.ask_until_unrecorded(who(&token), |answer| answer.status == 401).await.map(drop)
+    talk.send_unrecorded(RequestSpec::delete(object_path(ACCOUNTS, "a"))).await?.expect(200)?;
+    wait_until_deleted(talk, &object_path(SECRETS, "s")).await?;
+    talk.send_until_unrecorded(self_subject_review(&token), |answer| answer.status == 401)
+        .await
+        .map(drop)
 }
 
-async fn replication(talk: &mut Conversation) -> Outcome {
+async fn replication(talk: &mut Session) -> Outcome {
     const CONTROLLERS: &str = "/api/v1/namespaces/{ns}/replicationcontrollers";
-    let path = at(CONTROLLERS, "rc");
-    // A namespace that is new has no account for pods yet; whoever makes them tries again.
+    let path = object_path(CONTROLLERS, "rc");
+    // A new namespace has no service account for pods yet; controllers that create pods retry.
     let controller = json!({
         "apiVersion": "v1", "kind": "ReplicationController", "metadata": { "name": "rc" },
         "spec": {
@@ -161,9 +186,9 @@ async fn replication(talk: &mut Conversation) -> Outcome {
             },
         },
     });
-    let made = given(talk, CONTROLLERS, &controller).await?;
+    let made = create_unrecorded(talk, CONTROLLERS, &controller).await?;
     let has = |count: i64| {
-        move |answer: &Answer| {
+        move |answer: &Response| {
             let status = answer.at("/status");
             status["replicas"] == count
                 && status["fullyLabeledReplicas"].as_i64().unwrap_or_default() == count
@@ -171,15 +196,15 @@ async fn replication(talk: &mut Conversation) -> Outcome {
         }
     };
     wait_until(talk, &path, has(2)).await?;
-    let pods = with(PODS, "labelSelector=app%3Drc");
-    let found = talk.ask_unrecorded(Ask::get(&pods)).await?.expect(200)?;
+    let pods = with_query(PODS, "labelSelector=app%3Drc");
+    let found = talk.send_unrecorded(RequestSpec::get(&pods)).await?.expect(200)?;
     let owner = json!({
         "apiVersion": "v1", "kind": "ReplicationController", "name": "rc",
         "uid": made.at("/metadata/uid"), "controller": true, "blockOwnerDeletion": true,
     });
-    found.is("/items/0/metadata/ownerReferences/0", &owner)?;
-    same("the pods", &2, &found.names().len())?;
+    found.has_value("/items/0/metadata/ownerReferences/0", &owner)?;
+    expect_equal("the pods", &2, &found.names().len())?;
     let fewer = json!({ "spec": { "replicas": 1 } });
-    talk.ask_unrecorded(Ask::patch(&path, Patch::Merge, &fewer)).await?.expect(200)?;
+    talk.send_unrecorded(RequestSpec::patch(&path, PatchType::Merge, &fewer)).await?.expect(200)?;
     wait_until(talk, &path, has(1)).await
 }

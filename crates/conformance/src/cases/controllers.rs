@@ -3,10 +3,10 @@
 
 use serde_json::{Value, json};
 
-use super::objects::{CONFIG_MAPS, at, condition, config_map, wait_until, with};
-use crate::answer::Answer;
-use crate::case::{Case, CaseError, Outcome, case, holds, same};
-use crate::conversation::{Ask, Conversation, Patch};
+use super::objects::{CONFIG_MAPS, condition, config_map, object_path, wait_until, with_query};
+use crate::case::{Case, CaseError, Outcome, case, expect_equal, expect_true};
+use crate::response::Response;
+use crate::session::{PatchType, RequestSpec, Session};
 
 pub(super) const CASES: &[Case] = &[
     case!("collect-in-the-background", [23], background),
@@ -18,8 +18,8 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// Creates an object without a word in the transcript.
-async fn make(talk: &mut Conversation, object: &Value) -> Result<Answer, CaseError> {
-    talk.ask_unrecorded(Ask::post(CONFIG_MAPS, object)).await?.expect(201)
+async fn create_unrecorded(talk: &mut Session, object: &Value) -> Result<Response, CaseError> {
+    talk.send_unrecorded(RequestSpec::post(CONFIG_MAPS, object)).await?.expect(201)
 }
 
 /// A ConfigMap owned by others, given by name and uid.
@@ -36,67 +36,71 @@ fn owned_by(name: &str, owners: &[(&str, &str)]) -> Value {
 }
 
 /// Deletes an object with a policy.
-fn delete(name: &str, policy: &str) -> Ask {
-    Ask::delete(at(CONFIG_MAPS, name)).json(&json!({ "propagationPolicy": policy }))
+fn delete(name: &str, policy: &str) -> RequestSpec {
+    RequestSpec::delete(object_path(CONFIG_MAPS, name))
+        .json(&json!({ "propagationPolicy": policy }))
 }
 
 /// Waits until an object is gone.
-async fn gone(talk: &mut Conversation, name: &str) -> Outcome {
-    wait_until(talk, &at(CONFIG_MAPS, name), |answer| answer.status == 404).await
+async fn wait_until_deleted(talk: &mut Session, name: &str) -> Outcome {
+    wait_until(talk, &object_path(CONFIG_MAPS, name), |answer| answer.status == 404).await
 }
 
-async fn background(talk: &mut Conversation) -> Outcome {
-    let owner = make(talk, &config_map("owner", "x")).await?.string("/metadata/uid");
-    make(talk, &owned_by("part", &[("owner", &owner)])).await?;
-    let answer = talk.ask(delete("owner", "Background")).await?.expect(200)?;
-    answer.is("/status", &json!("Success"))?;
-    talk.get(&at(CONFIG_MAPS, "owner")).await?.expect(404)?;
-    gone(talk, "part").await
+async fn background(talk: &mut Session) -> Outcome {
+    let owner = create_unrecorded(talk, &config_map("owner", "x")).await?.string("/metadata/uid");
+    create_unrecorded(talk, &owned_by("part", &[("owner", &owner)])).await?;
+    let answer = talk.send(delete("owner", "Background")).await?.expect(200)?;
+    answer.has_value("/status", &json!("Success"))?;
+    talk.get(&object_path(CONFIG_MAPS, "owner")).await?.expect(404)?;
+    wait_until_deleted(talk, "part").await
 }
 
-async fn foreground(talk: &mut Conversation) -> Outcome {
-    let owner = make(talk, &config_map("owner", "x")).await?.string("/metadata/uid");
+async fn foreground(talk: &mut Session) -> Outcome {
+    let owner = create_unrecorded(talk, &config_map("owner", "x")).await?.string("/metadata/uid");
     let mut part = owned_by("part", &[("owner", &owner)]);
     part["metadata"]["finalizers"] = json!(["case.test/hold"]);
-    make(talk, &part).await?;
-    let answer = talk.ask(delete("owner", "Foreground")).await?.expect(200)?;
-    answer.is("/metadata/finalizers", &json!(["foregroundDeletion"]))?;
-    let is_marked = |answer: &Answer| answer.at("/metadata/deletionTimestamp").is_string();
-    wait_until(talk, &at(CONFIG_MAPS, "part"), is_marked).await?;
+    create_unrecorded(talk, &part).await?;
+    let answer = talk.send(delete("owner", "Foreground")).await?.expect(200)?;
+    answer.has_value("/metadata/finalizers", &json!(["foregroundDeletion"]))?;
+    let is_marked = |answer: &Response| answer.at("/metadata/deletionTimestamp").is_string();
+    wait_until(talk, &object_path(CONFIG_MAPS, "part"), is_marked).await?;
     // The part is held, and holds the whole.
-    let owner = talk.get(&at(CONFIG_MAPS, "owner")).await?.expect(200)?;
-    owner.is("/metadata/finalizers", &json!(["foregroundDeletion"]))?;
+    let owner = talk.get(&object_path(CONFIG_MAPS, "owner")).await?.expect(200)?;
+    owner.has_value("/metadata/finalizers", &json!(["foregroundDeletion"]))?;
     let free = json!({ "metadata": { "finalizers": null } });
-    let ask = Ask::patch(at(CONFIG_MAPS, "part"), Patch::Merge, &free);
-    talk.ask_unrecorded(ask).await?.expect(200)?;
-    gone(talk, "part").await?;
-    gone(talk, "owner").await
+    let ask = RequestSpec::patch(object_path(CONFIG_MAPS, "part"), PatchType::Merge, &free);
+    talk.send_unrecorded(ask).await?.expect(200)?;
+    wait_until_deleted(talk, "part").await?;
+    wait_until_deleted(talk, "owner").await
 }
 
-async fn orphans(talk: &mut Conversation) -> Outcome {
-    let owner = make(talk, &config_map("owner", "x")).await?.string("/metadata/uid");
-    make(talk, &owned_by("part", &[("owner", &owner)])).await?;
-    let answer = talk.ask(delete("owner", "Orphan")).await?.expect(200)?;
-    answer.is("/metadata/finalizers", &json!(["orphan"]))?;
-    gone(talk, "owner").await?;
-    let part = talk.ask_unrecorded(Ask::get(at(CONFIG_MAPS, "part"))).await?.expect(200)?;
-    part.lacks("/metadata/ownerReferences")
+async fn orphans(talk: &mut Session) -> Outcome {
+    let owner = create_unrecorded(talk, &config_map("owner", "x")).await?.string("/metadata/uid");
+    create_unrecorded(talk, &owned_by("part", &[("owner", &owner)])).await?;
+    let answer = talk.send(delete("owner", "Orphan")).await?.expect(200)?;
+    answer.has_value("/metadata/finalizers", &json!(["orphan"]))?;
+    wait_until_deleted(talk, "owner").await?;
+    let part = talk
+        .send_unrecorded(RequestSpec::get(object_path(CONFIG_MAPS, "part")))
+        .await?
+        .expect(200)?;
+    part.has_no_value("/metadata/ownerReferences")
 }
 
-async fn absent_owner(talk: &mut Conversation) -> Outcome {
+async fn absent_owner(talk: &mut Session) -> Outcome {
     let nobody = "00000000-0000-4000-8000-000000000000";
-    let owner = make(talk, &config_map("owner", "x")).await?.string("/metadata/uid");
-    make(talk, &owned_by("stray", &[("nobody", nobody)])).await?;
-    make(talk, &owned_by("shared", &[("owner", &owner), ("nobody", nobody)])).await?;
-    gone(talk, "stray").await?;
-    let path = at(CONFIG_MAPS, "shared");
+    let owner = create_unrecorded(talk, &config_map("owner", "x")).await?.string("/metadata/uid");
+    create_unrecorded(talk, &owned_by("stray", &[("nobody", nobody)])).await?;
+    create_unrecorded(talk, &owned_by("shared", &[("owner", &owner), ("nobody", nobody)])).await?;
+    wait_until_deleted(talk, "stray").await?;
+    let path = object_path(CONFIG_MAPS, "shared");
     wait_until(talk, &path, |answer| answer.at("/metadata/ownerReferences/1").is_null()).await?;
-    let shared = talk.ask_unrecorded(Ask::get(path)).await?.expect(200)?;
-    shared.is("/metadata/ownerReferences/0/name", &json!("owner"))
+    let shared = talk.send_unrecorded(RequestSpec::get(path)).await?.expect(200)?;
+    shared.has_value("/metadata/ownerReferences/0/name", &json!("owner"))
 }
 
 /// Type, status, reason and message of what a namespace says while content remains.
-const REMAINING: [(&str, &str, &str, &str); 5] = [
+const REMAINING_CONDITIONS: [(&str, &str, &str, &str); 5] = [
     (
         "NamespaceDeletionDiscoveryFailure",
         "False",
@@ -130,57 +134,57 @@ const REMAINING: [(&str, &str, &str, &str); 5] = [
     ),
 ];
 
-async fn namespace(talk: &mut Conversation) -> Outcome {
+async fn namespace(talk: &mut Session) -> Outcome {
     let mut held = config_map("held", "x");
     held["metadata"]["finalizers"] = json!(["case.test/hold"]);
-    make(talk, &held).await?;
-    make(talk, &config_map("free", "x")).await?;
+    create_unrecorded(talk, &held).await?;
+    create_unrecorded(talk, &config_map("free", "x")).await?;
     let path = "/api/v1/namespaces/{ns}";
-    talk.ask_unrecorded(Ask::delete(path)).await?.expect(200)?;
-    gone(talk, "free").await?;
-    let says = |answer: &Answer, (kind, status, reason, message): (&str, &str, &str, &str)| {
+    talk.send_unrecorded(RequestSpec::delete(path)).await?.expect(200)?;
+    wait_until_deleted(talk, "free").await?;
+    let says = |answer: &Response, (kind, status, reason, message): (&str, &str, &str, &str)| {
         condition(answer, kind).is_some_and(|it| {
             it["status"] == status && it["reason"] == reason && it["message"] == message
         })
     };
-    for expected in REMAINING {
+    for expected in REMAINING_CONDITIONS {
         wait_until(talk, path, |answer| says(answer, expected)).await?;
     }
     let free = json!({ "metadata": { "finalizers": null } });
-    let ask = Ask::patch(at(CONFIG_MAPS, "held"), Patch::Merge, &free);
-    talk.ask_unrecorded(ask).await?.expect(200)?;
+    let ask = RequestSpec::patch(object_path(CONFIG_MAPS, "held"), PatchType::Merge, &free);
+    talk.send_unrecorded(ask).await?.expect(200)?;
     wait_until(talk, path, |answer| answer.status == 404).await?;
-    let message = talk.fill("namespaces \"{ns}\" not found");
-    talk.get(path).await?.refused(404, "NotFound", &message)?;
+    let message = talk.with_namespace("namespaces \"{ns}\" not found");
+    talk.get(path).await?.expect_error(404, "NotFound", &message)?;
     Ok(())
 }
 
-async fn expired(talk: &mut Conversation) -> Outcome {
+async fn expired(talk: &mut Session) -> Outcome {
     for name in ["a", "b", "c"] {
-        make(talk, &config_map(name, "x")).await?;
+        create_unrecorded(talk, &config_map(name, "x")).await?;
     }
     // Something else is in every namespace of a cluster with controllers: ask by name.
     let query = "fieldSelector=metadata.name%21%3Dkube-root-ca.crt";
     let list = format!("limit=1&{query}");
-    let first = talk.get(&with(CONFIG_MAPS, &list)).await?.expect(200)?;
-    first.lists(&["a"])?;
-    make(talk, &config_map("bb", "x")).await?;
+    let first = talk.get(&with_query(CONFIG_MAPS, &list)).await?.expect(200)?;
+    first.has_names(&["a"])?;
+    create_unrecorded(talk, &config_map("bb", "x")).await?;
     let token = first.string("/metadata/continue");
-    let next = Ask::get(with(CONFIG_MAPS, &format!("{list}&continue={token}")));
-    let answer = talk.ask_until(next, |answer| answer.status != 200).await?;
+    let next = RequestSpec::get(with_query(CONFIG_MAPS, &format!("{list}&continue={token}")));
+    let answer = talk.send_until(next, |answer| answer.status != 200).await?;
     let message = "The provided continue parameter is too old to display a consistent list result. \
                    You can start a new list without the continue parameter, or use the continue \
-                   token in this response to retrieve the remainder of the results. Continuing with \
-                   the provided token results in an inconsistent list - objects that were created, \
-                   modified, or deleted between the time the first chunk was returned and now may \
-                   show up in the list.";
-    let answer = answer.refused(410, "Expired", message)?;
+                   token in this response to retrieve the remainder of the results. Continuing \
+                   with the provided token results in an inconsistent list - objects that were \
+                   created, modified, or deleted between the time the first chunk was returned and \
+                   now may show up in the list.";
+    let answer = answer.expect_error(410, "Expired", message)?;
     let fresh = answer.string("/metadata/continue");
-    holds("a token to go on with", !fresh.is_empty() && fresh != token)?;
+    expect_true("a token to go on with", !fresh.is_empty() && fresh != token)?;
     let rest = format!("{query}&continue={fresh}");
-    let rest = talk.get(&with(CONFIG_MAPS, &rest)).await?.expect(200)?;
-    rest.lists(&["b", "bb", "c"])?;
+    let rest = talk.get(&with_query(CONFIG_MAPS, &rest)).await?.expect(200)?;
+    rest.has_names(&["b", "bb", "c"])?;
     let exact = format!("resourceVersion={}&resourceVersionMatch=Exact", first.revision());
-    let old = talk.get(&with(CONFIG_MAPS, &exact)).await?.expect(410)?;
-    same("reason", &json!("Expired"), old.at("/reason"))
+    let old = talk.get(&with_query(CONFIG_MAPS, &exact)).await?.expect(410)?;
+    expect_equal("reason", &json!("Expired"), old.at("/reason"))
 }

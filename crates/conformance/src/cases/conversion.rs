@@ -1,14 +1,14 @@
 //! Custom objects in several versions, converted by a webhook.
 
-use gantry_testkit::hook::Reply;
+use gantry_testkit::webhook_server::Reply;
 use serde_json::{Value, json};
 
-use super::objects::{WIDGETS, at, define, wait_until, widget, with};
-use crate::case::{Case, Outcome, case, holds, same};
-use crate::conversation::{Ask, Conversation, Patch, Until};
+use super::objects::{WIDGETS, define, object_path, wait_until, widget, with_query};
+use crate::case::{Case, Outcome, case, expect_equal, expect_true};
+use crate::session::{PatchType, RequestSpec, Session, Until};
 
 pub(super) const CASES: &[Case] = &[
-    case!("conversion-of-one", [54], of_one),
+    case!("conversion-of-one", [54], get_one),
     case!("conversion-of-lists", [54], of_lists),
     case!("conversion-in-pages", [26, 54], in_pages),
     case!("conversion-in-tables", [10, 54], in_tables),
@@ -18,17 +18,17 @@ pub(super) const CASES: &[Case] = &[
     case!("conversion-and-apply", [44, 54], apply),
     case!("conversion-and-conflicts", [44, 54], conflicts),
     case!("conversion-and-update-owners", [46, 54], update_owners),
-    case!("conversion-of-parts", [54], of_parts),
+    case!("conversion-of-parts", [54], of_subresources),
     case!("conversion-and-deletion", [36, 54], deletion),
     case!("conversion-and-finalizers", [20, 54], finalizers),
     case!("conversion-watched", [54], watched),
     case!("conversion-watched-by-label", [54], watched_by_label),
     case!("conversion-of-labels", [54], of_labels),
-    case!("conversion-asked", [54], asked),
+    case!("conversion-asked", [54], review_request),
 ];
 
-pub(super) const OTHER: &str = "/apis/{ns}.case.test/v2/namespaces/{ns}/widgets";
-pub(super) const NAME: &str = "widgets.{ns}.case.test";
+pub(super) const WIDGETS_V2: &str = "/apis/{ns}.case.test/v2/namespaces/{ns}/widgets";
+pub(super) const DEFINITION_NAME: &str = "widgets.{ns}.case.test";
 
 /// Widgets in v1, which is stored and has `spec.a`, and v2, which calls the same `spec.b`.
 pub(super) fn definition(config: &Value) -> Value {
@@ -59,7 +59,7 @@ pub(super) fn definition(config: &Value) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": { "name": NAME },
+        "metadata": { "name": DEFINITION_NAME },
         "spec": {
             "group": "{ns}.case.test",
             "scope": "Namespaced",
@@ -95,11 +95,11 @@ pub(super) fn convert_with(review: &Value, change: impl Fn(&mut Value)) -> Value
         change(&mut object);
         object
     });
-    answered(review, &converted.collect::<Vec<_>>())
+    conversion_response(review, &converted.collect::<Vec<_>>())
 }
 
 /// A successful answer with these objects.
-pub(super) fn answered(review: &Value, objects: &[Value]) -> Value {
+pub(super) fn conversion_response(review: &Value, objects: &[Value]) -> Value {
     json!({
         "apiVersion": review["apiVersion"], "kind": "ConversionReview",
         "response": {
@@ -111,256 +111,282 @@ pub(super) fn answered(review: &Value, objects: &[Value]) -> Value {
 }
 
 /// Defines widgets with a converter that does as it should, and waits until both versions answer.
-pub(super) async fn begin(talk: &mut Conversation) -> Outcome {
-    let config = talk.hook("convert", |review| Reply::Json(convert(review)))?;
+pub(super) async fn define_converted_widgets(talk: &mut Session) -> Outcome {
+    let config = talk.serve_webhook("convert", |review| Reply::Json(convert(review)))?;
     define(talk, &definition(&config)).await?;
-    wait_until(talk, OTHER, |answer| answer.status == 200).await
+    wait_until(talk, WIDGETS_V2, |answer| answer.status == 200).await
 }
 
 /// A Widget of v2.
-pub(super) fn other(name: &str, spec: &Value) -> Value {
+pub(super) fn widget_v2(name: &str, spec: &Value) -> Value {
     let mut object = widget(name, spec);
     object["apiVersion"] = json!("{ns}.case.test/v2");
     object
 }
 
-async fn of_one(talk: &mut Conversation) -> Outcome {
-    begin(talk).await?;
+async fn get_one(talk: &mut Session) -> Outcome {
+    define_converted_widgets(talk).await?;
     let made = talk.create(WIDGETS, &widget("w", &json!({ "a": "1", "same": "x" }))).await?;
-    let other = talk.get(&at(OTHER, "w")).await?.expect(200)?;
-    other.has(&[
-        ("/apiVersion", json!(talk.fill("{ns}.case.test/v2"))),
+    let other = talk.get(&object_path(WIDGETS_V2, "w")).await?.expect(200)?;
+    other.has_values(&[
+        ("/apiVersion", json!(talk.with_namespace("{ns}.case.test/v2"))),
         ("/spec", json!({ "b": "1", "same": "x" })),
         ("/metadata/uid", made.at("/metadata/uid").clone()),
         ("/metadata/resourceVersion", made.at("/metadata/resourceVersion").clone()),
     ])?;
-    talk.get(&at(WIDGETS, "w")).await?.expect(200)?.is("/spec", &json!({ "a": "1", "same": "x" }))
+    talk.get(&object_path(WIDGETS, "w"))
+        .await?
+        .expect(200)?
+        .has_value("/spec", &json!({ "a": "1", "same": "x" }))
 }
 
-async fn of_lists(talk: &mut Conversation) -> Outcome {
-    begin(talk).await?;
-    talk.get(OTHER).await?.expect(200)?.lists(&[])?;
+async fn of_lists(talk: &mut Session) -> Outcome {
+    define_converted_widgets(talk).await?;
+    talk.get(WIDGETS_V2).await?.expect(200)?.has_names(&[])?;
     for name in ["x", "y", "z"] {
         talk.create(WIDGETS, &widget(name, &json!({ "a": name }))).await?;
     }
-    let list = talk.get(OTHER).await?.expect(200)?;
-    list.lists(&["x", "y", "z"])?;
-    list.has(&[("/items/1/spec", json!({ "b": "y" })), ("/kind", json!("WidgetList"))])?;
-    talk.get(&with(OTHER, "fieldSelector=metadata.name%3Dy")).await?.lists(&["y"])?;
-    talk.get("/apis/{ns}.case.test/v2/widgets").await?.expect(200)?.lists(&["x", "y", "z"])
+    let list = talk.get(WIDGETS_V2).await?.expect(200)?;
+    list.has_names(&["x", "y", "z"])?;
+    list.has_values(&[("/items/1/spec", json!({ "b": "y" })), ("/kind", json!("WidgetList"))])?;
+    talk.get(&with_query(WIDGETS_V2, "fieldSelector=metadata.name%3Dy"))
+        .await?
+        .has_names(&["y"])?;
+    talk.get("/apis/{ns}.case.test/v2/widgets").await?.expect(200)?.has_names(&["x", "y", "z"])
 }
 
-async fn in_pages(talk: &mut Conversation) -> Outcome {
-    begin(talk).await?;
+async fn in_pages(talk: &mut Session) -> Outcome {
+    define_converted_widgets(talk).await?;
     for name in ["a", "b", "c", "d", "e"] {
         talk.create(WIDGETS, &widget(name, &json!({ "a": name }))).await?;
     }
-    let first = talk.get(&with(OTHER, "limit=2")).await?.expect(200)?;
-    first.lists(&["a", "b"])?;
-    first.is("/metadata/remainingItemCount", &json!(3))?;
+    let first = talk.get(&with_query(WIDGETS_V2, "limit=2")).await?.expect(200)?;
+    first.has_names(&["a", "b"])?;
+    first.has_value("/metadata/remainingItemCount", &json!(3))?;
     let query = format!("limit=2&continue={}", first.string("/metadata/continue"));
-    let second = talk.get(&with(OTHER, &query)).await?.expect(200)?;
-    second.lists(&["c", "d"])?;
+    let second = talk.get(&with_query(WIDGETS_V2, &query)).await?.expect(200)?;
+    second.has_names(&["c", "d"])?;
     let query = format!("limit=2&continue={}", second.string("/metadata/continue"));
-    let third = talk.get(&with(OTHER, &query)).await?.expect(200)?;
-    third.lists(&["e"])?;
-    third.is("/metadata/continue", &json!(""))?;
-    let whole = talk.get(&with(OTHER, "limit=5")).await?.expect(200)?;
-    whole.is("/metadata/continue", &json!(""))
+    let third = talk.get(&with_query(WIDGETS_V2, &query)).await?.expect(200)?;
+    third.has_names(&["e"])?;
+    third.has_value("/metadata/continue", &json!(""))?;
+    let whole = talk.get(&with_query(WIDGETS_V2, "limit=5")).await?.expect(200)?;
+    whole.has_value("/metadata/continue", &json!(""))
 }
 
-async fn in_tables(talk: &mut Conversation) -> Outcome {
-    begin(talk).await?;
+async fn in_tables(talk: &mut Session) -> Outcome {
+    define_converted_widgets(talk).await?;
     talk.create(WIDGETS, &widget("w", &json!({ "a": "1" }))).await?;
-    let table = talk.ask(Ask::get(OTHER).table()).await?.expect(200)?;
-    table.is("/rows/0/cells", &json!(["w", "1"]))?;
-    table.is("/columnDefinitions/1/name", &json!("b"))?;
-    talk.ask(Ask::get(at(OTHER, "w")).table()).await?.expect(200)?;
+    let table = talk.send(RequestSpec::get(WIDGETS_V2).table()).await?.expect(200)?;
+    table.has_value("/rows/0/cells", &json!(["w", "1"]))?;
+    table.has_value("/columnDefinitions/1/name", &json!("b"))?;
+    talk.send(RequestSpec::get(object_path(WIDGETS_V2, "w")).table()).await?.expect(200)?;
     let list = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-    talk.ask(Ask::get(OTHER).accept(list)).await?.expect(200)?;
+    talk.send(RequestSpec::get(WIDGETS_V2).accept(list)).await?.expect(200)?;
     let one = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-    talk.ask(Ask::get(at(OTHER, "w")).accept(one)).await?.expect(200)?;
+    talk.send(RequestSpec::get(object_path(WIDGETS_V2, "w")).accept(one)).await?.expect(200)?;
     Ok(())
 }
 
-async fn of_writes(talk: &mut Conversation) -> Outcome {
-    begin(talk).await?;
-    let made = talk.create(OTHER, &other("w", &json!({ "b": "1" }))).await?;
-    made.has(&[
-        ("/apiVersion", json!(talk.fill("{ns}.case.test/v2"))),
+async fn of_writes(talk: &mut Session) -> Outcome {
+    define_converted_widgets(talk).await?;
+    let made = talk.create(WIDGETS_V2, &widget_v2("w", &json!({ "b": "1" }))).await?;
+    made.has_values(&[
+        ("/apiVersion", json!(talk.with_namespace("{ns}.case.test/v2"))),
         ("/spec", json!({ "b": "1" })),
         ("/metadata/generation", json!(1)),
     ])?;
-    talk.get(&at(WIDGETS, "w")).await?.expect(200)?.is("/spec", &json!({ "a": "1" }))?;
+    talk.get(&object_path(WIDGETS, "w"))
+        .await?
+        .expect(200)?
+        .has_value("/spec", &json!({ "a": "1" }))?;
     let mut changed = made.json().clone();
     changed["spec"]["b"] = json!("2");
-    let answer = talk.put(&at(OTHER, "w"), &changed).await?.expect(200)?;
-    answer.has(&[("/spec/b", json!("2")), ("/metadata/generation", json!(2))])?;
-    talk.put(&at(OTHER, "w"), &changed).await?.expect(409)?;
-    let answer = talk.put(&at(OTHER, "w"), answer.json()).await?.expect(200)?;
-    answer.is("/metadata/generation", &json!(2))?;
-    talk.get(&at(WIDGETS, "w")).await?.expect(200)?.is("/spec", &json!({ "a": "2" }))?;
-    talk.post(OTHER, &other("w", &json!({}))).await?.expect(409)?;
+    let answer = talk.put(&object_path(WIDGETS_V2, "w"), &changed).await?.expect(200)?;
+    answer.has_values(&[("/spec/b", json!("2")), ("/metadata/generation", json!(2))])?;
+    talk.put(&object_path(WIDGETS_V2, "w"), &changed).await?.expect(409)?;
+    let answer = talk.put(&object_path(WIDGETS_V2, "w"), answer.json()).await?.expect(200)?;
+    answer.has_value("/metadata/generation", &json!(2))?;
+    talk.get(&object_path(WIDGETS, "w"))
+        .await?
+        .expect(200)?
+        .has_value("/spec", &json!({ "a": "2" }))?;
+    talk.post(WIDGETS_V2, &widget_v2("w", &json!({}))).await?.expect(409)?;
     let named = json!({ "metadata": { "generateName": "g-" }, "spec": { "b": "3" },
         "apiVersion": "{ns}.case.test/v2", "kind": "Widget" });
-    talk.create(OTHER, &named).await?.is("/spec/b", &json!("3"))
+    talk.create(WIDGETS_V2, &named).await?.has_value("/spec/b", &json!("3"))
 }
 
-async fn of_patches(talk: &mut Conversation) -> Outcome {
-    begin(talk).await?;
+async fn of_patches(talk: &mut Session) -> Outcome {
+    define_converted_widgets(talk).await?;
     talk.create(WIDGETS, &widget("w", &json!({ "a": "1" }))).await?;
     let merge = json!({ "spec": { "b": "2" } });
-    let answer = talk.patch(&at(OTHER, "w"), Patch::Merge, &merge).await?.expect(200)?;
-    answer.is("/spec", &json!({ "b": "2" }))?;
+    let answer =
+        talk.patch(&object_path(WIDGETS_V2, "w"), PatchType::Merge, &merge).await?.expect(200)?;
+    answer.has_value("/spec", &json!({ "b": "2" }))?;
     let json = json!([
         { "op": "test", "path": "/spec/b", "value": "2" },
         { "op": "replace", "path": "/spec/b", "value": "3" },
     ]);
-    talk.patch(&at(OTHER, "w"), Patch::Json, &json).await?.expect(200)?;
-    talk.patch(&at(OTHER, "w"), Patch::Merge, &json!({})).await?.expect(200)?;
-    talk.get(&at(WIDGETS, "w")).await?.expect(200)?.is("/spec", &json!({ "a": "3" }))
+    talk.patch(&object_path(WIDGETS_V2, "w"), PatchType::Json, &json).await?.expect(200)?;
+    talk.patch(&object_path(WIDGETS_V2, "w"), PatchType::Merge, &json!({})).await?.expect(200)?;
+    talk.get(&object_path(WIDGETS, "w"))
+        .await?
+        .expect(200)?
+        .has_value("/spec", &json!({ "a": "3" }))
 }
 
-async fn dry_run(talk: &mut Conversation) -> Outcome {
-    begin(talk).await?;
-    let path = with(OTHER, "dryRun=All");
-    let answer = talk.post(&path, &other("w", &json!({ "b": "1" }))).await?.expect(201)?;
-    answer.is("/spec", &json!({ "b": "1" }))?;
-    answer.lacks("/metadata/resourceVersion")?;
-    talk.get(&at(OTHER, "w")).await?.expect(404)?;
+async fn dry_run(talk: &mut Session) -> Outcome {
+    define_converted_widgets(talk).await?;
+    let path = with_query(WIDGETS_V2, "dryRun=All");
+    let answer = talk.post(&path, &widget_v2("w", &json!({ "b": "1" }))).await?.expect(201)?;
+    answer.has_value("/spec", &json!({ "b": "1" }))?;
+    answer.has_no_value("/metadata/resourceVersion")?;
+    talk.get(&object_path(WIDGETS_V2, "w")).await?.expect(404)?;
     talk.create(WIDGETS, &widget("w", &json!({ "a": "1" }))).await?;
-    let path = with(&at(OTHER, "w"), "dryRun=All");
+    let path = with_query(&object_path(WIDGETS_V2, "w"), "dryRun=All");
     let patch = json!({ "spec": { "b": "2" } });
-    let answer = talk.patch(&path, Patch::Merge, &patch).await?.expect(200)?;
-    answer.is("/spec/b", &json!("2"))?;
+    let answer = talk.patch(&path, PatchType::Merge, &patch).await?.expect(200)?;
+    answer.has_value("/spec/b", &json!("2"))?;
     talk.delete(&path).await?.expect(200)?;
-    talk.get(&at(OTHER, "w")).await?.expect(200)?.is("/spec/b", &json!("1"))
+    talk.get(&object_path(WIDGETS_V2, "w")).await?.expect(200)?.has_value("/spec/b", &json!("1"))
 }
 
 /// The path of an apply.
 fn applied(path: &str, manager: &str) -> String {
-    with(path, &format!("fieldManager={manager}"))
+    with_query(path, &format!("fieldManager={manager}"))
 }
 
-async fn apply(talk: &mut Conversation) -> Outcome {
-    begin(talk).await?;
-    let first = applied(&at(WIDGETS, "w"), "one");
+async fn apply(talk: &mut Session) -> Outcome {
+    define_converted_widgets(talk).await?;
+    let first = applied(&object_path(WIDGETS, "w"), "one");
     let config = widget("w", &json!({ "a": "1" }));
-    talk.patch(&first, Patch::Apply, &config).await?.expect(201)?;
-    let second = applied(&at(OTHER, "w"), "two");
-    let config = other("w", &json!({ "same": "x" }));
-    let answer = talk.patch(&second, Patch::Apply, &config).await?.expect(200)?;
-    answer.is("/spec", &json!({ "b": "1", "same": "x" }))?;
+    talk.patch(&first, PatchType::Apply, &config).await?.expect(201)?;
+    let second = applied(&object_path(WIDGETS_V2, "w"), "two");
+    let config = widget_v2("w", &json!({ "same": "x" }));
+    let answer = talk.patch(&second, PatchType::Apply, &config).await?.expect(200)?;
+    answer.has_value("/spec", &json!({ "b": "1", "same": "x" }))?;
     let entries = answer.at("/metadata/managedFields").as_array().cloned().unwrap_or_default();
     let mut versions: Vec<(String, String)> = entries
         .iter()
         .map(|it| (it["manager"].to_string(), it["apiVersion"].to_string()))
         .collect();
     versions.sort();
-    let version = |name: &str| format!("\"{}\"", talk.fill(&format!("{{ns}}.case.test/{name}")));
+    let version =
+        |name: &str| format!("\"{}\"", talk.with_namespace(&format!("{{ns}}.case.test/{name}")));
     let expected =
         vec![("\"one\"".to_owned(), version("v1")), ("\"two\"".to_owned(), version("v2"))];
-    same("each manager has the version it applied in", &expected, &versions)?;
+    expect_equal("each manager has the version it applied in", &expected, &versions)?;
     // The first manager changes its field in the words of the other version, then lets it go.
-    let config = other("w", &json!({ "b": "2" }));
-    let path = applied(&at(OTHER, "w"), "one");
-    let answer = talk.patch(&path, Patch::Apply, &config).await?.expect(200)?;
-    answer.is("/spec", &json!({ "b": "2", "same": "x" }))?;
-    let config = other("w", &json!({}));
-    let answer = talk.patch(&path, Patch::Apply, &config).await?.expect(200)?;
-    answer.is("/spec", &json!({ "same": "x" }))
+    let config = widget_v2("w", &json!({ "b": "2" }));
+    let path = applied(&object_path(WIDGETS_V2, "w"), "one");
+    let answer = talk.patch(&path, PatchType::Apply, &config).await?.expect(200)?;
+    answer.has_value("/spec", &json!({ "b": "2", "same": "x" }))?;
+    let config = widget_v2("w", &json!({}));
+    let answer = talk.patch(&path, PatchType::Apply, &config).await?.expect(200)?;
+    answer.has_value("/spec", &json!({ "same": "x" }))
 }
 
-async fn conflicts(talk: &mut Conversation) -> Outcome {
-    begin(talk).await?;
-    let first = applied(&at(WIDGETS, "w"), "one");
-    talk.patch(&first, Patch::Apply, &widget("w", &json!({ "a": "1" }))).await?.expect(201)?;
-    let second = applied(&at(OTHER, "w"), "two");
-    let config = other("w", &json!({ "b": "2" }));
-    talk.patch(&second, Patch::Apply, &config).await?.expect(409)?;
-    let agreed = other("w", &json!({ "b": "1" }));
-    talk.patch(&second, Patch::Apply, &agreed).await?.expect(200)?;
+async fn conflicts(talk: &mut Session) -> Outcome {
+    define_converted_widgets(talk).await?;
+    let first = applied(&object_path(WIDGETS, "w"), "one");
+    talk.patch(&first, PatchType::Apply, &widget("w", &json!({ "a": "1" }))).await?.expect(201)?;
+    let second = applied(&object_path(WIDGETS_V2, "w"), "two");
+    let config = widget_v2("w", &json!({ "b": "2" }));
+    talk.patch(&second, PatchType::Apply, &config).await?.expect(409)?;
+    let agreed = widget_v2("w", &json!({ "b": "1" }));
+    talk.patch(&second, PatchType::Apply, &agreed).await?.expect(200)?;
     let forced = format!("{second}&force=true");
-    talk.patch(&forced, Patch::Apply, &config).await?.expect(200)?;
-    let answer = talk.get(&at(WIDGETS, "w")).await?.expect(200)?;
-    answer.is("/spec", &json!({ "a": "2" }))
+    talk.patch(&forced, PatchType::Apply, &config).await?.expect(200)?;
+    let answer = talk.get(&object_path(WIDGETS, "w")).await?.expect(200)?;
+    answer.has_value("/spec", &json!({ "a": "2" }))
 }
 
-async fn update_owners(talk: &mut Conversation) -> Outcome {
-    begin(talk).await?;
-    let first = applied(&at(WIDGETS, "w"), "one");
+async fn update_owners(talk: &mut Session) -> Outcome {
+    define_converted_widgets(talk).await?;
+    let first = applied(&object_path(WIDGETS, "w"), "one");
     let config = widget("w", &json!({ "a": "1", "same": "x" }));
-    talk.patch(&first, Patch::Apply, &config).await?.expect(201)?;
-    let path = applied(&at(OTHER, "w"), "two");
+    talk.patch(&first, PatchType::Apply, &config).await?.expect(201)?;
+    let path = applied(&object_path(WIDGETS_V2, "w"), "two");
     let change = json!({ "spec": { "b": "2" } });
-    talk.patch(&path, Patch::Merge, &change).await?.expect(200)?;
-    let path = applied(&at(WIDGETS, "w"), "three");
+    talk.patch(&path, PatchType::Merge, &change).await?.expect(200)?;
+    let path = applied(&object_path(WIDGETS, "w"), "three");
     let change = json!({ "spec": { "a": "3" } });
-    talk.patch(&path, Patch::Merge, &change).await?.expect(200)?;
-    talk.get(&at(OTHER, "w")).await?.expect(200)?;
+    talk.patch(&path, PatchType::Merge, &change).await?.expect(200)?;
+    talk.get(&object_path(WIDGETS_V2, "w")).await?.expect(200)?;
     Ok(())
 }
 
-async fn of_parts(talk: &mut Conversation) -> Outcome {
-    begin(talk).await?;
+async fn of_subresources(talk: &mut Session) -> Outcome {
+    define_converted_widgets(talk).await?;
     talk.create(WIDGETS, &widget("w", &json!({ "a": "1", "n": 2 }))).await?;
     let status = json!({ "status": { "b": "ok", "n": 1 } });
-    let path = at(OTHER, "w/status");
-    let answer = talk.patch(&path, Patch::Merge, &status).await?.expect(200)?;
-    answer.is("/status", &json!({ "b": "ok", "n": 1 }))?;
-    talk.get(&at(WIDGETS, "w/status")).await?.expect(200)?.is("/status/a", &json!("ok"))?;
-    let path = at(OTHER, "w/scale");
+    let path = object_path(WIDGETS_V2, "w/status");
+    let answer = talk.patch(&path, PatchType::Merge, &status).await?.expect(200)?;
+    answer.has_value("/status", &json!({ "b": "ok", "n": 1 }))?;
+    talk.get(&object_path(WIDGETS, "w/status"))
+        .await?
+        .expect(200)?
+        .has_value("/status/a", &json!("ok"))?;
+    let path = object_path(WIDGETS_V2, "w/scale");
     talk.get(&path)
         .await?
         .expect(200)?
-        .has(&[("/spec/replicas", json!(2)), ("/status/replicas", json!(1))])?;
+        .has_values(&[("/spec/replicas", json!(2)), ("/status/replicas", json!(1))])?;
     let change = json!({ "spec": { "replicas": 5 } });
-    talk.patch(&path, Patch::Merge, &change).await?.expect(200)?;
-    talk.get(&at(WIDGETS, "w")).await?.expect(200)?.is("/spec", &json!({ "a": "1", "n": 5 }))
+    talk.patch(&path, PatchType::Merge, &change).await?.expect(200)?;
+    talk.get(&object_path(WIDGETS, "w"))
+        .await?
+        .expect(200)?
+        .has_value("/spec", &json!({ "a": "1", "n": 5 }))
 }
 
-async fn deletion(talk: &mut Conversation) -> Outcome {
-    begin(talk).await?;
+async fn deletion(talk: &mut Session) -> Outcome {
+    define_converted_widgets(talk).await?;
     for name in ["x", "y", "z"] {
         talk.create(WIDGETS, &widget(name, &json!({ "a": name }))).await?;
     }
-    talk.delete(&at(OTHER, "x")).await?.expect(200)?;
-    talk.get(&at(OTHER, "x")).await?.expect(404)?;
-    let answer = talk.delete(OTHER).await?.expect(200)?;
-    answer.is("/items/0/spec", &json!({ "b": "y" }))?;
-    talk.get(WIDGETS).await?.expect(200)?.lists(&[])
+    talk.delete(&object_path(WIDGETS_V2, "x")).await?.expect(200)?;
+    talk.get(&object_path(WIDGETS_V2, "x")).await?.expect(404)?;
+    let answer = talk.delete(WIDGETS_V2).await?.expect(200)?;
+    answer.has_value("/items/0/spec", &json!({ "b": "y" }))?;
+    talk.get(WIDGETS).await?.expect(200)?.has_names(&[])
 }
 
-async fn finalizers(talk: &mut Conversation) -> Outcome {
-    begin(talk).await?;
+async fn finalizers(talk: &mut Session) -> Outcome {
+    define_converted_widgets(talk).await?;
     let mut object = widget("w", &json!({ "a": "1" }));
     object["metadata"]["finalizers"] = json!(["case.test/hold"]);
     talk.create(WIDGETS, &object).await?;
-    let answer = talk.delete(&at(OTHER, "w")).await?.expect(200)?;
-    answer.is("/spec", &json!({ "b": "1" }))?;
-    talk.get(&at(WIDGETS, "w")).await?.expect(200)?;
+    let answer = talk.delete(&object_path(WIDGETS_V2, "w")).await?.expect(200)?;
+    answer.has_value("/spec", &json!({ "b": "1" }))?;
+    talk.get(&object_path(WIDGETS, "w")).await?.expect(200)?;
     let released = json!({ "metadata": { "finalizers": null } });
-    talk.patch(&at(OTHER, "w"), Patch::Merge, &released).await?.expect(200)?;
-    talk.get(&at(WIDGETS, "w")).await?.expect(404)?;
+    talk.patch(&object_path(WIDGETS_V2, "w"), PatchType::Merge, &released).await?.expect(200)?;
+    talk.get(&object_path(WIDGETS, "w")).await?.expect(404)?;
     Ok(())
 }
 
-async fn watched(talk: &mut Conversation) -> Outcome {
-    begin(talk).await?;
-    let list = talk.get(OTHER).await?.expect(200)?;
+async fn watched(talk: &mut Session) -> Outcome {
+    define_converted_widgets(talk).await?;
+    let list = talk.get(WIDGETS_V2).await?.expect(200)?;
     let query = format!("watch=1&resourceVersion={}", list.revision());
-    let watch = talk.watch(Ask::get(with(OTHER, &query))).await?;
+    let watch = talk.watch(RequestSpec::get(with_query(WIDGETS_V2, &query))).await?;
     talk.create(WIDGETS, &widget("w", &json!({ "a": "1" }))).await?;
     let change = json!({ "spec": { "b": "2" } });
-    talk.patch(&at(OTHER, "w"), Patch::Merge, &change).await?.expect(200)?;
-    talk.delete(&at(WIDGETS, "w")).await?.expect(200)?;
-    let answer = talk.read(watch, Until::Events(3)).await?;
-    answer.tells(&[("ADDED", "w"), ("MODIFIED", "w"), ("DELETED", "w")])?;
-    same("the second version", &json!({ "b": "2" }), &answer.events()[1]["object"]["spec"])?;
+    talk.patch(&object_path(WIDGETS_V2, "w"), PatchType::Merge, &change).await?.expect(200)?;
+    talk.delete(&object_path(WIDGETS, "w")).await?.expect(200)?;
+    let answer = talk.finish_watch(watch, Until::Events(3)).await?;
+    answer.has_events(&[("ADDED", "w"), ("MODIFIED", "w"), ("DELETED", "w")])?;
+    expect_equal(
+        "the second version",
+        &json!({ "b": "2" }),
+        &answer.events()[1]["object"]["spec"],
+    )?;
     // And what is there at the beginning.
     talk.create(WIDGETS, &widget("v", &json!({ "a": "1" }))).await?;
-    let answer = talk.watch_until(&with(OTHER, "watch=1"), Until::Events(1)).await?;
-    same("the first state", &json!({ "b": "1" }), &answer.events()[0]["object"]["spec"])
+    let answer = talk.watch_until(&with_query(WIDGETS_V2, "watch=1"), Until::Events(1)).await?;
+    expect_equal("the first state", &json!({ "b": "1" }), &answer.events()[0]["object"]["spec"])
 }
 
 /// A converter that writes the version into a label.
@@ -371,46 +397,49 @@ fn label_version(review: &Value) -> Reply {
     }))
 }
 
-async fn watched_by_label(talk: &mut Conversation) -> Outcome {
-    begin(talk).await?;
-    let list = talk.get(OTHER).await?.expect(200)?;
+async fn watched_by_label(talk: &mut Session) -> Outcome {
+    define_converted_widgets(talk).await?;
+    let list = talk.get(WIDGETS_V2).await?.expect(200)?;
     let query = format!("watch=1&labelSelector=on%3Dyes&resourceVersion={}", list.revision());
-    let watch = talk.watch(Ask::get(with(OTHER, &query))).await?;
+    let watch = talk.watch(RequestSpec::get(with_query(WIDGETS_V2, &query))).await?;
     talk.create(WIDGETS, &widget("w", &json!({ "a": "1" }))).await?;
     for value in [json!("yes"), json!("no")] {
         let change = json!({ "metadata": { "labels": { "on": value } } });
-        talk.patch(&at(WIDGETS, "w"), Patch::Merge, &change).await?.expect(200)?;
+        talk.patch(&object_path(WIDGETS, "w"), PatchType::Merge, &change).await?.expect(200)?;
     }
-    let answer = talk.read(watch, Until::Events(2)).await?;
-    answer.tells(&[("ADDED", "w"), ("DELETED", "w")])
+    let answer = talk.finish_watch(watch, Until::Events(2)).await?;
+    answer.has_events(&[("ADDED", "w"), ("DELETED", "w")])
 }
 
-async fn of_labels(talk: &mut Conversation) -> Outcome {
-    let config = talk.hook("convert", label_version)?;
+async fn of_labels(talk: &mut Session) -> Outcome {
+    let config = talk.serve_webhook("convert", label_version)?;
     define(talk, &definition(&config)).await?;
-    wait_until(talk, OTHER, |answer| answer.status == 200).await?;
+    wait_until(talk, WIDGETS_V2, |answer| answer.status == 200).await?;
     talk.create(WIDGETS, &widget("w", &json!({ "a": "1" }))).await?;
-    let answer = talk.get(&at(OTHER, "w")).await?.expect(200)?;
-    answer.is("/metadata/labels", &json!({ "seen-as": "v2" }))?;
-    talk.get(&at(WIDGETS, "w")).await?.expect(200)?.lacks("/metadata/labels")?;
-    talk.get(&with(OTHER, "labelSelector=seen-as%3Dv2")).await?.expect(200)?.lists(&["w"])?;
-    talk.get(&with(WIDGETS, "labelSelector=seen-as%3Dv2")).await?.expect(200)?.lists(&[])
+    let answer = talk.get(&object_path(WIDGETS_V2, "w")).await?.expect(200)?;
+    answer.has_value("/metadata/labels", &json!({ "seen-as": "v2" }))?;
+    talk.get(&object_path(WIDGETS, "w")).await?.expect(200)?.has_no_value("/metadata/labels")?;
+    talk.get(&with_query(WIDGETS_V2, "labelSelector=seen-as%3Dv2"))
+        .await?
+        .expect(200)?
+        .has_names(&["w"])?;
+    talk.get(&with_query(WIDGETS, "labelSelector=seen-as%3Dv2")).await?.expect(200)?.has_names(&[])
 }
 
-async fn asked(talk: &mut Conversation) -> Outcome {
-    begin(talk).await?;
+async fn review_request(talk: &mut Session) -> Outcome {
+    define_converted_widgets(talk).await?;
     talk.create(WIDGETS, &widget("w", &json!({ "a": "1" }))).await?;
     // From here on it remembers only what is asked now.
-    talk.hook("convert", |review| Reply::Json(convert(review)))?;
-    talk.get(&at(OTHER, "w")).await?.expect(200)?;
-    let heard = talk.heard("convert")?;
+    talk.serve_webhook("convert", |review| Reply::Json(convert(review)))?;
+    talk.get(&object_path(WIDGETS_V2, "w")).await?.expect(200)?;
+    let heard = talk.webhook_calls("convert")?;
     let of_get = heard.iter().find(|it| it["body"]["request"]["objects"][0]["spec"]["a"] == "1");
-    let Some(call) = of_get else { return holds("the webhook was asked", false) };
+    let Some(call) = of_get else { return expect_true("the webhook was asked", false) };
     let body = &call["body"];
-    same("the time", &json!("timeout=30s"), &call["query"])?;
-    same("the form", &json!([{ "content-type": "application/json" }]), &call["headers"])?;
-    same("the kind", &json!("ConversionReview"), &body["kind"])?;
-    same("the version", &json!("apiextensions.k8s.io/v1"), &body["apiVersion"])?;
+    expect_equal("the time", &json!("timeout=30s"), &call["query"])?;
+    expect_equal("the form", &json!([{ "content-type": "application/json" }]), &call["headers"])?;
+    expect_equal("the kind", &json!("ConversionReview"), &body["kind"])?;
+    expect_equal("the version", &json!("apiextensions.k8s.io/v1"), &body["apiVersion"])?;
     let keys = |value: &Value| -> Vec<String> {
         let mut keys: Vec<String> =
             value.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect();
@@ -418,11 +447,11 @@ async fn asked(talk: &mut Conversation) -> Outcome {
         keys
     };
     let expected = ["apiVersion", "kind", "request", "response"].map(str::to_owned).to_vec();
-    same("the parts", &expected, &keys(body))?;
+    expect_equal("the parts", &expected, &keys(body))?;
     let expected = ["desiredAPIVersion", "objects", "uid"].map(str::to_owned).to_vec();
-    same("the parts of the request", &expected, &keys(&body["request"]))?;
+    expect_equal("the parts of the request", &expected, &keys(&body["request"]))?;
     let response = json!({ "uid": "", "convertedObjects": null, "result": { "metadata": {} } });
-    same("the answer's place", &response, &body["response"])?;
-    let wanted = talk.fill("{ns}.case.test/v2");
-    same("what is wanted", &json!(wanted), &body["request"]["desiredAPIVersion"])
+    expect_equal("the answer's place", &response, &body["response"])?;
+    let wanted = talk.with_namespace("{ns}.case.test/v2");
+    expect_equal("what is wanted", &json!(wanted), &body["request"]["desiredAPIVersion"])
 }

@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 
 use super::objects::{
-    DEFINITIONS, WIDGETS, at, define, define_widgets, widget, widget_definition, with,
+    DEFINITIONS, WIDGETS, define, define_widgets, object_path, widget, widget_definition,
+    with_query,
 };
-use crate::case::{Case, Outcome, case, same};
-use crate::conversation::{Ask, Conversation, Patch};
+use crate::case::{Case, Outcome, case, expect_equal};
+use crate::session::{PatchType, RequestSpec, Session};
 
 pub(super) const CASES: &[Case] = &[
     case!("rule-messages", [53], messages),
@@ -29,7 +30,7 @@ fn ruled(rule: &Value) -> Value {
     json!({ "type": "string", "x-kubernetes-validations": [rule] })
 }
 
-async fn messages(talk: &mut Conversation) -> Outcome {
+async fn messages(talk: &mut Session) -> Outcome {
     let rule = "self != 'bad'";
     let schema = json!({ "type": "object", "properties": {
         "plain": ruled(&json!({ "rule": rule })),
@@ -44,7 +45,7 @@ async fn messages(talk: &mut Conversation) -> Outcome {
     define_widgets(talk, &schema).await?;
     let bad = json!({ "plain": "bad", "text": "bad", "made": "bad", "failing": "bad" });
     let answer = talk.post(WIDGETS, &widget("w", &bad)).await?.expect(422)?;
-    answer.caused_by(&[
+    answer.has_causes(&[
         ("spec.plain", INVALID, "Invalid value: \"string\": failed rule: self != 'bad'"),
         ("spec.text", INVALID, "Invalid value: \"string\": not this"),
         ("spec.made", INVALID, "Invalid value: \"string\": not bad"),
@@ -54,7 +55,7 @@ async fn messages(talk: &mut Conversation) -> Outcome {
     Ok(())
 }
 
-async fn reason_and_path(talk: &mut Conversation) -> Outcome {
+async fn reason_and_path(talk: &mut Session) -> Outcome {
     let number = json!({ "type": "integer" });
     let rule = |reason: &str, message: &str| {
         json!({
@@ -74,7 +75,7 @@ async fn reason_and_path(talk: &mut Conversation) -> Outcome {
     });
     define_widgets(talk, &schema).await?;
     let answer = talk.post(WIDGETS, &widget("w", &json!({ "replicas": 3, "size": 1 }))).await?;
-    answer.expect(422)?.caused_by(&[
+    answer.expect(422)?.has_causes(&[
         ("spec.replicas", "FieldValueForbidden", "Forbidden: replicas above size"),
         ("spec.replicas", "FieldValueRequired", "Required value: say less"),
         ("spec.replicas", "FieldValueDuplicate", "Duplicate value: \"object\""),
@@ -82,28 +83,28 @@ async fn reason_and_path(talk: &mut Conversation) -> Outcome {
     ])
 }
 
-async fn transition(talk: &mut Conversation) -> Outcome {
+async fn transition(talk: &mut Session) -> Outcome {
     let schema = json!({ "type": "object", "properties": {
         "imm": ruled(&json!({ "rule": "self == oldSelf", "message": "imm is immutable" })),
         "free": { "type": "string" },
     } });
     define_widgets(talk, &schema).await?;
     talk.create(WIDGETS, &widget("w", &json!({ "free": "x" }))).await?;
-    let path = at(WIDGETS, "w");
+    let path = object_path(WIDGETS, "w");
     // The first value has no old one to differ from.
     let first = json!({ "spec": { "imm": "a" } });
-    talk.patch(&path, Patch::Merge, &first).await?.expect(200)?;
+    talk.patch(&path, PatchType::Merge, &first).await?.expect(200)?;
     let second = json!({ "spec": { "imm": "b" } });
-    let answer = talk.patch(&path, Patch::Merge, &second).await?.expect(422)?;
-    answer.caused_by(&[("spec.imm", INVALID, "Invalid value: \"string\": imm is immutable")])?;
+    let answer = talk.patch(&path, PatchType::Merge, &second).await?.expect(422)?;
+    answer.has_causes(&[("spec.imm", INVALID, "Invalid value: \"string\": imm is immutable")])?;
     let other = json!({ "spec": { "free": "y" } });
-    talk.patch(&path, Patch::Merge, &other).await?.expect(200)?;
+    talk.patch(&path, PatchType::Merge, &other).await?.expect(200)?;
     let gone = json!({ "spec": { "imm": null } });
-    talk.patch(&path, Patch::Merge, &gone).await?.expect(200)?;
+    talk.patch(&path, PatchType::Merge, &gone).await?.expect(200)?;
     Ok(())
 }
 
-async fn optional_old_self(talk: &mut Conversation) -> Outcome {
+async fn optional_old_self(talk: &mut Session) -> Outcome {
     let schema = json!({ "type": "object", "properties": {
         "state": ruled(&json!({
             "rule": "oldSelf.hasValue() ? self != oldSelf.value() || true : self == 'new'",
@@ -112,14 +113,14 @@ async fn optional_old_self(talk: &mut Conversation) -> Outcome {
     } });
     define_widgets(talk, &schema).await?;
     let answer = talk.post(WIDGETS, &widget("w", &json!({ "state": "old" }))).await?.expect(422)?;
-    answer.caused_by(&[("spec.state", INVALID, "Invalid value: \"string\": starts as new")])?;
+    answer.has_causes(&[("spec.state", INVALID, "Invalid value: \"string\": starts as new")])?;
     talk.create(WIDGETS, &widget("w", &json!({ "state": "new" }))).await?;
     let change = json!({ "spec": { "state": "old" } });
-    talk.patch(&at(WIDGETS, "w"), Patch::Merge, &change).await?.expect(200)?;
+    talk.patch(&object_path(WIDGETS, "w"), PatchType::Merge, &change).await?.expect(200)?;
     Ok(())
 }
 
-async fn ratcheting(talk: &mut Conversation) -> Outcome {
+async fn ratcheting(talk: &mut Session) -> Outcome {
     let text = json!({ "type": "string" });
     define_widgets(talk, &json!({ "type": "object", "properties": { "a": text, "b": text } }))
         .await?;
@@ -130,22 +131,22 @@ async fn ratcheting(talk: &mut Conversation) -> Outcome {
                  x-kubernetes-validations",
         "value": [{ "rule": "self == 'good'" }],
     }]);
-    let path = at(DEFINITIONS, "widgets.{ns}.case.test");
-    let ask = Ask::patch(path, Patch::Json, &rules);
-    talk.ask_unrecorded(ask).await?.expect(200)?;
+    let path = object_path(DEFINITIONS, "widgets.{ns}.case.test");
+    let ask = RequestSpec::patch(path, PatchType::Json, &rules);
+    talk.send_unrecorded(ask).await?.expect(200)?;
     let wrong = widget("wrong", &json!({ "a": "bad" }));
-    let ask = Ask::post(with(WIDGETS, "dryRun=All"), &wrong);
-    talk.ask_until_unrecorded(ask, |answer| answer.status == 422).await?;
-    let path = at(WIDGETS, "w");
+    let ask = RequestSpec::post(with_query(WIDGETS, "dryRun=All"), &wrong);
+    talk.send_until_unrecorded(ask, |answer| answer.status == 422).await?;
+    let path = object_path(WIDGETS, "w");
     let other = json!({ "spec": { "b": "y" } });
-    talk.patch(&path, Patch::Merge, &other).await?.expect(200)?;
+    talk.patch(&path, PatchType::Merge, &other).await?.expect(200)?;
     let changed = json!({ "spec": { "a": "worse" } });
-    let answer = talk.patch(&path, Patch::Merge, &changed).await?.expect(422)?;
+    let answer = talk.patch(&path, PatchType::Merge, &changed).await?.expect(422)?;
     let message = "Invalid value: \"string\": failed rule: self == 'good'";
-    answer.caused_by(&[("spec.a", INVALID, message)])
+    answer.has_causes(&[("spec.a", INVALID, message)])
 }
 
-async fn blocked(talk: &mut Conversation) -> Outcome {
+async fn blocked(talk: &mut Session) -> Outcome {
     let schema = json!({ "type": "object", "required": ["must"], "properties": {
         "must": { "type": "string" },
         "short": { "type": "string", "pattern": "^a" },
@@ -153,7 +154,7 @@ async fn blocked(talk: &mut Conversation) -> Outcome {
     } });
     define_widgets(talk, &schema).await?;
     let answer = talk.post(WIDGETS, &widget("w", &json!({ "ruled": "bad" }))).await?.expect(422)?;
-    answer.caused_by(&[
+    answer.has_causes(&[
         ("spec.must", "FieldValueRequired", "Required value"),
         (
             "<nil>",
@@ -165,29 +166,34 @@ async fn blocked(talk: &mut Conversation) -> Outcome {
     // A value that is merely invalid does not keep rules from being asked.
     let spec = json!({ "must": "x", "short": "b", "ruled": "bad" });
     let answer = talk.post(WIDGETS, &widget("w", &spec)).await?.expect(422)?;
-    answer.caused_by(&[
+    answer.has_causes(&[
         ("spec.short", INVALID, "Invalid value: \"b\": spec.short in body should match '^a'"),
         ("spec.ruled", INVALID, "Invalid value: \"string\": failed rule: self == 'good'"),
     ])
 }
 
-async fn root(talk: &mut Conversation) -> Outcome {
+async fn root(talk: &mut Session) -> Outcome {
     let mut definition = widget_definition(&json!({ "type": "object" }));
     let schema = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-    schema["x-kubernetes-validations"] = json!([{ "rule": "self.metadata.name.startsWith('w-')", "message": "a name begins with w-" }]);
+    schema["x-kubernetes-validations"] = json!([{
+        "rule": "self.metadata.name.startsWith('w-')",
+        "message": "a name begins with w-",
+    }]);
     define(talk, &definition).await?;
     let answer = talk.post(WIDGETS, &widget("v", &json!({}))).await?.expect(422)?;
     let message = "Invalid value: \"object\": a name begins with w-";
-    answer.caused_by(&[("<nil>", INVALID, message)])?;
+    answer.has_causes(&[("<nil>", INVALID, message)])?;
     talk.create(WIDGETS, &widget("w-1", &json!({}))).await?;
     Ok(())
 }
 
-async fn elements(talk: &mut Conversation) -> Outcome {
+async fn elements(talk: &mut Session) -> Outcome {
     let schema = json!({ "type": "object", "properties": {
         "list": { "type": "array", "maxItems": 5, "items": {
             "type": "object", "properties": { "n": { "type": "integer" } },
-            "x-kubernetes-validations": [{ "rule": "!has(self.n) || self.n > 0", "message": "positive" }],
+            "x-kubernetes-validations": [{
+                "rule": "!has(self.n) || self.n > 0", "message": "positive",
+            }],
         } },
         "map": { "type": "object", "maxProperties": 5, "additionalProperties": {
             "type": "integer",
@@ -195,20 +201,22 @@ async fn elements(talk: &mut Conversation) -> Outcome {
         } },
         "all": {
             "type": "array", "maxItems": 5, "items": { "type": "integer" },
-            "x-kubernetes-validations": [{ "rule": "self.all(n, n > 0)", "message": "all positive" }],
+            "x-kubernetes-validations": [{
+                "rule": "self.all(n, n > 0)", "message": "all positive",
+            }],
         },
     } });
     define_widgets(talk, &schema).await?;
     let spec = json!({ "list": [{ "n": 1 }, { "n": 0 }, {}], "map": { "k": -1 }, "all": [1, -1] });
     let answer = talk.post(WIDGETS, &widget("w", &spec)).await?.expect(422)?;
-    answer.caused_by(&[
+    answer.has_causes(&[
         ("spec.list[1]", INVALID, "Invalid value: \"object\": positive"),
         ("spec.map[k]", INVALID, "Invalid value: \"integer\": positive"),
         ("spec.all", INVALID, "Invalid value: \"array\": all positive"),
     ])
 }
 
-async fn escaped(talk: &mut Conversation) -> Outcome {
+async fn escaped(talk: &mut Session) -> Outcome {
     let number = json!({ "type": "integer" });
     let schema = json!({
         "type": "object",
@@ -224,10 +232,10 @@ async fn escaped(talk: &mut Conversation) -> Outcome {
     let spec = json!({ "a-b": 0, "c.d": 0, "namespace": 0, "e/f": 0 });
     let answer = talk.post(WIDGETS, &widget("w", &spec)).await?.expect(422)?;
     let causes = answer.at("/details/causes").as_array().map_or(0, Vec::len);
-    same("causes", &4, &causes)
+    expect_equal("causes", &4, &causes)
 }
 
-async fn refused(talk: &mut Conversation) -> Outcome {
+async fn refused(talk: &mut Session) -> Outcome {
     let table = [
         (json!({ "rule": "self.nothing" }), "compilation failed: ERROR: "),
         (json!({ "rule": "self + 'x'" }), "must evaluate to a bool"),
@@ -245,20 +253,21 @@ async fn refused(talk: &mut Conversation) -> Outcome {
     for (rule, text) in table {
         let schema = json!({ "type": "object", "properties": { "a": ruled(&rule) } });
         let answer =
-            talk.post(&with(DEFINITIONS, "dryRun=All"), &widget_definition(&schema)).await?;
-        answer.refused_with(422, "Invalid", text)?;
+            talk.post(&with_query(DEFINITIONS, "dryRun=All"), &widget_definition(&schema)).await?;
+        answer.expect_error_containing(422, "Invalid", text)?;
     }
     Ok(())
 }
 
-async fn cost(talk: &mut Conversation) -> Outcome {
+async fn cost(talk: &mut Session) -> Outcome {
     let inner = json!({ "type": "array", "items": { "type": "string" } });
     let schema = json!({ "type": "object", "properties": { "a": {
         "type": "array", "items": inner,
         "x-kubernetes-validations": [{ "rule": "self.all(x, x.all(y, y.contains('z')))" }],
     } } });
-    let answer = talk.post(&with(DEFINITIONS, "dryRun=All"), &widget_definition(&schema)).await?;
-    answer.refused_with(
+    let answer =
+        talk.post(&with_query(DEFINITIONS, "dryRun=All"), &widget_definition(&schema)).await?;
+    answer.expect_error_containing(
         422,
         "Invalid",
         "estimated rule cost exceeds budget by factor of more than 100x (try simplifying the rule, \

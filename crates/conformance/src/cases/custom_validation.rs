@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::objects::{DEFINITIONS, WIDGETS, at, define_widgets, widget};
+use super::objects::{DEFINITIONS, WIDGETS, define_widgets, object_path, widget};
 use crate::case::{Case, Outcome, case};
-use crate::conversation::{Ask, Conversation, Patch};
+use crate::session::{PatchType, RequestSpec, Session};
 
 pub(super) const CASES: &[Case] = &[
     case!("custom-errors-of-strings", [52], strings),
@@ -25,20 +25,20 @@ const TYPE: &str = "FieldValueTypeInvalid";
 type Cause<'text> = (&'text str, &'text str, &'text str);
 
 /// Defines Widgets with one property `x`.
-async fn define_x(talk: &mut Conversation, x: &Value) -> Outcome {
+async fn define_x(talk: &mut Session, x: &Value) -> Outcome {
     define_widgets(talk, &json!({ "type": "object", "properties": { "x": x } })).await
 }
 
 /// Posts Widgets with each value of `x`, and compares the causes.
-async fn refuse(talk: &mut Conversation, table: &[(Value, &[Cause<'_>])]) -> Outcome {
+async fn refuse(talk: &mut Session, table: &[(Value, &[Cause<'_>])]) -> Outcome {
     for (value, causes) in table {
         let answer = talk.post(WIDGETS, &widget("w", &json!({ "x": value }))).await?;
-        answer.refused_with(422, "Invalid", " is invalid: ")?.caused_by(causes)?;
+        answer.expect_error_containing(422, "Invalid", " is invalid: ")?.has_causes(causes)?;
     }
     Ok(())
 }
 
-async fn strings(talk: &mut Conversation) -> Outcome {
+async fn strings(talk: &mut Session) -> Outcome {
     let x = json!({
         "type": "string", "minLength": 2, "maxLength": 4, "pattern": "^[a-z]+$",
     });
@@ -71,7 +71,7 @@ async fn strings(talk: &mut Conversation) -> Outcome {
     .await
 }
 
-async fn numbers(talk: &mut Conversation) -> Outcome {
+async fn numbers(talk: &mut Session) -> Outcome {
     let x = json!({ "type": "number", "minimum": 1, "maximum": 10 });
     let multiple = json!({ "type": "number", "multipleOf": 0.5 });
     let properties = json!({ "x": x, "multiple": multiple });
@@ -101,15 +101,15 @@ async fn numbers(talk: &mut Conversation) -> Outcome {
     let answer =
         talk.post(WIDGETS, &widget("w", &json!({ "multiple": 1.3 }))).await?.expect(422)?;
     let message = "Invalid value: 1.3: spec.multiple in body should be a multiple of 0.5";
-    answer.caused_by(&[("spec.multiple", INVALID, message)])?;
+    answer.has_causes(&[("spec.multiple", INVALID, message)])?;
     // A whole number is checked by whole numbers, and half of one is none.
     let answer = talk.post(WIDGETS, &widget("w", &json!({ "multiple": 2 }))).await?.expect(422)?;
     let message =
         "Invalid value: 0: factor MultipleOf declared for spec.multiple must be positive: 0";
-    answer.caused_by(&[("spec.multiple", INVALID, message)])
+    answer.has_causes(&[("spec.multiple", INVALID, message)])
 }
 
-async fn lists(talk: &mut Conversation) -> Outcome {
+async fn lists(talk: &mut Session) -> Outcome {
     let text = json!({ "type": "string" });
     let x = json!({ "type": "object", "properties": {
         "few": { "type": "array", "items": text, "minItems": 1, "maxItems": 2 },
@@ -157,7 +157,7 @@ async fn lists(talk: &mut Conversation) -> Outcome {
     .await
 }
 
-async fn types(talk: &mut Conversation) -> Outcome {
+async fn types(talk: &mut Session) -> Outcome {
     let x = json!({ "type": "object", "properties": {
         "integer": { "type": "integer" },
         "boolean": { "type": "boolean" },
@@ -165,18 +165,67 @@ async fn types(talk: &mut Conversation) -> Outcome {
         "choice": { "type": "string", "enum": ["red", "blue"] },
     } });
     define_x(talk, &x).await?;
-    refuse(talk, &[
-        (json!("text"), &[("spec.x", TYPE, "Invalid value: \"string\": spec.x in body must be of type object: \"string\"")]),
-        (json!({ "integer": "1" }), &[("spec.x.integer", TYPE, "Invalid value: \"string\": spec.x.integer in body must be of type integer: \"string\"")]),
-        (json!({ "integer": 1.5 }), &[("spec.x.integer", TYPE, "Invalid value: \"number\": spec.x.integer in body must be of type integer: \"number\"")]),
-        (json!({ "boolean": 1 }), &[("spec.x.boolean", TYPE, "Invalid value: \"integer\": spec.x.boolean in body must be of type boolean: \"integer\"")]),
-        (json!({ "list": [1] }), &[("spec.x.list[0]", TYPE, "Invalid value: \"integer\": spec.x.list[0] in body must be of type string: \"integer\"")]),
-        (json!({ "choice": "green" }), &[("spec.x.choice", "FieldValueNotSupported", "Unsupported value: \"green\": supported values: \"red\", \"blue\"")]),
-    ])
+    refuse(
+        talk,
+        &[
+            (
+                json!("text"),
+                &[(
+                    "spec.x",
+                    TYPE,
+                    "Invalid value: \"string\": spec.x in body must be of type object: \"string\"",
+                )],
+            ),
+            (
+                json!({ "integer": "1" }),
+                &[(
+                    "spec.x.integer",
+                    TYPE,
+                    "Invalid value: \"string\": spec.x.integer in body must be of type integer: \
+                     \"string\"",
+                )],
+            ),
+            (
+                json!({ "integer": 1.5 }),
+                &[(
+                    "spec.x.integer",
+                    TYPE,
+                    "Invalid value: \"number\": spec.x.integer in body must be of type integer: \
+                     \"number\"",
+                )],
+            ),
+            (
+                json!({ "boolean": 1 }),
+                &[(
+                    "spec.x.boolean",
+                    TYPE,
+                    "Invalid value: \"integer\": spec.x.boolean in body must be of type boolean: \
+                     \"integer\"",
+                )],
+            ),
+            (
+                json!({ "list": [1] }),
+                &[(
+                    "spec.x.list[0]",
+                    TYPE,
+                    "Invalid value: \"integer\": spec.x.list[0] in body must be of type string: \
+                     \"integer\"",
+                )],
+            ),
+            (
+                json!({ "choice": "green" }),
+                &[(
+                    "spec.x.choice",
+                    "FieldValueNotSupported",
+                    "Unsupported value: \"green\": supported values: \"red\", \"blue\"",
+                )],
+            ),
+        ],
+    )
     .await
 }
 
-async fn together(talk: &mut Conversation) -> Outcome {
+async fn together(talk: &mut Session) -> Outcome {
     let schema = json!({ "type": "object", "required": ["must"], "properties": {
         "must": { "type": "string" },
         "replicas": { "type": "integer" },
@@ -188,11 +237,11 @@ async fn together(talk: &mut Conversation) -> Outcome {
     define_widgets(talk, &schema).await?;
     let spec = json!({ "replicas": "many", "color": "green", "size": 20 });
     let answer = talk.post(WIDGETS, &widget("w", &spec)).await?;
-    let start = talk.fill("Widget.{ns}.case.test \"w\" is invalid: [");
-    let answer = answer.refused_with(422, "Invalid", &start)?;
-    answer.is("/details/kind", &json!("Widget"))?;
-    answer.is("/details/group", &json!(talk.fill("{ns}.case.test")))?;
-    answer.caused_by(&[
+    let start = talk.with_namespace("Widget.{ns}.case.test \"w\" is invalid: [");
+    let answer = answer.expect_error_containing(422, "Invalid", &start)?;
+    answer.has_value("/details/kind", &json!("Widget"))?;
+    answer.has_value("/details/group", &json!(talk.with_namespace("{ns}.case.test")))?;
+    answer.has_causes(&[
         ("spec.must", "FieldValueRequired", "Required value"),
         (
             "spec.replicas",
@@ -218,7 +267,7 @@ async fn together(talk: &mut Conversation) -> Outcome {
     ])
 }
 
-async fn formats(talk: &mut Conversation) -> Outcome {
+async fn formats(talk: &mut Session) -> Outcome {
     let of = |format: &str| json!({ "type": "string", "format": format });
     let x = json!({ "type": "object", "properties": {
         "time": of("date-time"), "ip": of("ipv4"), "mail": of("email"), "uri": of("uri"),
@@ -232,7 +281,7 @@ async fn formats(talk: &mut Conversation) -> Outcome {
         let message =
             format!("Invalid value: \"zz\": spec.x.{key} in body must be of type {format}: \"zz\"");
         let field = format!("spec.x.{key}");
-        answer.expect(422)?.caused_by(&[(&field, TYPE, &message)])?;
+        answer.expect(422)?.has_causes(&[(&field, TYPE, &message)])?;
     }
     let good = json!({ "x": {
         "time": "1999-01-01T00:00:00Z", "ip": "192.0.2.1", "mail": "a@case.test", "span": "5m",
@@ -242,7 +291,7 @@ async fn formats(talk: &mut Conversation) -> Outcome {
     Ok(())
 }
 
-async fn combinations(talk: &mut Conversation) -> Outcome {
+async fn combinations(talk: &mut Session) -> Outcome {
     let text = json!({ "type": "string" });
     let x = json!({
         "type": "object", "properties": { "a": text, "b": text },
@@ -253,28 +302,32 @@ async fn combinations(talk: &mut Conversation) -> Outcome {
     talk.create(WIDGETS, &widget("good", &json!({ "x": { "a": "1" } }))).await?;
     for value in [json!({}), json!({ "a": "1", "b": "2" }), json!({ "a": "never" })] {
         let answer = talk.post(WIDGETS, &widget("w", &json!({ "x": value }))).await?;
-        answer.refused_with(422, "Invalid", "\"spec.x\" must ")?;
+        answer.expect_error_containing(422, "Invalid", "\"spec.x\" must ")?;
     }
     Ok(())
 }
 
-async fn identity(talk: &mut Conversation) -> Outcome {
+async fn identity(talk: &mut Session) -> Outcome {
     define_x(talk, &json!({ "type": "string" })).await?;
     let mut object = widget("w", &json!({}));
     object["apiVersion"] = json!("{ns}.case.test/v2");
-    let message = talk.fill(
+    let message = talk.with_namespace(
         "the API version in the data ({ns}.case.test/v2) does not match the expected API version \
          ({ns}.case.test/v1)",
     );
-    talk.post(WIDGETS, &object).await?.refused(400, "BadRequest", &message)?;
+    talk.post(WIDGETS, &object).await?.expect_error(400, "BadRequest", &message)?;
     let mut object = widget("w", &json!({}));
     object["kind"] = json!("Gadget");
     let answer = talk.post(WIDGETS, &object).await?;
-    answer.refused_with(422, "Invalid", "kind: Invalid value: \"Gadget\": must be Widget")?;
+    answer.expect_error_containing(
+        422,
+        "Invalid",
+        "kind: Invalid value: \"Gadget\": must be Widget",
+    )?;
     Ok(())
 }
 
-async fn ratcheting(talk: &mut Conversation) -> Outcome {
+async fn ratcheting(talk: &mut Session) -> Outcome {
     let old = json!({ "type": "object", "properties": {
         "a": { "type": "string" }, "b": { "type": "string" },
     } });
@@ -285,21 +338,21 @@ async fn ratcheting(talk: &mut Conversation) -> Outcome {
         "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/a/maxLength",
         "value": 3,
     }]);
-    let definition = at(DEFINITIONS, "widgets.{ns}.case.test");
-    let ask = Ask::patch(definition, Patch::Json, &stricter);
-    talk.ask_unrecorded(ask).await?.expect(200)?;
+    let definition = object_path(DEFINITIONS, "widgets.{ns}.case.test");
+    let ask = RequestSpec::patch(definition, PatchType::Json, &stricter);
+    talk.send_unrecorded(ask).await?.expect(200)?;
     let wrong = widget("wrong", &json!({ "a": "too long" }));
     let path = format!("{WIDGETS}?dryRun=All");
-    let ask = Ask::post(path, &wrong);
-    talk.ask_until_unrecorded(ask, |answer| answer.status == 422).await?;
-    let path = at(WIDGETS, "w");
+    let ask = RequestSpec::post(path, &wrong);
+    talk.send_until_unrecorded(ask, |answer| answer.status == 422).await?;
+    let path = object_path(WIDGETS, "w");
     let other = json!({ "spec": { "b": "y" } });
-    talk.patch(&path, Patch::Merge, &other)
+    talk.patch(&path, PatchType::Merge, &other)
         .await?
         .expect(200)?
-        .is("/spec/a", &json!("long enough"))?;
+        .has_value("/spec/a", &json!("long enough"))?;
     let changed = json!({ "spec": { "a": "still too long" } });
-    talk.patch(&path, Patch::Merge, &changed).await?.expect(422)?.caused_by(&[(
+    talk.patch(&path, PatchType::Merge, &changed).await?.expect(422)?.has_causes(&[(
         "spec.a",
         "FieldValueTooLong",
         "Too long: may not be more than 3 bytes",

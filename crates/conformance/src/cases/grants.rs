@@ -2,29 +2,29 @@
 
 use serde_json::{Value, json};
 
-use super::objects::{at, with};
+use super::objects::{object_path, with_query};
 use super::roles::{
-    BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES, allow, allow_everywhere, ask_as, binding,
-    make, role, rules, wait_until_allowed,
+    BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES, allow_everywhere, allow_in_namespace,
+    binding, create_unrecorded, role, rules, send_as, wait_until_allowed,
 };
 use crate::case::{Case, Outcome, case};
-use crate::conversation::{Ask, Conversation, Patch};
+use crate::session::{PatchType, RequestSpec, Session};
 
 pub(super) const CASES: &[Case] = &[
     case!("grants-by-roles", [], by_roles),
     case!("grants-by-bindings", [], by_bindings),
     case!("grants-by-changes", [], by_changes),
-    case!("grants-by-gathering", [], by_gathering),
+    case!("grants-by-gathering", [], by_aggregation),
     case!("right-to-escalate", [], escalate),
     case!("right-to-bind", [], bind),
     case!("grants-with-lost-roles", [], lost_roles),
     case!("role-of-a-binding-stays", [], role_of_binding),
 ];
 
-/// Somebody who may write roles and bindings.
+/// A user who may write roles and bindings.
 const GRANTER: &str = "{ns}-granter";
 /// What they hold in the whole cluster.
-const EVERYWHERE: [&str; 8] = [
+const CLUSTER_RULES: [&str; 8] = [
     "rbac.authorization.k8s.io roles,rolebindings,clusterroles,clusterrolebindings \
      create,update,patch,get,delete",
     "- pods get,list",
@@ -36,10 +36,10 @@ const EVERYWHERE: [&str; 8] = [
     "/c/* get,post",
 ];
 /// What they hold in the case's namespace besides.
-const HERE: [&str; 3] = ["- secrets get,delete", "- services *", "* endpoints list"];
+const NAMESPACE_RULES: [&str; 3] = ["- secrets get,delete", "- services *", "* endpoints list"];
 
 /// What they try to grant, held or not.
-const TRIED: [&[&str]; 55] = [
+const TRIED_RULES: [&[&str]; 55] = [
     &["- pods get"],
     &["- pods get,list"],
     &["- pods list,get,list"],
@@ -115,50 +115,55 @@ const TRIED_PATHS: [&[&str]; 14] = [
     &["/z,/y get,post", "- pods get", "- nodes get"],
 ];
 
-async fn begin(talk: &mut Conversation) -> Outcome {
-    allow_everywhere(talk, GRANTER, &EVERYWHERE).await?;
-    allow(talk, GRANTER, &HERE).await?;
+async fn begin(talk: &mut Session) -> Outcome {
+    allow_everywhere(talk, GRANTER, &CLUSTER_RULES).await?;
+    allow_in_namespace(talk, GRANTER, &NAMESPACE_RULES).await?;
     let everywhere = json!({ "verb": "get", "resource": "pods", "subresource": "log" });
     wait_until_allowed(talk, GRANTER, &everywhere).await?;
     let here = json!({ "verb": "delete", "resource": "secrets", "namespace": "{ns}" });
     wait_until_allowed(talk, GRANTER, &here).await
 }
 
-async fn by_roles(talk: &mut Conversation) -> Outcome {
+async fn by_roles(talk: &mut Session) -> Outcome {
     begin(talk).await?;
-    for tried in TRIED {
+    for tried in TRIED_RULES {
         for path in [ROLES, CLUSTER_ROLES] {
             let body = role("{ns}-tried", tried);
-            ask_as(talk, GRANTER, Ask::post(with(path, "dryRun=All"), &body)).await?;
+            send_as(talk, GRANTER, RequestSpec::post(with_query(path, "dryRun=All"), &body))
+                .await?;
         }
     }
     for tried in TRIED_PATHS {
         let body = role("{ns}-tried", tried);
-        ask_as(talk, GRANTER, Ask::post(with(CLUSTER_ROLES, "dryRun=All"), &body)).await?;
+        send_as(talk, GRANTER, RequestSpec::post(with_query(CLUSTER_ROLES, "dryRun=All"), &body))
+            .await?;
     }
-    let answer = ask_as(talk, GRANTER, Ask::post(ROLES, &role("r", &["- nodes get,list"]))).await?;
-    let words = talk.fill(
+    let answer =
+        send_as(talk, GRANTER, RequestSpec::post(ROLES, &role("r", &["- nodes get,list"]))).await?;
+    let words = talk.with_namespace(
         "roles.rbac.authorization.k8s.io \"r\" is forbidden: user \"{ns}-granter\" \
          (groups=[\"system:authenticated\"]) is attempting to grant RBAC permissions not currently \
          held:\n{APIGroups:[\"\"], Resources:[\"nodes\"], Verbs:[\"get\" \"list\"]}",
     );
-    let answer = answer.refused(403, "Forbidden", &words)?;
+    let answer = answer.expect_error(403, "Forbidden", &words)?;
     let group = "rbac.authorization.k8s.io";
-    answer.is("/details", &json!({ "name": "r", "group": group, "kind": "roles" }))?;
+    answer.has_value("/details", &json!({ "name": "r", "group": group, "kind": "roles" }))?;
     // A role that has no name yet.
     let mut unnamed = role("", &["- nodes get"]);
     unnamed["metadata"] = json!({ "generateName": "r-" });
-    ask_as(talk, GRANTER, Ask::post(ROLES, &unnamed)).await?.expect(403)?;
+    send_as(talk, GRANTER, RequestSpec::post(ROLES, &unnamed)).await?.expect(403)?;
     // What is wrong with a role is found after what it grants.
     let mut odd = role("odd name/", &["- nodes get"]);
-    ask_as(talk, GRANTER, Ask::post(ROLES, &odd)).await?.expect(403)?;
+    send_as(talk, GRANTER, RequestSpec::post(ROLES, &odd)).await?.expect(403)?;
     odd["rules"] = rules(&["- pods get"]);
-    ask_as(talk, GRANTER, Ask::post(ROLES, &odd)).await?.expect(422)?;
-    ask_as(talk, GRANTER, Ask::post(ROLES, &role("r", &["- pods get"]))).await?.expect(201)?;
+    send_as(talk, GRANTER, RequestSpec::post(ROLES, &odd)).await?.expect(422)?;
+    send_as(talk, GRANTER, RequestSpec::post(ROLES, &role("r", &["- pods get"])))
+        .await?
+        .expect(201)?;
     Ok(())
 }
 
-async fn by_bindings(talk: &mut Conversation) -> Outcome {
+async fn by_bindings(talk: &mut Session) -> Outcome {
     begin(talk).await?;
     let tried: [(&str, &[&str]); 7] = [
         ("a", &["- pods get"]),
@@ -170,13 +175,13 @@ async fn by_bindings(talk: &mut Conversation) -> Outcome {
         ("g", &["x.test things watch t"]),
     ];
     for (name, rules) in tried {
-        make(talk, ROLES, &role(name, rules)).await?;
+        create_unrecorded(talk, ROLES, &role(name, rules)).await?;
         let everywhere = format!("{{ns}}-{name}");
-        make(talk, CLUSTER_ROLES, &role(&everywhere, rules)).await?;
-        talk.delete_at_end(&at(CLUSTER_ROLES, &everywhere));
+        create_unrecorded(talk, CLUSTER_ROLES, &role(&everywhere, rules)).await?;
+        talk.delete_at_end(&object_path(CLUSTER_ROLES, &everywhere));
     }
-    let bindings = with(BINDINGS, "dryRun=All");
-    let cluster_bindings = with(CLUSTER_BINDINGS, "dryRun=All");
+    let bindings = with_query(BINDINGS, "dryRun=All");
+    let cluster_bindings = with_query(CLUSTER_BINDINGS, "dryRun=All");
     for (name, _) in tried {
         let everywhere = format!("{{ns}}-{name}");
         for (path, kind, role) in [
@@ -185,7 +190,7 @@ async fn by_bindings(talk: &mut Conversation) -> Outcome {
             (&cluster_bindings, "ClusterRole", &everywhere),
         ] {
             let body = binding("{ns}-tried", kind, role, "bob");
-            ask_as(talk, GRANTER, Ask::post(path, &body)).await?;
+            send_as(talk, GRANTER, RequestSpec::post(path, &body)).await?;
         }
     }
     // Roles that are not there, and what is no role.
@@ -197,25 +202,26 @@ async fn by_bindings(talk: &mut Conversation) -> Outcome {
         (&bindings, "Thing"),
     ] {
         let body = binding("{ns}-tried", kind, "{ns}-none", "bob");
-        ask_as(talk, GRANTER, Ask::post(path, &body)).await?;
+        send_as(talk, GRANTER, RequestSpec::post(path, &body)).await?;
         talk.post(path, &body).await?;
     }
     let mut short = binding("{ns}-tried", "Role", "b", "bob");
     short["roleRef"] = json!({ "kind": "Role", "name": "b" });
-    ask_as(talk, GRANTER, Ask::post(&bindings, &short)).await?.expect(403)?;
+    send_as(talk, GRANTER, RequestSpec::post(&bindings, &short)).await?.expect(403)?;
     short["roleRef"] = json!({ "apiGroup": "x.test", "kind": "Role", "name": "a" });
-    ask_as(talk, GRANTER, Ask::post(&bindings, &short)).await?;
+    send_as(talk, GRANTER, RequestSpec::post(&bindings, &short)).await?;
     Ok(())
 }
 
-async fn by_changes(talk: &mut Conversation) -> Outcome {
+async fn by_changes(talk: &mut Session) -> Outcome {
     begin(talk).await?;
-    make(talk, ROLES, &role("weak", &["- pods get"])).await?;
-    make(talk, ROLES, &role("strong", &["- nodes get"])).await?;
-    make(talk, BINDINGS, &binding("weak", "Role", "weak", "bob")).await?;
-    make(talk, BINDINGS, &binding("strong", "Role", "strong", "bob")).await?;
-    let (weak, strong) = (at(ROLES, "weak"), at(ROLES, "strong"));
-    let (weak_binding, strong_binding) = (at(BINDINGS, "weak"), at(BINDINGS, "strong"));
+    create_unrecorded(talk, ROLES, &role("weak", &["- pods get"])).await?;
+    create_unrecorded(talk, ROLES, &role("strong", &["- nodes get"])).await?;
+    create_unrecorded(talk, BINDINGS, &binding("weak", "Role", "weak", "bob")).await?;
+    create_unrecorded(talk, BINDINGS, &binding("strong", "Role", "strong", "bob")).await?;
+    let (weak, strong) = (object_path(ROLES, "weak"), object_path(ROLES, "strong"));
+    let (weak_binding, strong_binding) =
+        (object_path(BINDINGS, "weak"), object_path(BINDINGS, "strong"));
     let more = json!({ "rules": rules(&["- nodes get"]) });
     let label = json!({ "metadata": { "labels": { "a": "b" } } });
     let holds = json!({ "metadata": { "finalizers": ["case.test/hold"] } });
@@ -227,47 +233,68 @@ async fn by_changes(talk: &mut Conversation) -> Outcome {
     applied["apiVersion"] = json!("rbac.authorization.k8s.io/v1");
     applied["kind"] = json!("Role");
     let table = [
-        (Ask::put(&weak, &role("weak", &["- pods get,watch"])), 403),
-        (Ask::put(&weak, &role("weak", &["- pods get,list"])), 200),
-        (Ask::patch(&weak, Patch::Merge, &more), 403),
-        (Ask::patch(&weak, Patch::Strategic, &more), 403),
-        (Ask::patch(&weak, Patch::Json, &op), 403),
-        (Ask::patch(with(&weak, "fieldManager=me&force=true"), Patch::Apply, &applied), 403),
-        (Ask::patch(&weak, Patch::Merge, &label), 200),
-        (Ask::patch(&strong, Patch::Merge, &label), 403),
-        (Ask::patch(&strong, Patch::Merge, &json!({})), 200),
-        (Ask::patch(&strong, Patch::Merge, &holds), 200),
-        (Ask::patch(&strong, Patch::Merge, &frees), 200),
-        (Ask::put(&strong, &role("strong", &["- pods get"])), 200),
-        (Ask::put(&strong, &role("strong", &["- nodes get"])), 403),
-        (Ask::put(at(ROLES, "fresh"), &role("fresh", &["- nodes get"])), 403),
-        (Ask::put(at(ROLES, "fresh"), &role("fresh", &["- pods get"])), 201),
-        (Ask::patch(&weak_binding, Patch::Merge, &eve), 200),
-        (Ask::patch(&strong_binding, Patch::Merge, &eve), 200),
+        (RequestSpec::put(&weak, &role("weak", &["- pods get,watch"])), 403),
+        (RequestSpec::put(&weak, &role("weak", &["- pods get,list"])), 200),
+        (RequestSpec::patch(&weak, PatchType::Merge, &more), 403),
+        (RequestSpec::patch(&weak, PatchType::Strategic, &more), 403),
+        (RequestSpec::patch(&weak, PatchType::Json, &op), 403),
+        (
+            RequestSpec::patch(
+                with_query(&weak, "fieldManager=me&force=true"),
+                PatchType::Apply,
+                &applied,
+            ),
+            403,
+        ),
+        (RequestSpec::patch(&weak, PatchType::Merge, &label), 200),
+        (RequestSpec::patch(&strong, PatchType::Merge, &label), 403),
+        (RequestSpec::patch(&strong, PatchType::Merge, &json!({})), 200),
+        (RequestSpec::patch(&strong, PatchType::Merge, &holds), 200),
+        (RequestSpec::patch(&strong, PatchType::Merge, &frees), 200),
+        (RequestSpec::put(&strong, &role("strong", &["- pods get"])), 200),
+        (RequestSpec::put(&strong, &role("strong", &["- nodes get"])), 403),
+        (RequestSpec::put(object_path(ROLES, "fresh"), &role("fresh", &["- nodes get"])), 403),
+        (RequestSpec::put(object_path(ROLES, "fresh"), &role("fresh", &["- pods get"])), 201),
+        (RequestSpec::patch(&weak_binding, PatchType::Merge, &eve), 200),
+        (RequestSpec::patch(&strong_binding, PatchType::Merge, &eve), 200),
     ];
     for (ask, status) in table {
-        ask_as(talk, GRANTER, ask).await?.expect(status)?;
+        send_as(talk, GRANTER, ask).await?.expect(status)?;
     }
-    talk.ask_unrecorded(Ask::put(&strong, &role("strong", &["- nodes get"]))).await?.expect(200)?;
+    talk.send_unrecorded(RequestSpec::put(&strong, &role("strong", &["- nodes get"])))
+        .await?
+        .expect(200)?;
     let bob = json!({ "subjects": [{ "kind": "User", "name": "bob" }] });
     let table = [
-        (Ask::patch(&strong_binding, Patch::Merge, &bob), 403),
-        (Ask::patch(&strong_binding, Patch::Merge, &label), 403),
-        (Ask::patch(&strong_binding, Patch::Merge, &holds), 200),
-        (Ask::patch(&strong_binding, Patch::Merge, &frees), 200),
-        (Ask::put(&strong_binding, &binding("strong", "Role", "strong", "eve")), 403),
-        (Ask::put(at(BINDINGS, "fresh"), &binding("fresh", "Role", "strong", "eve")), 403),
-        (Ask::put(at(BINDINGS, "fresh"), &binding("fresh", "Role", "weak", "eve")), 201),
-        (Ask::delete(&strong_binding), 200),
-        (Ask::delete(&strong), 200),
+        (RequestSpec::patch(&strong_binding, PatchType::Merge, &bob), 403),
+        (RequestSpec::patch(&strong_binding, PatchType::Merge, &label), 403),
+        (RequestSpec::patch(&strong_binding, PatchType::Merge, &holds), 200),
+        (RequestSpec::patch(&strong_binding, PatchType::Merge, &frees), 200),
+        (RequestSpec::put(&strong_binding, &binding("strong", "Role", "strong", "eve")), 403),
+        (
+            RequestSpec::put(
+                object_path(BINDINGS, "fresh"),
+                &binding("fresh", "Role", "strong", "eve"),
+            ),
+            403,
+        ),
+        (
+            RequestSpec::put(
+                object_path(BINDINGS, "fresh"),
+                &binding("fresh", "Role", "weak", "eve"),
+            ),
+            201,
+        ),
+        (RequestSpec::delete(&strong_binding), 200),
+        (RequestSpec::delete(&strong), 200),
     ];
     for (ask, status) in table {
-        ask_as(talk, GRANTER, ask).await?.expect(status)?;
+        send_as(talk, GRANTER, ask).await?.expect(status)?;
     }
     Ok(())
 }
 
-async fn by_gathering(talk: &mut Conversation) -> Outcome {
+async fn by_aggregation(talk: &mut Session) -> Outcome {
     begin(talk).await?;
     let gathering = |selectors: Value| {
         json!({
@@ -276,42 +303,46 @@ async fn by_gathering(talk: &mut Conversation) -> Outcome {
         })
     };
     let some = json!([{ "matchLabels": { "case.test/{ns}": "x" } }]);
-    let path = with(CLUSTER_ROLES, "dryRun=All");
-    let words = talk.fill(
+    let path = with_query(CLUSTER_ROLES, "dryRun=All");
+    let words = talk.with_namespace(
         "clusterroles.rbac.authorization.k8s.io \"{ns}-all\" is forbidden: must have cluster-admin \
          privileges to use the aggregationRule",
     );
-    let answer = ask_as(talk, GRANTER, Ask::post(&path, &gathering(some.clone()))).await?;
-    answer.refused(403, "Forbidden", &words)?;
-    ask_as(talk, GRANTER, Ask::post(&path, &gathering(json!([])))).await?;
+    let answer = send_as(talk, GRANTER, RequestSpec::post(&path, &gathering(some.clone()))).await?;
+    answer.expect_error(403, "Forbidden", &words)?;
+    send_as(talk, GRANTER, RequestSpec::post(&path, &gathering(json!([])))).await?;
     let mut both = gathering(some.clone());
     both["rules"] = rules(&["- nodes get"]);
-    ask_as(talk, GRANTER, Ask::post(&path, &both)).await?.expect(403)?;
-    make(talk, CLUSTER_ROLES, &gathering(some)).await?;
-    talk.delete_at_end(&at(CLUSTER_ROLES, "{ns}-all"));
-    let own = at(CLUSTER_ROLES, "{ns}-all");
+    send_as(talk, GRANTER, RequestSpec::post(&path, &both)).await?.expect(403)?;
+    create_unrecorded(talk, CLUSTER_ROLES, &gathering(some)).await?;
+    talk.delete_at_end(&object_path(CLUSTER_ROLES, "{ns}-all"));
+    let own = object_path(CLUSTER_ROLES, "{ns}-all");
     let table = [
-        Ask::patch(&own, Patch::Merge, &json!({ "aggregationRule": null })),
-        Ask::patch(&own, Patch::Merge, &json!({ "metadata": { "labels": { "a": "b" } } })),
-        Ask::put(&own, &role("{ns}-all", &["- pods get"])),
+        RequestSpec::patch(&own, PatchType::Merge, &json!({ "aggregationRule": null })),
+        RequestSpec::patch(
+            &own,
+            PatchType::Merge,
+            &json!({ "metadata": { "labels": { "a": "b" } } }),
+        ),
+        RequestSpec::put(&own, &role("{ns}-all", &["- pods get"])),
     ];
     for ask in table {
-        let answer = ask_as(talk, GRANTER, ask).await?;
-        answer.refused(403, "Forbidden", &words)?;
+        let answer = send_as(talk, GRANTER, ask).await?;
+        answer.expect_error(403, "Forbidden", &words)?;
     }
     Ok(())
 }
 
-async fn escalate(talk: &mut Conversation) -> Outcome {
+async fn escalate(talk: &mut Session) -> Outcome {
     let user = "{ns}-climber";
     let briefs = [
         "rbac.authorization.k8s.io roles create,update,patch,get",
         "rbac.authorization.k8s.io roles escalate mine",
         "rbac.authorization.k8s.io rolebindings *",
     ];
-    allow(talk, user, &briefs).await?;
-    make(talk, ROLES, &role("mine", &["- pods get"])).await?;
-    make(talk, ROLES, &role("other", &["- pods get"])).await?;
+    allow_in_namespace(talk, user, &briefs).await?;
+    create_unrecorded(talk, ROLES, &role("mine", &["- pods get"])).await?;
+    create_unrecorded(talk, ROLES, &role("other", &["- pods get"])).await?;
     let last = json!({
         "verb": "bind", "group": "rbac.authorization.k8s.io", "resource": "rolebindings",
         "namespace": "{ns}",
@@ -319,29 +350,29 @@ async fn escalate(talk: &mut Conversation) -> Outcome {
     wait_until_allowed(talk, user, &last).await?;
     let strong = |name: &str| role(name, &["* * *"]);
     let table = [
-        (Ask::put(at(ROLES, "mine"), &strong("mine")), 200),
-        (Ask::put(at(ROLES, "other"), &strong("other")), 403),
+        (RequestSpec::put(object_path(ROLES, "mine"), &strong("mine")), 200),
+        (RequestSpec::put(object_path(ROLES, "other"), &strong("other")), 403),
         // The name of a new object is in its body, where the right is not looked for.
-        (Ask::post(with(ROLES, "dryRun=All"), &strong("mine")), 403),
+        (RequestSpec::post(with_query(ROLES, "dryRun=All"), &strong("mine")), 403),
         // The right to escalate is none to bind.
-        (Ask::post(BINDINGS, &binding("b", "Role", "mine", "bob")), 403),
+        (RequestSpec::post(BINDINGS, &binding("b", "Role", "mine", "bob")), 403),
     ];
     for (ask, status) in table {
-        ask_as(talk, user, ask).await?.expect(status)?;
+        send_as(talk, user, ask).await?.expect(status)?;
     }
     Ok(())
 }
 
-async fn bind(talk: &mut Conversation) -> Outcome {
+async fn bind(talk: &mut Session) -> Outcome {
     let user = "{ns}-binder";
     let briefs = [
         "rbac.authorization.k8s.io rolebindings create,update,patch,get",
         "rbac.authorization.k8s.io roles bind a",
         "rbac.authorization.k8s.io clusterroles bind cluster-admin",
     ];
-    allow(talk, user, &briefs).await?;
+    allow_in_namespace(talk, user, &briefs).await?;
     for name in ["a", "b"] {
-        make(talk, ROLES, &role(name, &["* * *"])).await?;
+        create_unrecorded(talk, ROLES, &role(name, &["* * *"])).await?;
     }
     let last = json!({
         "verb": "bind", "group": "rbac.authorization.k8s.io", "resource": "clusterroles",
@@ -349,49 +380,63 @@ async fn bind(talk: &mut Conversation) -> Outcome {
     });
     wait_until_allowed(talk, user, &last).await?;
     let table = [
-        (Ask::post(BINDINGS, &binding("x", "Role", "a", "bob")), 201),
-        (Ask::post(BINDINGS, &binding("y", "Role", "b", "bob")), 403),
-        (Ask::post(BINDINGS, &binding("z", "ClusterRole", "cluster-admin", "bob")), 201),
-        (Ask::put(at(BINDINGS, "x"), &binding("x", "Role", "a", "eve")), 200),
-        (Ask::post(CLUSTER_BINDINGS, &binding("{ns}-w", "ClusterRole", "cluster-admin", "b")), 403),
+        (RequestSpec::post(BINDINGS, &binding("x", "Role", "a", "bob")), 201),
+        (RequestSpec::post(BINDINGS, &binding("y", "Role", "b", "bob")), 403),
+        (RequestSpec::post(BINDINGS, &binding("z", "ClusterRole", "cluster-admin", "bob")), 201),
+        (RequestSpec::put(object_path(BINDINGS, "x"), &binding("x", "Role", "a", "eve")), 200),
+        (
+            RequestSpec::post(
+                CLUSTER_BINDINGS,
+                &binding("{ns}-w", "ClusterRole", "cluster-admin", "b"),
+            ),
+            403,
+        ),
         // Who may bind a role need not know whether it is there.
-        (Ask::post(BINDINGS, &binding("w", "Role", "none", "bob")), 404),
+        (RequestSpec::post(BINDINGS, &binding("w", "Role", "none", "bob")), 404),
     ];
     for (ask, status) in table {
-        ask_as(talk, user, ask).await?.expect(status)?;
+        send_as(talk, user, ask).await?.expect(status)?;
     }
     Ok(())
 }
 
-async fn lost_roles(talk: &mut Conversation) -> Outcome {
+async fn lost_roles(talk: &mut Session) -> Outcome {
     begin(talk).await?;
-    make(talk, BINDINGS, &binding("lost", "Role", "gone", GRANTER)).await?;
+    create_unrecorded(talk, BINDINGS, &binding("lost", "Role", "gone", GRANTER)).await?;
     let body = role("r", &["- nodes get"]);
-    let lost =
-        |answer: &crate::answer::Answer| answer.string("/message").contains("resolution errors");
-    let ask = super::roles::by(GRANTER, Ask::post(ROLES, &body));
-    talk.ask_until(ask, lost).await?.expect(403)?;
-    make(talk, BINDINGS, &binding("more", "ClusterRole", "{ns}-gone", GRANTER)).await?;
-    let ask = super::roles::by(GRANTER, Ask::post(ROLES, &body));
-    let both = |answer: &crate::answer::Answer| answer.string("/message").contains("[[");
-    talk.ask_until(ask, both).await?.expect(403)?;
-    ask_as(talk, GRANTER, Ask::post(ROLES, &role("r", &["- pods get"]))).await?.expect(201)?;
+    let lost = |answer: &crate::response::Response| {
+        answer.string("/message").contains("resolution errors")
+    };
+    let ask = super::roles::as_user(GRANTER, RequestSpec::post(ROLES, &body));
+    talk.send_until(ask, lost).await?.expect(403)?;
+    create_unrecorded(talk, BINDINGS, &binding("more", "ClusterRole", "{ns}-gone", GRANTER))
+        .await?;
+    let ask = super::roles::as_user(GRANTER, RequestSpec::post(ROLES, &body));
+    let both = |answer: &crate::response::Response| answer.string("/message").contains("[[");
+    talk.send_until(ask, both).await?.expect(403)?;
+    send_as(talk, GRANTER, RequestSpec::post(ROLES, &role("r", &["- pods get"])))
+        .await?
+        .expect(201)?;
     Ok(())
 }
 
-async fn role_of_binding(talk: &mut Conversation) -> Outcome {
+async fn role_of_binding(talk: &mut Session) -> Outcome {
     begin(talk).await?;
-    make(talk, ROLES, &role("a", &["- pods get"])).await?;
-    make(talk, ROLES, &role("b", &["- pods get"])).await?;
-    make(talk, BINDINGS, &binding("x", "Role", "a", "bob")).await?;
+    create_unrecorded(talk, ROLES, &role("a", &["- pods get"])).await?;
+    create_unrecorded(talk, ROLES, &role("b", &["- pods get"])).await?;
+    create_unrecorded(talk, BINDINGS, &binding("x", "Role", "a", "bob")).await?;
     let turned = binding("x", "Role", "b", "bob");
-    talk.put(&at(BINDINGS, "x"), &turned).await?.refused_with(
+    talk.put(&object_path(BINDINGS, "x"), &turned).await?.expect_error_containing(
         422,
         "Invalid",
         "cannot change roleRef",
     )?;
-    ask_as(talk, GRANTER, Ask::put(at(BINDINGS, "x"), &turned)).await?.expect(422)?;
+    send_as(talk, GRANTER, RequestSpec::put(object_path(BINDINGS, "x"), &turned))
+        .await?
+        .expect(422)?;
     let strong = binding("x", "ClusterRole", "cluster-admin", "bob");
-    ask_as(talk, GRANTER, Ask::put(at(BINDINGS, "x"), &strong)).await?.expect(403)?;
+    send_as(talk, GRANTER, RequestSpec::put(object_path(BINDINGS, "x"), &strong))
+        .await?
+        .expect(403)?;
     Ok(())
 }

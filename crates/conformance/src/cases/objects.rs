@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::answer::Answer;
 use crate::case::Outcome;
-use crate::conversation::{Ask, Conversation};
+use crate::response::Response;
+use crate::session::{RequestSpec, Session};
 
 pub(super) const CONFIG_MAPS: &str = "/api/v1/namespaces/{ns}/configmaps";
 pub(super) const SECRETS: &str = "/api/v1/namespaces/{ns}/secrets";
@@ -16,12 +16,12 @@ pub(super) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresour
 pub(super) const WIDGETS: &str = "/apis/{ns}.case.test/v1/namespaces/{ns}/widgets";
 
 /// A path below a collection.
-pub(super) fn at(collection: &str, name: &str) -> String {
+pub(super) fn object_path(collection: &str, name: &str) -> String {
     format!("{collection}/{name}")
 }
 
 /// A path with a query.
-pub(super) fn with(path: &str, query: &str) -> String {
+pub(super) fn with_query(path: &str, query: &str) -> String {
     format!("{path}?{query}")
 }
 
@@ -73,11 +73,11 @@ pub(super) fn pod(name: &str) -> Value {
 }
 
 /// Makes pods possible: a server without controllers has no default ServiceAccount.
-pub(super) async fn service_account(talk: &mut Conversation) -> Outcome {
+pub(super) async fn service_account(talk: &mut Session) -> Outcome {
     let account = json!({ "metadata": { "name": "default" } });
-    let ask = Ask::post("/api/v1/namespaces/{ns}/serviceaccounts", &account);
+    let ask = RequestSpec::post("/api/v1/namespaces/{ns}/serviceaccounts", &account);
     // 409: the server has controllers and they were here first.
-    talk.ask_unrecorded(ask).await.map(drop)
+    talk.send_unrecorded(ask).await.map(drop)
 }
 
 /// The definition of kind Widget in the case's own group, with this schema for `spec`.
@@ -115,11 +115,11 @@ pub(super) fn widget(name: &str, spec: &Value) -> Value {
 
 /// Creates a definition and waits until its objects are served. Not part of the transcript: how
 /// long a server takes from one to the other is its own affair.
-pub(super) async fn define(talk: &mut Conversation, definition: &Value) -> Outcome {
+pub(super) async fn define(talk: &mut Session, definition: &Value) -> Outcome {
     let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or("");
-    let path = at(DEFINITIONS, text("/metadata/name"));
+    let path = object_path(DEFINITIONS, text("/metadata/name"));
     talk.delete_at_end(&path);
-    talk.ask_unrecorded(Ask::post(DEFINITIONS, definition)).await?.expect(201)?;
+    talk.send_unrecorded(RequestSpec::post(DEFINITIONS, definition)).await?.expect(201)?;
     let version = text("/spec/versions/0/name");
     let plural = text("/spec/names/plural");
     let collection = format!("/apis/{}/{version}/{plural}", text("/spec/group"));
@@ -128,26 +128,26 @@ pub(super) async fn define(talk: &mut Conversation, definition: &Value) -> Outco
 }
 
 /// Whether a definition is Established.
-pub(super) fn is_established(answer: &Answer) -> bool {
+pub(super) fn is_established(answer: &Response) -> bool {
     condition(answer, "Established").is_some_and(|it| it["status"] == "True")
 }
 
 /// A condition of an object.
-pub(super) fn condition<'a>(answer: &'a Answer, kind: &str) -> Option<&'a Value> {
+pub(super) fn condition<'a>(answer: &'a Response, kind: &str) -> Option<&'a Value> {
     answer.at("/status/conditions").as_array()?.iter().find(|it| it["type"] == kind)
 }
 
 /// Waits for an answer that is no part of the transcript.
 pub(super) async fn wait_until(
-    talk: &mut Conversation,
+    talk: &mut Session,
     path: &str,
-    wanted: impl Fn(&Answer) -> bool,
+    wanted: impl Fn(&Response) -> bool,
 ) -> Outcome {
-    talk.ask_until_unrecorded(Ask::get(path), wanted).await.map(drop)
+    talk.send_until_unrecorded(RequestSpec::get(path), wanted).await.map(drop)
 }
 
 /// Creates Widgets of a definition with this schema for `spec`.
-pub(super) async fn define_widgets(talk: &mut Conversation, spec: &Value) -> Outcome {
+pub(super) async fn define_widgets(talk: &mut Session, spec: &Value) -> Outcome {
     define(talk, &widget_definition(spec)).await
 }
 

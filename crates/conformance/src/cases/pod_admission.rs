@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::objects::{PODS, at, pod, service_account, with};
-use crate::answer::Answer;
+use super::objects::{PODS, object_path, pod, service_account, with_query};
 use crate::case::{Case, CaseError, Outcome, case};
-use crate::conversation::{Ask, Conversation, Patch};
+use crate::response::Response;
+use crate::session::{PatchType, RequestSpec, Session};
 
 pub(super) const CASES: &[Case] = &[
     case!("pod-updates-keep-the-priority", [], keeps_priority),
@@ -17,13 +17,13 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// Makes the pod `p`.
-async fn make(talk: &mut Conversation) -> Result<Answer, CaseError> {
+async fn create_pod(talk: &mut Session) -> Result<Response, CaseError> {
     service_account(talk).await?;
     talk.create(PODS, &pod("p")).await
 }
 
 /// The pod with some fields of its spec left out.
-fn without(made: &Answer, fields: &[&str]) -> Value {
+fn without(made: &Response, fields: &[&str]) -> Value {
     let mut object = made.at("").clone();
     if let Some(spec) = object.pointer_mut("/spec").and_then(Value::as_object_mut) {
         for field in fields {
@@ -34,9 +34,16 @@ fn without(made: &Answer, fields: &[&str]) -> Value {
 }
 
 /// What admission gave the pod when it was made.
-fn has_defaults(answer: &Answer) -> Outcome {
-    let toleration = |key: &str| json!({ "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300 });
-    answer.has(&[
+fn has_defaults(answer: &Response) -> Outcome {
+    let toleration = |key: &str| {
+        json!({
+            "key": key,
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": 300,
+        })
+    };
+    answer.has_values(&[
         ("/spec/priority", json!(0)),
         ("/spec/preemptionPolicy", json!("PreemptLowerPriority")),
         ("/spec/tolerations/0", toleration("node.kubernetes.io/not-ready")),
@@ -44,10 +51,10 @@ fn has_defaults(answer: &Answer) -> Outcome {
     ])
 }
 
-async fn keeps_priority(talk: &mut Conversation) -> Outcome {
-    let made = make(talk).await?;
+async fn keeps_priority(talk: &mut Session) -> Outcome {
+    let made = create_pod(talk).await?;
     has_defaults(&made)?;
-    let path = at(PODS, "p");
+    let path = object_path(PODS, "p");
     let mut object = without(&made, &["priority", "preemptionPolicy"]);
     // Without any change nothing is stored.
     let answer = talk.put(&path, &object).await?.expect(200)?;
@@ -56,26 +63,26 @@ async fn keeps_priority(talk: &mut Conversation) -> Outcome {
     has_defaults(&talk.put(&path, &object).await?.expect(200)?)?;
     let patch = json!({ "spec": { "priority": null, "preemptionPolicy": null },
         "metadata": { "labels": { "a": "c" } } });
-    for form in [Patch::Merge, Patch::Strategic] {
+    for form in [PatchType::Merge, PatchType::Strategic] {
         has_defaults(&talk.patch(&path, form, &patch).await?.expect(200)?)?;
     }
     let remove = json!([{ "op": "remove", "path": "/spec/priority" }]);
-    has_defaults(&talk.patch(&path, Patch::Json, &remove).await?.expect(200)?)?;
-    let trial = with(&path, "dryRun=All");
+    has_defaults(&talk.patch(&path, PatchType::Json, &remove).await?.expect(200)?)?;
+    let trial = with_query(&path, "dryRun=All");
     let object = without(&talk.get(&path).await?, &["priority"]);
     has_defaults(&talk.put(&trial, &object).await?.expect(200)?)
 }
 
-async fn another_priority(talk: &mut Conversation) -> Outcome {
-    let made = make(talk).await?;
-    let path = at(PODS, "p");
+async fn another_priority(talk: &mut Session) -> Outcome {
+    let made = create_pod(talk).await?;
+    let path = object_path(PODS, "p");
     let table = [("priority", json!(7)), ("preemptionPolicy", json!("Never"))];
     for (field, value) in table {
         let mut object = made.at("").clone();
         object["spec"][field] = value;
-        let ask = Ask::put(&path, &object);
+        let ask = RequestSpec::put(&path, &object);
         // The message ends with a difference line by line, in words of the server's own.
-        talk.ask_unrecorded(ask).await?.refused_with(
+        talk.send_unrecorded(ask).await?.expect_error_containing(
             422,
             "Invalid",
             "pod updates may not change fields other than",
@@ -84,15 +91,15 @@ async fn another_priority(talk: &mut Conversation) -> Outcome {
     Ok(())
 }
 
-async fn keeps_tolerations(talk: &mut Conversation) -> Outcome {
-    let made = make(talk).await?;
-    let path = at(PODS, "p");
+async fn keeps_tolerations(talk: &mut Session) -> Outcome {
+    let made = create_pod(talk).await?;
+    let path = object_path(PODS, "p");
     let mut object = without(&made, &["tolerations"]);
     has_defaults(&talk.put(&path, &object).await?.expect(200)?)?;
     let own = json!({ "key": "case.test/own", "operator": "Exists" });
     object["spec"]["tolerations"] = json!([own]);
     let answer = talk.put(&path, &object).await?.expect(200)?;
-    answer.has(&[
+    answer.has_values(&[
         ("/spec/tolerations/0", own),
         ("/spec/tolerations/1/key", json!("node.kubernetes.io/not-ready")),
         ("/spec/tolerations/2/key", json!("node.kubernetes.io/unreachable")),
@@ -100,20 +107,22 @@ async fn keeps_tolerations(talk: &mut Conversation) -> Outcome {
     // What was not added by default stays: the update may not take it away.
     let none = json!({ "spec": { "tolerations": null } });
     let words = "existing toleration can not be modified except its tolerationSeconds";
-    let refused = talk.ask_unrecorded(Ask::patch(&path, Patch::Merge, &none)).await?;
-    refused.refused_with(422, "Invalid", words)?;
+    let refused = talk.send_unrecorded(RequestSpec::patch(&path, PatchType::Merge, &none)).await?;
+    refused.expect_error_containing(422, "Invalid", words)?;
     Ok(())
 }
 
-async fn account_is_not_restored(talk: &mut Conversation) -> Outcome {
-    let made = make(talk).await?;
-    let path = at(PODS, "p");
+async fn account_is_not_restored(talk: &mut Session) -> Outcome {
+    let made = create_pod(talk).await?;
+    let path = object_path(PODS, "p");
     // The older spelling follows the newer one.
     let object = without(&made, &["serviceAccount"]);
     talk.put(&path, &object).await?.expect(200)?;
     let object = without(&made, &["serviceAccount", "serviceAccountName"]);
     let words = "pod updates may not change fields other than";
-    talk.ask_unrecorded(Ask::put(&path, &object)).await?.refused_with(422, "Invalid", words)?;
+    talk.send_unrecorded(RequestSpec::put(&path, &object))
+        .await?
+        .expect_error_containing(422, "Invalid", words)?;
     Ok(())
 }
 
@@ -146,7 +155,7 @@ fn stateful_set(name: &str, mounts: &[&str]) -> Value {
     })
 }
 
-async fn mounted_claims(talk: &mut Conversation) -> Outcome {
+async fn mounted_claims(talk: &mut Session) -> Outcome {
     talk.create(SETS, &stateful_set("mounted", &["data"])).await?;
     let mut device = stateful_set("device", &[]);
     device["spec"]["template"]["spec"]["containers"][0]["volumeDevices"] =
@@ -163,18 +172,20 @@ async fn mounted_claims(talk: &mut Conversation) -> Outcome {
     both["spec"]["template"]["spec"]["volumes"] =
         json!([{ "name": "data", "emptyDir": {} }, { "name": "own", "emptyDir": {} }]);
     talk.create(SETS, &both).await?;
-    talk.post(&with(SETS, "dryRun=All"), &stateful_set("trial", &["data"])).await?.expect(201)?;
+    talk.post(&with_query(SETS, "dryRun=All"), &stateful_set("trial", &["data"]))
+        .await?
+        .expect(201)?;
     let image = json!({ "spec": { "template": { "spec": { "containers": [
         { "name": "c", "image": "registry.test/c:2" },
     ] } } } });
-    talk.patch(&at(SETS, "mounted"), Patch::Strategic, &image).await?.expect(200)?;
+    talk.patch(&object_path(SETS, "mounted"), PatchType::Strategic, &image).await?.expect(200)?;
     Ok(())
 }
 
-async fn other_mounts(talk: &mut Conversation) -> Outcome {
+async fn other_mounts(talk: &mut Session) -> Outcome {
     let answer = talk.post(SETS, &stateful_set("a", &["data", "other"])).await?;
     let field = "spec.template.spec.containers[0].volumeMounts[1].name";
     let message = format!("StatefulSet.apps \"a\" is invalid: {field}: Not found: \"other\"");
-    let answer = answer.refused(422, "Invalid", &message)?;
-    answer.caused_by(&[(field, "FieldValueNotFound", "Not found: \"other\"")])
+    let answer = answer.expect_error(422, "Invalid", &message)?;
+    answer.has_causes(&[(field, "FieldValueNotFound", "Not found: \"other\"")])
 }

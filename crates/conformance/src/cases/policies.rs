@@ -2,183 +2,47 @@
 
 use serde_json::{Value, json};
 
-use super::objects::{CONFIG_MAPS, config_map};
-use crate::case::{Case, CaseError, Outcome, case};
-use crate::conversation::{Ask, Conversation};
+use super::policy_case::Expected::{Allowed, Denied, DeniedAs, Warned};
+use super::policy_case::{
+    PolicyCase, case_with_expression, case_with_rule, create_and_check_all, policy_case,
+};
+use crate::case::{Case, Outcome, case};
+use crate::session::Session;
 
 pub(super) const CASES: &[Case] = &[
-    case!("policy-words", [57], words),
+    case!("policy-words", [57], messages),
     case!("policy-errors", [57], errors),
     case!("policy-variables", [57], variables),
     case!("policy-conditions", [57], conditions),
     case!("policy-actions", [57], actions),
 ];
 
-pub(super) const POLICIES: &str =
-    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
-pub(super) const BINDINGS: &str =
-    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
-
-/// What becomes of a request that a policy was asked about.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Then {
-    /// It is served.
-    Allowed,
-    /// It is served with this warning.
-    Warned(&'static str),
-    /// It is refused: 422 with these words.
-    Denied(&'static str),
-    /// It is refused with another code and reason.
-    DeniedAs(u16, &'static str, &'static str),
-}
-
-use Then::{Allowed, Denied, DeniedAs, Warned};
-
-/// A row: its name, which is that of its policy and object, and what its policy's specification
-/// and its binding's have besides what all have.
-pub(super) struct Row {
-    pub(super) name: &'static str,
-    pub(super) policy: Value,
-    pub(super) binding: Value,
-    pub(super) then: Then,
-}
-
-/// A row whose policy has one rule.
-pub(super) fn rule(name: &'static str, expression: &str, then: Then) -> Row {
-    ruled(name, &json!({ "expression": expression }), then)
-}
-
-fn ruled(name: &'static str, rule: &Value, then: Then) -> Row {
-    row(name, json!({ "validations": [rule] }), then)
-}
-
-pub(super) fn row(name: &'static str, policy: Value, then: Then) -> Row {
-    Row { name, policy, binding: json!({}), then }
-}
-
-/// Adds and replaces fields.
-pub(super) fn merged(mut base: Value, more: &Value) -> Value {
-    for (name, value) in more.as_object().into_iter().flatten() {
-        base[name] = value.clone();
-    }
-    base
-}
-
-/// A selector of the case's own namespace.
-pub(super) fn own_namespace() -> Value {
-    json!({ "matchLabels": { "kubernetes.io/metadata.name": "{ns}" } })
-}
-
-/// A policy about config maps of one name in the case's namespace.
-pub(super) fn policy(name: &str, spec: &Value) -> Value {
-    let base = json!({
-        "matchConstraints": {
-            "namespaceSelector": own_namespace(),
-            "resourceRules": [{
-                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
-                "resources": ["configmaps"], "resourceNames": [name],
-            }],
-        },
-    });
-    json!({ "metadata": { "name": format!("{{ns}}-{name}") }, "spec": merged(base, spec) })
-}
-
-pub(super) fn binding(name: &str, spec: &Value) -> Value {
-    let name = format!("{{ns}}-{name}");
-    let base = json!({ "policyName": name, "validationActions": ["Deny"] });
-    json!({ "metadata": { "name": name }, "spec": merged(base, spec) })
-}
-
-/// Puts policies into effect. The last of all is a probe: when it objects, all others are in effect.
-pub(super) async fn install(talk: &mut Conversation, rows: &[Row]) -> Outcome {
-    for Row { name, policy: spec, binding: more, .. } in rows {
-        install_one(talk, &policy(name, spec), &binding(name, more)).await?;
-    }
-    probe(talk, "probe").await
-}
-
-pub(super) async fn install_one(
-    talk: &mut Conversation,
-    policy: &Value,
-    binding: &Value,
-) -> Outcome {
-    for (path, object) in [(POLICIES, policy), (BINDINGS, binding)] {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        talk.delete_at_end(&format!("{path}/{name}"));
-        talk.create(path, object).await?;
-    }
-    Ok(())
-}
-
-/// Waits until what was written before is in effect.
-pub(super) async fn probe(talk: &mut Conversation, name: &str) -> Outcome {
-    let spec = json!({ "validations": [{ "expression": "false" }] });
-    for (path, object) in [(POLICIES, policy(name, &spec)), (BINDINGS, binding(name, &json!({})))] {
-        talk.delete_at_end(&format!("{path}/{{ns}}-{name}"));
-        talk.ask_unrecorded(Ask::post(path, &object)).await?.expect(201)?;
-    }
-    let ask = Ask::post(format!("{CONFIG_MAPS}?dryRun=All"), &config_map(name, "x"));
-    talk.ask_until_unrecorded(ask, |answer| answer.status == 422).await.map(drop)
-}
-
-/// The words of a refusal by a row's policy.
-fn refusal(talk: &Conversation, name: &str, why: &str) -> String {
-    let who = talk.fill(&format!("'{{ns}}-{name}'"));
-    let why = talk.fill(why);
-    format!(
-        "configmaps \"{name}\" is forbidden: ValidatingAdmissionPolicy {who} with binding {who} \
-         denied request: {why}"
-    )
-}
-
-/// Makes a config map for every row and checks what becomes of it.
-pub(super) async fn ask_all(talk: &mut Conversation, rows: &[Row]) -> Outcome {
-    install(talk, rows).await?;
-    for Row { name, then, .. } in rows {
-        let answer = talk.post(CONFIG_MAPS, &config_map(name, "x")).await?;
-        match *then {
-            Allowed => answer.expect(201)?.warns(&[])?,
-            Warned(words) => {
-                let who = talk.fill(&format!("'{{ns}}-{name}'"));
-                let words = format!(
-                    "Validation failed for ValidatingAdmissionPolicy {who} with binding {who}: \
-                     {words}"
-                );
-                answer.expect(201)?.warns(&[&words])?;
-            }
-            Denied(why) => drop(answer.refused(422, "Invalid", &refusal(talk, name, why))?),
-            DeniedAs(code, reason, why) => {
-                answer.refused(code, reason, &refusal(talk, name, why))?;
-            }
-        }
-    }
-    Ok::<(), CaseError>(())
-}
-
-async fn words(talk: &mut Conversation) -> Outcome {
+async fn messages(talk: &mut Session) -> Outcome {
     let long = "'long' + [1,2,3,4,5,6,7,8,9,10].map(i, object.metadata.name).join('-------------')";
-    ask_all(
+    create_and_check_all(
         talk,
         &[
-            rule("true", "true", Allowed),
-            rule("false", "false", Denied("failed expression: false")),
-            rule("spaces", "  false  ", Denied("failed expression: false")),
-            ruled(
+            case_with_expression("true", "true", Allowed),
+            case_with_expression("false", "false", Denied("failed expression: false")),
+            case_with_expression("spaces", "  false  ", Denied("failed expression: false")),
+            case_with_rule(
                 "said",
                 &json!({ "expression": "false", "message": " not this " }),
                 Denied("not this"),
             ),
-            ruled(
+            case_with_rule(
                 "made",
-                &json!({ "expression": "false", "messageExpression": "'no ' + object.metadata.name" }),
+                &json!({
+                    "expression": "false", "messageExpression": "'no ' + object.metadata.name",
+                }),
                 Denied("no made"),
             ),
-            ruled(
+            case_with_rule(
                 "both",
                 &json!({ "expression": "false", "message": "said", "messageExpression": "'made'" }),
                 Denied("made"),
             ),
-            ruled(
+            case_with_rule(
                 "unmade",
                 &json!({
                     "expression": "false", "message": "said",
@@ -186,17 +50,19 @@ async fn words(talk: &mut Conversation) -> Outcome {
                 }),
                 Denied("said"),
             ),
-            ruled(
+            case_with_rule(
                 "empty",
                 &json!({ "expression": "false", "messageExpression": "'  '" }),
                 Denied("failed expression: false"),
             ),
-            ruled(
+            case_with_rule(
                 "lines",
-                &json!({ "expression": "false", "message": "said", "messageExpression": "'a\\nb'" }),
+                &json!({
+                    "expression": "false", "message": "said", "messageExpression": "'a\\nb'",
+                }),
                 Denied("said"),
             ),
-            ruled(
+            case_with_rule(
                 "joined",
                 &json!({ "expression": "false", "messageExpression": long }),
                 Denied(
@@ -205,22 +71,22 @@ async fn words(talk: &mut Conversation) -> Outcome {
                      ---joined-------------joined",
                 ),
             ),
-            ruled(
+            case_with_rule(
                 "forbidden",
                 &json!({ "expression": "false", "reason": "Forbidden" }),
                 DeniedAs(403, "Forbidden", "failed expression: false"),
             ),
-            ruled(
+            case_with_rule(
                 "invalid",
                 &json!({ "expression": "false", "reason": "Invalid" }),
                 Denied("failed expression: false"),
             ),
-            ruled(
+            case_with_rule(
                 "large",
                 &json!({ "expression": "false", "reason": "RequestEntityTooLarge" }),
                 DeniedAs(413, "RequestEntityTooLarge", "failed expression: false"),
             ),
-            row(
+            policy_case(
                 "second",
                 json!({ "validations": [
                     { "expression": "true", "message": "one" },
@@ -234,36 +100,40 @@ async fn words(talk: &mut Conversation) -> Outcome {
     .await
 }
 
-async fn errors(talk: &mut Conversation) -> Outcome {
-    let ignoring = |expression: &str| json!({ "failurePolicy": "Ignore", "validations": [{ "expression": expression }] });
-    ask_all(
+async fn errors(talk: &mut Session) -> Outcome {
+    let ignoring = |expression: &str| {
+        json!({
+            "failurePolicy": "Ignore", "validations": [{ "expression": expression }],
+        })
+    };
+    create_and_check_all(
         talk,
         &[
-            rule(
+            case_with_expression(
                 "no-key",
                 "object.data.nokey == 'x'",
                 Denied(
                     "expression 'object.data.nokey == 'x'' resulted in error: no such key: nokey",
                 ),
             ),
-            rule(
+            case_with_expression(
                 "no-object",
                 "object.spec.replicas == 1",
                 Denied(
                     "expression 'object.spec.replicas == 1' resulted in error: no such key: spec",
                 ),
             ),
-            rule(
+            case_with_expression(
                 "no-overload",
                 "object.data.a > 3",
                 Denied("expression 'object.data.a > 3' resulted in error: no such overload"),
             ),
-            rule(
+            case_with_expression(
                 "no-old",
                 "oldObject.data.a == 'x'",
                 Denied("expression 'oldObject.data.a == 'x'' resulted in error: no such key: data"),
             ),
-            rule(
+            case_with_expression(
                 "bounds",
                 "[1, 2][int(size(object.data)) + 4] == 1",
                 Denied(
@@ -271,7 +141,7 @@ async fn errors(talk: &mut Conversation) -> Outcome {
                      out of bounds: 5",
                 ),
             ),
-            rule(
+            case_with_expression(
                 "division",
                 "1 / (size(object.data) - 1) == 1",
                 Denied(
@@ -279,11 +149,11 @@ async fn errors(talk: &mut Conversation) -> Outcome {
                      zero",
                 ),
             ),
-            rule("absorbed", "object.data.nokey == 'x' || true", Allowed),
-            rule("tested", "!has(object.data.nokey)", Allowed),
-            row("ignored", ignoring("object.data.nokey == 'x'"), Allowed),
-            row("not-ignored", ignoring("false"), Denied("failed expression: false")),
-            row(
+            case_with_expression("absorbed", "object.data.nokey == 'x' || true", Allowed),
+            case_with_expression("tested", "!has(object.data.nokey)", Allowed),
+            policy_case("ignored", ignoring("object.data.nokey == 'x'"), Allowed),
+            policy_case("not-ignored", ignoring("false"), Denied("failed expression: false")),
+            policy_case(
                 "ignored-first",
                 json!({ "failurePolicy": "Ignore", "validations": [
                     { "expression": "object.data.nokey == 'x'" },
@@ -291,7 +161,7 @@ async fn errors(talk: &mut Conversation) -> Outcome {
                 ] }),
                 Denied("second"),
             ),
-            rule(
+            case_with_expression(
                 "expensive",
                 "[1,2,3,4,5,6,7,8,9,10,11,12].all(a, [1,2,3,4,5,6,7,8,9,10,11,12].all(b, \
                  [1,2,3,4,5,6,7,8,9,10,11,12].all(c, [1,2,3,4,5,6,7,8,9,10,11,12].all(d, \
@@ -309,12 +179,16 @@ async fn errors(talk: &mut Conversation) -> Outcome {
     .await
 }
 
-async fn variables(talk: &mut Conversation) -> Outcome {
-    let composed = |variables: Value, expression: &str| json!({ "variables": variables, "validations": [{ "expression": expression }] });
-    ask_all(
+async fn variables(talk: &mut Session) -> Outcome {
+    let composed = |variables: Value, expression: &str| {
+        json!({
+            "variables": variables, "validations": [{ "expression": expression }],
+        })
+    };
+    create_and_check_all(
         talk,
         &[
-            row(
+            policy_case(
                 "simple",
                 composed(
                     json!([{ "name": "v", "expression": "object.data.a" }]),
@@ -322,7 +196,7 @@ async fn variables(talk: &mut Conversation) -> Outcome {
                 ),
                 Allowed,
             ),
-            row(
+            policy_case(
                 "chained",
                 composed(
                     json!([
@@ -333,7 +207,7 @@ async fn variables(talk: &mut Conversation) -> Outcome {
                 ),
                 Allowed,
             ),
-            row(
+            policy_case(
                 "lazy",
                 composed(
                     json!([{ "name": "broken", "expression": "object.spec.none" }]),
@@ -341,7 +215,7 @@ async fn variables(talk: &mut Conversation) -> Outcome {
                 ),
                 Allowed,
             ),
-            row(
+            policy_case(
                 "branch",
                 composed(
                     json!([{ "name": "broken", "expression": "object.spec.none" }]),
@@ -349,7 +223,7 @@ async fn variables(talk: &mut Conversation) -> Outcome {
                 ),
                 Allowed,
             ),
-            row(
+            policy_case(
                 "broken",
                 composed(
                     json!([{ "name": "broken", "expression": "object.spec.none" }]),
@@ -360,7 +234,7 @@ async fn variables(talk: &mut Conversation) -> Outcome {
                      \"broken\" fails to evaluate: no such key: spec",
                 ),
             ),
-            row(
+            policy_case(
                 "deep",
                 composed(
                     json!([
@@ -375,7 +249,7 @@ async fn variables(talk: &mut Conversation) -> Outcome {
                      no such key: spec",
                 ),
             ),
-            row(
+            policy_case(
                 "lists",
                 composed(
                     json!([{ "name": "keys", "expression": "object.data.map(k, k)" }]),
@@ -383,7 +257,7 @@ async fn variables(talk: &mut Conversation) -> Outcome {
                 ),
                 Allowed,
             ),
-            row(
+            policy_case(
                 "worded",
                 json!({
                     "variables": [{ "name": "v", "expression": "object.metadata.name + '!'" }],
@@ -398,7 +272,7 @@ async fn variables(talk: &mut Conversation) -> Outcome {
     .await
 }
 
-async fn conditions(talk: &mut Conversation) -> Outcome {
+async fn conditions(talk: &mut Session) -> Outcome {
     let under = |conditions: Value, failure: &str| {
         json!({
             "failurePolicy": failure, "matchConditions": conditions,
@@ -408,21 +282,21 @@ async fn conditions(talk: &mut Conversation) -> Outcome {
     let met = json!({ "name": "met", "expression": "object.data.a == 'x'" });
     let unmet = json!({ "name": "unmet", "expression": "object.data.a == 'y'" });
     let broken = json!({ "name": "broken", "expression": "object.spec.none == 1" });
-    ask_all(
+    create_and_check_all(
         talk,
         &[
-            row("met", under(json!([met]), "Fail"), Denied("asked")),
-            row("unmet", under(json!([unmet]), "Fail"), Allowed),
-            row("one-unmet", under(json!([met, unmet]), "Fail"), Allowed),
-            row(
+            policy_case("met", under(json!([met]), "Fail"), Denied("asked")),
+            policy_case("unmet", under(json!([unmet]), "Fail"), Allowed),
+            policy_case("one-unmet", under(json!([met, unmet]), "Fail"), Allowed),
+            policy_case(
                 "broken",
                 under(json!([broken]), "Fail"),
                 Denied("expression 'object.spec.none == 1' resulted in error: no such key: spec"),
             ),
-            row("broken-ignored", under(json!([broken]), "Ignore"), Allowed),
-            row("broken-met", under(json!([met, broken]), "Ignore"), Allowed),
-            row("broken-unmet", under(json!([broken, unmet]), "Fail"), Allowed),
-            row(
+            policy_case("broken-ignored", under(json!([broken]), "Ignore"), Allowed),
+            policy_case("broken-met", under(json!([met, broken]), "Ignore"), Allowed),
+            policy_case("broken-unmet", under(json!([broken, unmet]), "Fail"), Allowed),
+            policy_case(
                 "user",
                 under(
                     json!([{ "name": "u", "expression": "request.userInfo.username == 'nobody'" }]),
@@ -430,7 +304,7 @@ async fn conditions(talk: &mut Conversation) -> Outcome {
                 ),
                 Allowed,
             ),
-            row(
+            policy_case(
                 "rights",
                 under(
                     json!([{
@@ -446,13 +320,13 @@ async fn conditions(talk: &mut Conversation) -> Outcome {
     .await
 }
 
-async fn actions(talk: &mut Conversation) -> Outcome {
+async fn actions(talk: &mut Session) -> Outcome {
     let refused = json!({ "validations": [{ "expression": "false", "message": "no" }] });
-    let bound = |name, actions: Value, then| Row {
+    let bound = |name, actions: Value, then| PolicyCase {
         name,
         policy: refused.clone(),
         binding: json!({ "validationActions": actions }),
-        then,
+        expected: then,
     };
     let noted = |expression: &str, failure: &str| {
         json!({
@@ -460,7 +334,7 @@ async fn actions(talk: &mut Conversation) -> Outcome {
             "auditAnnotations": [{ "key": "note", "valueExpression": expression }],
         })
     };
-    ask_all(
+    create_and_check_all(
         talk,
         &[
             bound("deny", json!(["Deny"]), Denied("no")),
@@ -468,21 +342,25 @@ async fn actions(talk: &mut Conversation) -> Outcome {
             bound("audit", json!(["Audit"]), Allowed),
             bound("warn-audit", json!(["Warn", "Audit"]), Warned("no")),
             bound("deny-audit", json!(["Audit", "Deny"]), Denied("no")),
-            row("note", noted("'made ' + object.metadata.name", "Fail"), Allowed),
-            row("no-note", noted("null", "Fail"), Allowed),
-            row(
+            policy_case("note", noted("'made ' + object.metadata.name", "Fail"), Allowed),
+            policy_case("no-note", noted("null", "Fail"), Allowed),
+            policy_case(
                 "broken-note",
                 noted("string(object.spec.none)", "Fail"),
                 Denied(
                     "expression 'string(object.spec.none)' resulted in error: no such key: spec",
                 ),
             ),
-            row("broken-note-ignored", noted("string(object.spec.none)", "Ignore"), Allowed),
-            Row {
+            policy_case(
+                "broken-note-ignored",
+                noted("string(object.spec.none)", "Ignore"),
+                Allowed,
+            ),
+            PolicyCase {
                 name: "warned-error",
                 policy: json!({ "validations": [{ "expression": "object.spec.none == 1" }] }),
                 binding: json!({ "validationActions": ["Warn"] }),
-                then: Warned(
+                expected: Warned(
                     "expression 'object.spec.none == 1' resulted in error: no such key: spec",
                 ),
             },

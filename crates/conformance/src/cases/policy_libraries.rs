@@ -1,54 +1,70 @@
 //! Admission policies: what their expressions see and may ask, and the libraries they have.
 
-use super::policies::Then::{Allowed, Denied};
-use super::policies::{ask_all, rule};
+use super::policy_case::Expected::{Allowed, Denied};
+use super::policy_case::{case_with_expression, create_and_check_all};
 use crate::case::{Case, Outcome, case};
-use crate::conversation::Conversation;
+use crate::session::Session;
 
 pub(super) const CASES: &[Case] = &[
     case!("policy-request", [57], request),
-    case!("policy-rights", [57], rights),
+    case!("policy-rights", [57], authorizer),
     case!("policy-libraries", [57], libraries),
 ];
 
-async fn request(talk: &mut Conversation) -> Outcome {
-    ask_all(
+async fn request(talk: &mut Session) -> Outcome {
+    create_and_check_all(
         talk,
         &[
-            rule("operation", "request.operation == 'CREATE'", Allowed),
-            rule("name", "request.name == 'name' && request.namespace == '{ns}'", Allowed),
-            rule(
+            case_with_expression("operation", "request.operation == 'CREATE'", Allowed),
+            case_with_expression(
+                "name",
+                "request.name == 'name' && request.namespace == '{ns}'",
+                Allowed,
+            ),
+            case_with_expression(
                 "kind",
                 "request.kind.group == '' && request.kind.version == 'v1' && request.kind.kind == \
                  'ConfigMap' && request.requestKind.kind == 'ConfigMap'",
                 Allowed,
             ),
-            rule(
+            case_with_expression(
                 "resource",
                 "request.resource.resource == 'configmaps' && request.requestResource.version == \
                  'v1' && !has(request.subResource)",
                 Allowed,
             ),
-            rule("user", "'system:authenticated' in request.userInfo.groups", Allowed),
-            rule("username", "request.userInfo.username.size() > 0", Allowed),
-            rule("dry-run", "request.dryRun == false", Allowed),
-            rule("options", "request.options.kind == 'CreateOptions'", Allowed),
-            rule("old", "oldObject == null", Allowed),
-            rule("object", "object.kind == 'ConfigMap' && object.apiVersion == 'v1'", Allowed),
-            rule(
+            case_with_expression(
+                "user",
+                "'system:authenticated' in request.userInfo.groups",
+                Allowed,
+            ),
+            case_with_expression("username", "request.userInfo.username.size() > 0", Allowed),
+            case_with_expression("dry-run", "request.dryRun == false", Allowed),
+            case_with_expression("options", "request.options.kind == 'CreateOptions'", Allowed),
+            case_with_expression("old", "oldObject == null", Allowed),
+            case_with_expression(
+                "object",
+                "object.kind == 'ConfigMap' && object.apiVersion == 'v1'",
+                Allowed,
+            ),
+            case_with_expression(
                 "filled",
                 "has(object.metadata.uid) && has(object.metadata.creationTimestamp) && \
                  has(object.metadata.managedFields) && object.metadata.namespace == '{ns}'",
                 Allowed,
             ),
-            rule("namespace", "namespaceObject.metadata.name == '{ns}'", Allowed),
-            rule(
+            case_with_expression("namespace", "namespaceObject.metadata.name == '{ns}'", Allowed),
+            case_with_expression(
                 "namespace-labels",
                 "namespaceObject.metadata.labels['kubernetes.io/metadata.name'] == '{ns}'",
                 Allowed,
             ),
-            rule("namespace-phase", "namespaceObject.status.phase == 'Active'", Allowed),
-            rule(
+            case_with_expression(
+                "namespace-phase",
+                "namespaceObject.status.phase == 'Active'",
+                Allowed,
+            ),
+            case_with_expression(
                 "not-account",
                 "request.userInfo.username.matches('^system:serviceaccount:[^:]+:[^:]*-ctl$')",
                 Denied(
@@ -61,32 +77,48 @@ async fn request(talk: &mut Conversation) -> Outcome {
     .await
 }
 
-async fn rights(talk: &mut Conversation) -> Outcome {
-    ask_all(
+async fn authorizer(talk: &mut Session) -> Outcome {
+    create_and_check_all(
         talk,
         &[
-            rule(
+            case_with_expression(
                 "resource",
                 "authorizer.group('').resource('pods').namespace('{ns}').check('create').allowed()",
                 Allowed,
             ),
-            rule(
+            case_with_expression(
                 "detailed",
                 "authorizer.group('apps').resource('deployments').subresource('scale')\
                  .namespace('{ns}').name('d').check('update').allowed()",
                 Allowed,
             ),
-            rule(
+            case_with_expression(
                 "selected",
                 "authorizer.group('').resource('pods').fieldSelector('spec.nodeName=a')\
                  .labelSelector('a=b').check('list').allowed()",
                 Allowed,
             ),
-            rule("path", "authorizer.path('/healthz').check('get').allowed()", Allowed),
-            rule("own", "authorizer.requestResource.check('delete').allowed()", Allowed),
-            rule("errors", "!authorizer.requestResource.check('delete').errored()", Allowed),
-            rule("error", "authorizer.requestResource.check('delete').error() == ''", Allowed),
-            rule(
+            case_with_expression(
+                "path",
+                "authorizer.path('/healthz').check('get').allowed()",
+                Allowed,
+            ),
+            case_with_expression(
+                "own",
+                "authorizer.requestResource.check('delete').allowed()",
+                Allowed,
+            ),
+            case_with_expression(
+                "errors",
+                "!authorizer.requestResource.check('delete').errored()",
+                Allowed,
+            ),
+            case_with_expression(
+                "error",
+                "authorizer.requestResource.check('delete').error() == ''",
+                Allowed,
+            ),
+            case_with_expression(
                 "account",
                 "authorizer.serviceAccount('{ns}', 'nobody').group('').resource('pods')\
                  .namespace('{ns}').check('get').allowed()",
@@ -95,7 +127,7 @@ async fn rights(talk: &mut Conversation) -> Outcome {
                      'nobody').group('').resource('pods').namespace('{ns}').check('get').allowed()",
                 ),
             ),
-            rule(
+            case_with_expression(
                 "bad-account",
                 "authorizer.serviceAccount('{ns}', 'A B').path('/x').check('get').allowed()",
                 Denied(
@@ -104,7 +136,7 @@ async fn rights(talk: &mut Conversation) -> Outcome {
                      account name",
                 ),
             ),
-            rule(
+            case_with_expression(
                 "no-path",
                 "authorizer.path(' ').check('get').allowed()",
                 Denied(
@@ -112,12 +144,12 @@ async fn rights(talk: &mut Conversation) -> Outcome {
                      path must not be empty",
                 ),
             ),
-            rule(
+            case_with_expression(
                 "two",
                 "[1, 2].all(i, authorizer.requestResource.check('get').allowed())",
                 Allowed,
             ),
-            rule(
+            case_with_expression(
                 "three",
                 "[1, 2, 3].all(i, authorizer.requestResource.check('get').allowed())",
                 Denied(
@@ -131,40 +163,68 @@ async fn rights(talk: &mut Conversation) -> Outcome {
     .await
 }
 
-async fn libraries(talk: &mut Conversation) -> Outcome {
-    ask_all(
+async fn libraries(talk: &mut Session) -> Outcome {
+    create_and_check_all(
         talk,
         &[
-            rule("optional", "object.metadata.?labels['k'].orValue('') == ''", Allowed),
-            rule("optional-there", "object.?data['a'].orValue('') == 'x'", Allowed),
-            rule("strings", "object.data.a.upperAscii() + 'y'.replace('y', 'z') == 'Xz'", Allowed),
-            rule("format", "'%s-%d'.format([object.data.a, 3]) == 'x-3'", Allowed),
-            rule(
+            case_with_expression(
+                "optional",
+                "object.metadata.?labels['k'].orValue('') == ''",
+                Allowed,
+            ),
+            case_with_expression("optional-there", "object.?data['a'].orValue('') == 'x'", Allowed),
+            case_with_expression(
+                "strings",
+                "object.data.a.upperAscii() + 'y'.replace('y', 'z') == 'Xz'",
+                Allowed,
+            ),
+            case_with_expression("format", "'%s-%d'.format([object.data.a, 3]) == 'x-3'", Allowed),
+            case_with_expression(
                 "pattern",
                 "object.data.a.matches('^[w-y]$') && 'abc'.find('b.') == 'bc'",
                 Allowed,
             ),
-            rule(
+            case_with_expression(
                 "lists",
                 "[3, 1, 2].max() == 3 && [1, 2].sum() == 3 && [1, 2].isSorted()",
                 Allowed,
             ),
-            rule("sets", "sets.contains(['a', 'b'], [object.data.a == 'x' ? 'a' : 'c'])", Allowed),
-            rule("amount", "quantity('1Gi').isGreaterThan(quantity('900Mi'))", Allowed),
-            rule(
+            case_with_expression(
+                "sets",
+                "sets.contains(['a', 'b'], [object.data.a == 'x' ? 'a' : 'c'])",
+                Allowed,
+            ),
+            case_with_expression(
+                "amount",
+                "quantity('1Gi').isGreaterThan(quantity('900Mi'))",
+                Allowed,
+            ),
+            case_with_expression(
                 "address",
                 "ip('10.0.0.1').family() == 4 && cidr('10.0.0.0/8').containsIP('10.1.1.1')",
                 Allowed,
             ),
-            rule("url", "url('https://example.test:8443/p').getPort() == '8443'", Allowed),
-            rule("version", "semver('1.2.3').isLessThan(semver('1.10.0'))", Allowed),
-            rule(
+            case_with_expression(
+                "url",
+                "url('https://example.test:8443/p').getPort() == '8443'",
+                Allowed,
+            ),
+            case_with_expression(
+                "version",
+                "semver('1.2.3').isLessThan(semver('1.10.0'))",
+                Allowed,
+            ),
+            case_with_expression(
                 "named-format",
                 "!format.dns1123Label().validate(object.metadata.name).hasValue()",
                 Allowed,
             ),
-            rule("two-variables", "object.data.all(k, v, k == 'a' && v == 'x')", Allowed),
-            rule(
+            case_with_expression(
+                "two-variables",
+                "object.data.all(k, v, k == 'a' && v == 'x')",
+                Allowed,
+            ),
+            case_with_expression(
                 "times",
                 "timestamp('2024-01-01T00:00:00Z') < timestamp('2025-01-01T00:00:00Z')",
                 Allowed,

@@ -2,20 +2,22 @@
 
 use serde_json::{Value, json};
 
-use super::objects::{CONFIG_MAPS, DEPLOYMENTS, PODS, at, config_map, deployment, labelled, pod};
+use super::objects::{
+    CONFIG_MAPS, DEPLOYMENTS, PODS, config_map, deployment, labelled, object_path, pod,
+};
 use super::objects::{WIDGETS, define_widgets, widget};
-use super::objects::{service_account, with};
-use super::policies::{
-    BINDINGS, POLICIES, Row, Then, binding, install, install_one, merged, own_namespace, policy,
-    probe,
+use super::objects::{service_account, with_query};
+use super::policy_case::{
+    BINDINGS, Expected, POLICIES, PolicyCase, binding, install_all, install_one, merged,
+    own_namespace, policy, probe,
 };
 use crate::case::{Case, Outcome, case};
-use crate::conversation::{Ask, Conversation, Patch};
+use crate::session::{PatchType, RequestSpec, Session};
 
 pub(super) const CASES: &[Case] = &[
     case!("policy-rules", [57], rules),
     case!("policy-operations", [57], operations),
-    case!("policy-parts", [57], parts),
+    case!("policy-parts", [57], subresources),
     case!("policy-equivalents", [57], equivalents),
     case!("policy-namespaces", [57], namespaces),
     case!("policy-params", [57], params),
@@ -24,16 +26,16 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// A policy that objects to all it is asked about, under the given constraints.
-fn refusing(name: &'static str, constraints: &Value, then: Then) -> Row {
+fn deny_all_case(name: &'static str, constraints: &Value, then: Expected) -> PolicyCase {
     let own = json!({ "namespaceSelector": own_namespace() });
     let policy = json!({
         "matchConstraints": merged(own, constraints),
         "validations": [{ "expression": "false", "message": "no" }],
     });
-    Row { name, policy, binding: json!({}), then }
+    PolicyCase { name, policy, binding: json!({}), expected: then }
 }
 
-fn meant(more: &Value) -> Value {
+fn match_constraints(more: &Value) -> Value {
     let base = json!({
         "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
         "resources": ["configmaps"],
@@ -41,67 +43,92 @@ fn meant(more: &Value) -> Value {
     merged(base, more)
 }
 
-async fn rules(talk: &mut Conversation) -> Outcome {
-    let no = Then::Denied("no");
-    let named = |name: &str, more: &Value| json!({ "resourceRules": [merged(meant(more), &json!({ "resourceNames": [name] }))] });
+async fn rules(talk: &mut Session) -> Outcome {
+    let no = Expected::Denied("no");
+    let named = |name: &str, more: &Value| {
+        json!({
+            "resourceRules": [merged(match_constraints(more), &json!({ "resourceNames": [name] }))],
+        })
+    };
     let constrained = |name: &str, more: &Value| merged(named(name, &json!({})), more);
     let table = [
-        refusing("all-groups", &named("all-groups", &json!({ "apiGroups": ["*"] })), no),
-        refusing(
+        deny_all_case("all-groups", &named("all-groups", &json!({ "apiGroups": ["*"] })), no),
+        deny_all_case(
             "other-group",
             &named("other-group", &json!({ "apiGroups": ["apps"] })),
-            Then::Allowed,
+            Expected::Allowed,
         ),
-        refusing("all-versions", &named("all-versions", &json!({ "apiVersions": ["*"] })), no),
-        refusing(
+        deny_all_case("all-versions", &named("all-versions", &json!({ "apiVersions": ["*"] })), no),
+        deny_all_case(
             "other-version",
             &named("other-version", &json!({ "apiVersions": ["v2"] })),
-            Then::Allowed,
+            Expected::Allowed,
         ),
-        refusing("all-resources", &named("all-resources", &json!({ "resources": ["*"] })), no),
-        refusing("all-parts", &named("all-parts", &json!({ "resources": ["*/*"] })), no),
-        refusing("own-parts", &named("own-parts", &json!({ "resources": ["configmaps/*"] })), no),
-        refusing(
+        deny_all_case("all-resources", &named("all-resources", &json!({ "resources": ["*"] })), no),
+        deny_all_case("all-parts", &named("all-parts", &json!({ "resources": ["*/*"] })), no),
+        deny_all_case(
+            "own-parts",
+            &named("own-parts", &json!({ "resources": ["configmaps/*"] })),
+            no,
+        ),
+        deny_all_case(
             "only-part",
             &named("only-part", &json!({ "resources": ["configmaps/x"] })),
-            Then::Allowed,
+            Expected::Allowed,
         ),
-        refusing("others", &named("others", &json!({ "resources": ["secrets"] })), Then::Allowed),
-        refusing("all-operations", &named("all-operations", &json!({ "operations": ["*"] })), no),
-        refusing(
+        deny_all_case(
+            "others",
+            &named("others", &json!({ "resources": ["secrets"] })),
+            Expected::Allowed,
+        ),
+        deny_all_case(
+            "all-operations",
+            &named("all-operations", &json!({ "operations": ["*"] })),
+            no,
+        ),
+        deny_all_case(
             "update",
             &named("update", &json!({ "operations": ["UPDATE", "DELETE"] })),
-            Then::Allowed,
+            Expected::Allowed,
         ),
-        refusing("namespaced", &named("namespaced", &json!({ "scope": "Namespaced" })), no),
-        refusing("cluster", &named("cluster", &json!({ "scope": "Cluster" })), Then::Allowed),
-        refusing(
+        deny_all_case("namespaced", &named("namespaced", &json!({ "scope": "Namespaced" })), no),
+        deny_all_case(
+            "cluster",
+            &named("cluster", &json!({ "scope": "Cluster" })),
+            Expected::Allowed,
+        ),
+        deny_all_case(
             "excluded",
-            &constrained("excluded", &json!({ "excludeResourceRules": [meant(&json!({}))] })),
-            Then::Allowed,
+            &constrained(
+                "excluded",
+                &json!({ "excludeResourceRules": [match_constraints(&json!({}))] }),
+            ),
+            Expected::Allowed,
         ),
-        refusing(
+        deny_all_case(
             "other-excluded",
             &constrained(
                 "other-excluded",
-                &json!({ "excludeResourceRules": [meant(&json!({ "resourceNames": ["x"] }))] }),
+                &json!({
+                    "excludeResourceRules": [match_constraints(&json!({ "resourceNames": ["x"] }))],
+                }),
             ),
             no,
         ),
-        refusing(
+        deny_all_case(
             "labelled",
             &constrained("labelled", &json!({ "objectSelector": { "matchLabels": { "a": "b" } } })),
             no,
         ),
-        refusing(
+        deny_all_case(
             "not-labelled",
             &constrained(
                 "not-labelled",
                 &json!({ "objectSelector": { "matchLabels": { "a": "c" } } }),
             ),
-            Then::Allowed,
+            Expected::Allowed,
         ),
-        refusing(
+        deny_all_case(
             "expressed",
             &constrained(
                 "expressed",
@@ -112,27 +139,27 @@ async fn rules(talk: &mut Conversation) -> Outcome {
             ),
             no,
         ),
-        refusing(
+        deny_all_case(
             "elsewhere",
             &constrained(
                 "elsewhere",
                 &json!({ "namespaceSelector": { "matchLabels": { "no": "such" } } }),
             ),
-            Then::Allowed,
+            Expected::Allowed,
         ),
     ];
-    install(talk, &table).await?;
-    for Row { name, then, .. } in &table {
+    install_all(talk, &table).await?;
+    for PolicyCase { name, expected: then, .. } in &table {
         let answer = talk.post(CONFIG_MAPS, &labelled(name, &json!({ "a": "b" }))).await?;
-        let code = if matches!(then, Then::Allowed) { 201 } else { 422 };
+        let code = if matches!(then, Expected::Allowed) { 201 } else { 422 };
         answer.expect(code)?;
     }
     Ok(())
 }
 
 /// A policy about everything that is done to objects of one resource in the case's namespace.
-async fn guard(
-    talk: &mut Conversation,
+async fn install_guard_policy(
+    talk: &mut Session,
     name: &str,
     rule: &Value,
     expression: &str,
@@ -145,42 +172,43 @@ async fn guard(
     install_one(talk, &policy(name, &spec), &binding(name, &json!({}))).await
 }
 
-const SAID: &str = "request.operation + ' ' + string(object == null) + ' ' + string(oldObject == \
-                    null) + ' ' + request.options.kind";
+const OPERATION_MESSAGE_EXPRESSION: &str = "request.operation + ' ' + string(object == null) + ' ' \
+                                            + string(oldObject == null) + ' ' + \
+                                            request.options.kind";
 
-async fn operations(talk: &mut Conversation) -> Outcome {
-    let rule = meant(&json!({ "operations": ["*"] }));
+async fn operations(talk: &mut Session) -> Outcome {
+    let rule = match_constraints(&json!({ "operations": ["*"] }));
     let held = "!(object != null ? object : oldObject).metadata.name.startsWith('held')";
     talk.create(CONFIG_MAPS, &config_map("held-one", "x")).await?;
     talk.create(CONFIG_MAPS, &config_map("held-two", "x")).await?;
     talk.create(CONFIG_MAPS, &config_map("free", "x")).await?;
-    guard(talk, "guard", &rule, held, SAID).await?;
+    install_guard_policy(talk, "guard", &rule, held, OPERATION_MESSAGE_EXPRESSION).await?;
     probe(talk, "probe").await?;
     let change = json!({ "data": { "a": "y" } });
-    let one = at(CONFIG_MAPS, "held-one");
+    let one = object_path(CONFIG_MAPS, "held-one");
     talk.post(CONFIG_MAPS, &config_map("held-three", "x")).await?.expect(422)?;
     talk.put(&one, &config_map("held-one", "y")).await?.expect(422)?;
-    talk.patch(&one, Patch::Merge, &change).await?.expect(422)?;
-    talk.patch(&one, Patch::Strategic, &change).await?.expect(422)?;
+    talk.patch(&one, PatchType::Merge, &change).await?.expect(422)?;
+    talk.patch(&one, PatchType::Strategic, &change).await?.expect(422)?;
     let operations = json!([{ "op": "replace", "path": "/data/a", "value": "y" }]);
-    talk.patch(&one, Patch::Json, &operations).await?.expect(422)?;
-    let applied = with(&one, "fieldManager=m&force=true");
-    talk.patch(&applied, Patch::Apply, &config_map("held-one", "y")).await?.expect(422)?;
-    let new = with(&at(CONFIG_MAPS, "held-new"), "fieldManager=m");
-    talk.patch(&new, Patch::Apply, &config_map("held-new", "y")).await?.expect(422)?;
+    talk.patch(&one, PatchType::Json, &operations).await?.expect(422)?;
+    let applied = with_query(&one, "fieldManager=m&force=true");
+    talk.patch(&applied, PatchType::Apply, &config_map("held-one", "y")).await?.expect(422)?;
+    let new = with_query(&object_path(CONFIG_MAPS, "held-new"), "fieldManager=m");
+    talk.patch(&new, PatchType::Apply, &config_map("held-new", "y")).await?.expect(422)?;
     // A change that changes nothing is asked about too.
-    talk.patch(&one, Patch::Merge, &json!({})).await?.expect(422)?;
+    talk.patch(&one, PatchType::Merge, &json!({})).await?.expect(422)?;
     talk.delete(&one).await?.expect(422)?;
-    talk.delete(&with(&one, "dryRun=All")).await?.expect(422)?;
-    let free = at(CONFIG_MAPS, "free");
-    talk.patch(&free, Patch::Merge, &change).await?.expect(200)?;
+    talk.delete(&with_query(&one, "dryRun=All")).await?.expect(422)?;
+    let free = object_path(CONFIG_MAPS, "free");
+    talk.patch(&free, PatchType::Merge, &change).await?.expect(200)?;
     talk.delete(&free).await?.expect(200)?;
     let generated = json!({ "metadata": { "generateName": "held-" } });
-    talk.ask_unrecorded(Ask::post(CONFIG_MAPS, &generated)).await?.expect(422)?;
+    talk.send_unrecorded(RequestSpec::post(CONFIG_MAPS, &generated)).await?.expect(422)?;
     Ok(())
 }
 
-async fn parts(talk: &mut Conversation) -> Outcome {
+async fn subresources(talk: &mut Session) -> Outcome {
     service_account(talk).await?;
     talk.create(DEPLOYMENTS, &deployment("d")).await?;
     talk.create(PODS, &pod("p")).await?;
@@ -189,38 +217,38 @@ async fn parts(talk: &mut Conversation) -> Outcome {
         "apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["*"],
         "resources": ["deployments/scale"],
     });
-    guard(talk, "scale", &scale, "object.spec.replicas < 5", said).await?;
+    install_guard_policy(talk, "scale", &scale, "object.spec.replicas < 5", said).await?;
     let status = json!({
         "apiGroups": ["", "apps"], "apiVersions": ["v1"], "operations": ["UPDATE"],
         "resources": ["*/status"],
     });
-    guard(talk, "status", &status, "object.metadata.name == 'free'", said).await?;
+    install_guard_policy(talk, "status", &status, "object.metadata.name == 'free'", said).await?;
     let pods = json!({
         "apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"],
         "resources": ["pods/eviction", "pods/exec", "pods/attach", "pods/portforward"],
     });
     let worded = "request.subResource + ' ' + request.kind.group + '/' + request.kind.version + \
                   '.' + request.kind.kind + ' ' + request.operation + ' ' + object.kind";
-    guard(talk, "pods", &pods, "false", worded).await?;
+    install_guard_policy(talk, "pods", &pods, "false", worded).await?;
     probe(talk, "probe").await?;
-    let path = at(DEPLOYMENTS, "d");
+    let path = object_path(DEPLOYMENTS, "d");
     let size = |replicas: i64| json!({ "spec": { "replicas": replicas } });
     let scale = format!("{path}/scale");
-    talk.patch(&scale, Patch::Merge, &size(9)).await?.expect(422)?;
-    talk.patch(&scale, Patch::Merge, &size(2)).await?.expect(200)?;
+    talk.patch(&scale, PatchType::Merge, &size(9)).await?.expect(422)?;
+    talk.patch(&scale, PatchType::Merge, &size(2)).await?.expect(200)?;
     // The size may also be changed elsewhere.
-    talk.patch(&path, Patch::Merge, &size(9)).await?.expect(200)?;
+    talk.patch(&path, PatchType::Merge, &size(9)).await?.expect(200)?;
     let status = json!({ "status": { "observedGeneration": 1 } });
-    talk.patch(&format!("{path}/status"), Patch::Merge, &status).await?.expect(422)?;
-    let one = at(PODS, "p");
+    talk.patch(&format!("{path}/status"), PatchType::Merge, &status).await?.expect(422)?;
+    let one = object_path(PODS, "p");
     let eviction = json!({
         "apiVersion": "policy/v1", "kind": "Eviction",
         "metadata": { "name": "p", "namespace": "{ns}" },
     });
     talk.post(&format!("{one}/eviction"), &eviction).await?.expect(422)?;
     for part in ["exec?command=ls&container=c", "attach?container=c", "portforward?ports=80"] {
-        let ask = Ask::new("POST", format!("{one}/{part}"));
-        talk.ask(ask).await?.expect(422)?;
+        let ask = RequestSpec::new("POST", format!("{one}/{part}"));
+        talk.send(ask).await?.expect(422)?;
     }
     Ok(())
 }
@@ -228,7 +256,7 @@ async fn parts(talk: &mut Conversation) -> Outcome {
 const SCALERS: &str = "/apis/autoscaling/v2/namespaces/{ns}/horizontalpodautoscalers";
 const OLD_SCALERS: &str = "/apis/autoscaling/v1/namespaces/{ns}/horizontalpodautoscalers";
 
-async fn equivalents(talk: &mut Conversation) -> Outcome {
+async fn equivalents(talk: &mut Session) -> Outcome {
     let rule = |version: &str| {
         json!({
             "apiGroups": ["autoscaling"], "apiVersions": [version], "operations": ["CREATE"],
@@ -238,8 +266,8 @@ async fn equivalents(talk: &mut Conversation) -> Outcome {
     let said = "request.resource.version + ' ' + request.requestResource.version + ' ' + \
                 object.apiVersion + ' ' + string(object.spec.maxReplicas)";
     let refused = |name: &str| format!("object.metadata.name != '{name}'");
-    guard(talk, "one", &rule("v1"), &refused("one"), said).await?;
-    guard(talk, "two", &rule("v2"), &refused("two"), said).await?;
+    install_guard_policy(talk, "one", &rule("v1"), &refused("one"), said).await?;
+    install_guard_policy(talk, "two", &rule("v2"), &refused("two"), said).await?;
     let exact = json!({
         "matchConstraints": {
             "matchPolicy": "Exact", "namespaceSelector": own_namespace(),
@@ -261,15 +289,15 @@ async fn equivalents(talk: &mut Conversation) -> Outcome {
     };
     for name in ["one", "two", "exact"] {
         let code = if name == "exact" { 201 } else { 422 };
-        let path = with(SCALERS, "dryRun=All");
+        let path = with_query(SCALERS, "dryRun=All");
         talk.post(&path, &scaler("v2", name)).await?.expect(code)?;
-        let path = with(OLD_SCALERS, "dryRun=All");
+        let path = with_query(OLD_SCALERS, "dryRun=All");
         talk.post(&path, &scaler("v1", name)).await?.expect(422)?;
     }
     Ok(())
 }
 
-async fn namespaces(talk: &mut Conversation) -> Outcome {
+async fn namespaces(talk: &mut Session) -> Outcome {
     let rule = json!({
         "apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["namespaces"],
         "scope": "Cluster",
@@ -291,13 +319,13 @@ async fn namespaces(talk: &mut Conversation) -> Outcome {
     talk.post("/api/v1/namespaces", &new).await?.expect(422)?;
     let mine = "/api/v1/namespaces/{ns}";
     let label = json!({ "metadata": { "labels": { "held": "{ns}" } } });
-    talk.patch(mine, Patch::Merge, &label).await?.expect(422)?;
+    talk.patch(mine, PatchType::Merge, &label).await?.expect(422)?;
     let other = json!({ "metadata": { "labels": { "other": "x" } } });
-    talk.patch(mine, Patch::Merge, &other).await?.expect(200)?;
+    talk.patch(mine, PatchType::Merge, &other).await?.expect(200)?;
     Ok(())
 }
 
-async fn params(talk: &mut Conversation) -> Outcome {
+async fn params(talk: &mut Session) -> Outcome {
     // A kind of the case's own: the real server stops to learn of a built-in kind for good when the
     // last policy that has it for parameters goes.
     let schema = json!({ "type": "object", "properties": { "a": { "type": "string" } } });
@@ -310,13 +338,17 @@ async fn params(talk: &mut Conversation) -> Outcome {
         })
     };
     let asking = with_params(&words, "object.data.a == params.spec.a");
-    let bound = |name: &'static str, policy: &Value, reference: Value, then| Row {
+    let bound = |name: &'static str, policy: &Value, reference: Value, then| PolicyCase {
         name,
         policy: policy.clone(),
         binding: json!({ "paramRef": reference }),
-        then,
+        expected: then,
     };
-    let named = |name: &str, action: &str| json!({ "name": name, "namespace": "{ns}", "parameterNotFoundAction": action });
+    let named = |name: &str, action: &str| {
+        json!({
+            "name": name, "namespace": "{ns}", "parameterNotFoundAction": action,
+        })
+    };
     let selected = |value: &str, action: &str| {
         json!({
             "selector": { "matchLabels": { "set": value } }, "parameterNotFoundAction": action,
@@ -327,37 +359,37 @@ async fn params(talk: &mut Conversation) -> Outcome {
     let nowhere = json!({ "apiVersion": "none.case.test/v1", "kind": "Nothing" });
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace" });
     let table = [
-        bound("same", &asking, named("param-x", "Deny"), Then::Allowed),
-        bound("differs", &asking, named("param-y", "Deny"), Then::Denied("no")),
-        bound("absent", &asking, named("none", "Deny"), Then::Denied(missing)),
-        bound("absent-allowed", &asking, named("none", "Allow"), Then::Allowed),
+        bound("same", &asking, named("param-x", "Deny"), Expected::Allowed),
+        bound("differs", &asking, named("param-y", "Deny"), Expected::Denied("no")),
+        bound("absent", &asking, named("none", "Deny"), Expected::Denied(missing)),
+        bound("absent-allowed", &asking, named("none", "Allow"), Expected::Allowed),
         bound(
             "own-namespace",
             &asking,
             json!({ "name": "param-y", "parameterNotFoundAction": "Deny" }),
-            Then::Denied("no"),
+            Expected::Denied("no"),
         ),
-        bound("selected", &asking, selected("x", "Deny"), Then::Allowed),
-        bound("one-differs", &asking, selected("both", "Deny"), Then::Denied("no")),
-        bound("none-selected", &asking, selected("none", "Deny"), Then::Denied(missing)),
-        bound("none-allowed", &asking, selected("none", "Allow"), Then::Allowed),
-        Row {
+        bound("selected", &asking, selected("x", "Deny"), Expected::Allowed),
+        bound("one-differs", &asking, selected("both", "Deny"), Expected::Denied("no")),
+        bound("none-selected", &asking, selected("none", "Deny"), Expected::Denied(missing)),
+        bound("none-allowed", &asking, selected("none", "Allow"), Expected::Allowed),
+        PolicyCase {
             name: "no-reference",
             policy: with_params(&words, "params == null"),
             binding: json!({}),
-            then: Then::Allowed,
+            expected: Expected::Allowed,
         },
         bound(
             "cluster-wide",
             &with_params(&namespace, "params.metadata.name == '{ns}'"),
             json!({ "name": "{ns}", "parameterNotFoundAction": "Deny" }),
-            Then::Allowed,
+            Expected::Allowed,
         ),
         bound(
             "misplaced",
             &with_params(&namespace, "true"),
             named("{ns}", "Deny"),
-            Then::Denied(
+            Expected::Denied(
                 "failed to configure binding: paramRef.namespace must not be provided for a \
                  cluster-scoped `paramKind`",
             ),
@@ -366,7 +398,7 @@ async fn params(talk: &mut Conversation) -> Outcome {
             "unknown-kind",
             &with_params(&nowhere, "true"),
             named("x", "Allow"),
-            Then::Denied(
+            Expected::Denied(
                 "failed to configure policy: failed to find resource referenced by paramKind: \
                  'none.case.test/v1, Kind=Nothing'",
             ),
@@ -375,7 +407,7 @@ async fn params(talk: &mut Conversation) -> Outcome {
             "unknown-ignored",
             &merged(with_params(&nowhere, "true"), &json!({ "failurePolicy": "Ignore" })),
             named("x", "Deny"),
-            Then::Allowed,
+            Expected::Allowed,
         ),
     ];
     for value in ["x", "y"] {
@@ -384,35 +416,37 @@ async fn params(talk: &mut Conversation) -> Outcome {
         object["metadata"]["labels"] = json!({ "set": if value == "x" { "x" } else { "both" } });
         talk.create(WIDGETS, &object).await?;
     }
-    install(talk, &table).await?;
+    install_all(talk, &table).await?;
     // The real server learns of parameters at its leisure, each kind by itself, in their order.
     for (name, code, words) in
         [("same", 201, ""), ("differs", 422, "request: no"), ("cluster-wide", 201, "")]
     {
-        let ask = Ask::post(with(CONFIG_MAPS, "dryRun=All"), &config_map(name, "x"));
-        let known = |answer: &crate::answer::Answer| {
+        let ask = RequestSpec::post(with_query(CONFIG_MAPS, "dryRun=All"), &config_map(name, "x"));
+        let known = |answer: &crate::response::Response| {
             answer.status == code && answer.string("/message").ends_with(words)
         };
-        talk.ask_until_unrecorded(ask, known).await?;
+        talk.send_until_unrecorded(ask, known).await?;
     }
-    for Row { name, then, .. } in &table {
+    for PolicyCase { name, expected: then, .. } in &table {
         // The real server reads new kinds of parameters at its leisure.
         let warming = "not yet synced to use for admission";
-        let ask = Ask::post(with(CONFIG_MAPS, "dryRun=All"), &config_map(name, "x"));
-        let cold = |answer: &crate::answer::Answer| answer.string("/message").contains(warming);
-        let answer = talk.ask_until(ask, |answer| !cold(answer)).await?;
+        let ask = RequestSpec::post(with_query(CONFIG_MAPS, "dryRun=All"), &config_map(name, "x"));
+        let cold = |answer: &crate::response::Response| answer.string("/message").contains(warming);
+        let answer = talk.send_until(ask, |answer| !cold(answer)).await?;
         match then {
-            Then::Denied(why) => {
-                let why = talk.fill(why);
-                answer.refused_with(422, "Invalid", &why)?;
+            Expected::Denied(why) => {
+                let why = talk.with_namespace(why);
+                answer.expect_error_containing(422, "Invalid", &why)?;
             }
-            Then::Allowed | Then::Warned(_) | Then::DeniedAs(..) => drop(answer.expect(201)?),
+            Expected::Allowed | Expected::Warned(_) | Expected::DeniedAs(..) => {
+                drop(answer.expect(201)?);
+            }
         }
     }
     Ok(())
 }
 
-async fn bindings(talk: &mut Conversation) -> Outcome {
+async fn bindings(talk: &mut Session) -> Outcome {
     let refusing = json!({ "validations": [{ "expression": "false", "message": "no" }] });
     // A policy without a binding does nothing.
     talk.delete_at_end(&format!("{POLICIES}/{{ns}}-unbound"));
@@ -420,29 +454,30 @@ async fn bindings(talk: &mut Conversation) -> Outcome {
     // A binding narrows its policy.
     let narrow = json!({ "matchResources": { "objectSelector": { "matchLabels": { "a": "b" } } } });
     install_one(talk, &policy("narrow", &refusing), &binding("narrow", &narrow)).await?;
-    let elsewhere = json!({ "matchResources": { "excludeResourceRules": [meant(&json!({}))] } });
+    let elsewhere =
+        json!({ "matchResources": { "excludeResourceRules": [match_constraints(&json!({}))] } });
     install_one(talk, &policy("elsewhere", &refusing), &binding("elsewhere", &elsewhere)).await?;
     // A binding of nothing does nothing, until there is something.
     talk.delete_at_end(&format!("{BINDINGS}/{{ns}}-early"));
     talk.create(BINDINGS, &binding("early", &json!({}))).await?;
     probe(talk, "probe").await?;
-    let dry = with(CONFIG_MAPS, "dryRun=All");
+    let dry = with_query(CONFIG_MAPS, "dryRun=All");
     for name in ["unbound", "narrow", "elsewhere", "early"] {
         talk.post(&dry, &config_map(name, "x")).await?.expect(201)?;
     }
     talk.post(&dry, &labelled("narrow", &json!({ "a": "b" }))).await?.expect(422)?;
     talk.delete_at_end(&format!("{POLICIES}/{{ns}}-early"));
     talk.create(POLICIES, &policy("early", &refusing)).await?;
-    let early = Ask::post(dry.clone(), &config_map("early", "x"));
-    talk.ask_until(early.clone(), |answer| answer.status == 422).await?;
+    let early = RequestSpec::post(dry.clone(), &config_map("early", "x"));
+    talk.send_until(early.clone(), |answer| answer.status == 422).await?;
     // What is gone has no effect.
     talk.delete(&format!("{BINDINGS}/{{ns}}-early")).await?.expect(200)?;
-    talk.ask_until(early, |answer| answer.status == 201).await?;
+    talk.send_until(early, |answer| answer.status == 201).await?;
     Ok(())
 }
 
-/// Policies cannot stand in the way of those who change policies.
-async fn exempt(talk: &mut Conversation) -> Outcome {
+/// Policies cannot block changes of policies.
+async fn exempt(talk: &mut Session) -> Outcome {
     let rule = json!({
         "apiGroups": ["admissionregistration.k8s.io"], "apiVersions": ["*"], "operations": ["*"],
         "resources": ["*"], "resourceNames": ["{ns}-target"],
@@ -454,11 +489,11 @@ async fn exempt(talk: &mut Conversation) -> Outcome {
     install_one(talk, &policy("exempt", &spec), &binding("exempt", &json!({}))).await?;
     probe(talk, "probe").await?;
     let target = policy("target", &json!({ "validations": [{ "expression": "true" }] }));
-    talk.post(&with(POLICIES, "dryRun=All"), &target).await?.expect(201)?;
+    talk.post(&with_query(POLICIES, "dryRun=All"), &target).await?.expect(201)?;
     let bound = binding("target", &json!({}));
-    talk.post(&with(BINDINGS, "dryRun=All"), &bound).await?.expect(201)?;
+    talk.post(&with_query(BINDINGS, "dryRun=All"), &bound).await?.expect(201)?;
     let hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     let hook = json!({ "metadata": { "name": "{ns}-target" } });
-    talk.post(&with(hooks, "dryRun=All"), &hook).await?.expect(422)?;
+    talk.post(&with_query(hooks, "dryRun=All"), &hook).await?.expect(422)?;
     Ok(())
 }

@@ -3,22 +3,22 @@
 use serde_json::{Value, json};
 
 use super::roles::{
-    ACCESS, BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, OWN_ACCESS, ROLES, allow, binding, by, make,
-    role, wait_until_allowed,
+    ACCESS, BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, OWN_ACCESS, ROLES, allow_in_namespace,
+    as_user, binding, create_unrecorded, role, wait_until_allowed,
 };
 use crate::case::{Case, Outcome, case};
-use crate::conversation::{Ask, Conversation};
+use crate::session::{RequestSpec, Session};
 
 pub(super) const CASES: &[Case] = &[
     case!("access-reviews", [], access),
     case!("access-reviews-give-reasons", [], reasons),
-    case!("access-reviews-that-are-wrong", [], wrong),
+    case!("access-reviews-that-are-wrong", [], invalid_reviews),
     case!("access-reviews-with-selectors", [], selectors),
     case!("local-access-reviews", [], local),
     case!("own-access-reviews", [], own),
     case!("rules-reviews", [], rules),
-    case!("reviews-are-only-made", [], only_made),
-    case!("roles-at-the-start", [], at_the_start),
+    case!("reviews-are-only-made", [], create_only),
+    case!("roles-at-the-start", [], bootstrap_roles),
     case!("reviews-in-other-forms", [], other_forms),
 ];
 
@@ -26,7 +26,7 @@ const LOCAL: &str = "/apis/authorization.k8s.io/v1/namespaces/{ns}/localsubjecta
 const RULES: &str = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
 
 /// Reviews have no table, and their metadata can be asked for.
-async fn other_forms(talk: &mut Conversation) -> Outcome {
+async fn other_forms(talk: &mut Session) -> Outcome {
     const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
     const PARTIAL: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
     let question =
@@ -40,40 +40,48 @@ async fn other_forms(talk: &mut Conversation) -> Outcome {
     let message = "only the following media types are accepted: application/json, \
                    application/yaml, application/vnd.kubernetes.protobuf";
     // The name of the user is part of one of the answers, and differs from server to server.
-    let by = |ask: Ask| {
+    let by = |ask: RequestSpec| {
         ask.header("impersonate-user", "asks").header("impersonate-group", "system:masters")
     };
     for (path, body, kind) in table {
-        let answer = talk.ask(by(Ask::post(path, body).accept(TABLE))).await?;
-        answer.refused(406, "NotAcceptable", message)?;
+        let answer = talk.send(by(RequestSpec::post(path, body).accept(TABLE))).await?;
+        answer.expect_error(406, "NotAcceptable", message)?;
         let either = format!("{TABLE},application/json");
-        talk.ask(by(Ask::post(path, body).accept(&either))).await?.expect(201)?.kind(kind)?;
-        let answer = talk.ask(by(Ask::post(path, body).accept(PARTIAL))).await?.expect(201)?;
-        let answer = answer.kind("PartialObjectMetadata")?;
-        answer.is("/apiVersion", &json!("meta.k8s.io/v1"))?;
-        answer.lacks("/status")?;
+        talk.send(by(RequestSpec::post(path, body).accept(&either)))
+            .await?
+            .expect(201)?
+            .expect_kind(kind)?;
+        let answer =
+            talk.send(by(RequestSpec::post(path, body).accept(PARTIAL))).await?.expect(201)?;
+        let answer = answer.expect_kind("PartialObjectMetadata")?;
+        answer.has_value("/apiVersion", &json!("meta.k8s.io/v1"))?;
+        answer.has_no_value("/status")?;
     }
     Ok(())
 }
 
-/// A question about somebody.
-fn about(user: &str, verb: &str, resource: &str) -> Value {
+/// A question about another user.
+fn access_review_spec(user: &str, verb: &str, resource: &str) -> Value {
     json!({ "spec": { "user": user, "resourceAttributes": {
         "verb": verb, "resource": resource, "namespace": "{ns}",
     } } })
 }
 
-async fn access(talk: &mut Conversation) -> Outcome {
+async fn access(talk: &mut Session) -> Outcome {
     let user = "{ns}-reader";
     let briefs = ["- pods get,list", "- secrets get a", "apps * watch", "- */log get"];
-    allow(talk, user, &briefs).await?;
+    allow_in_namespace(talk, user, &briefs).await?;
     let log = json!({
         "verb": "get", "resource": "x", "subresource": "log", "namespace": "{ns}",
     });
     wait_until_allowed(talk, user, &log).await?;
     let spec =
         |resource: Value| json!({ "spec": { "user": user, "resourceAttributes": resource } });
-    let here = |verb: &str, resource: &str| json!({ "verb": verb, "resource": resource, "namespace": "{ns}" });
+    let here = |verb: &str, resource: &str| {
+        json!({
+            "verb": verb, "resource": resource, "namespace": "{ns}",
+        })
+    };
     let mut named = here("get", "secrets");
     named["name"] = json!("a");
     let mut other = named.clone();
@@ -94,7 +102,9 @@ async fn access(talk: &mut Conversation) -> Outcome {
         spec(other),
         spec(all),
         spec(json!({})),
-        json!({ "spec": { "user": user, "nonResourceAttributes": { "verb": "get", "path": "/" } } }),
+        json!({
+            "spec": { "user": user, "nonResourceAttributes": { "verb": "get", "path": "/" } },
+        }),
         json!({ "spec": { "user": "system:anonymous", "groups": ["system:unauthenticated"],
             "nonResourceAttributes": { "verb": "get", "path": "/healthz" } } }),
         json!({ "spec": { "user": "x", "nonResourceAttributes": {} } }),
@@ -111,10 +121,10 @@ async fn access(talk: &mut Conversation) -> Outcome {
     Ok(())
 }
 
-async fn reasons(talk: &mut Conversation) -> Outcome {
+async fn reasons(talk: &mut Session) -> Outcome {
     let pods = ["- pods get"];
-    make(talk, ROLES, &role("reader", &pods)).await?;
-    make(talk, CLUSTER_ROLES, &role("{ns}-reader", &pods)).await?;
+    create_unrecorded(talk, ROLES, &role("reader", &pods)).await?;
+    create_unrecorded(talk, CLUSTER_ROLES, &role("{ns}-reader", &pods)).await?;
     talk.delete_at_end(&format!("{CLUSTER_ROLES}/{{ns}}-reader"));
     let bound = |kind: &str, role: &str, subjects: Value| {
         let mut object = binding("", kind, role, "");
@@ -140,22 +150,22 @@ async fn reasons(talk: &mut Conversation) -> Outcome {
     for (name, kind, role, subjects) in table {
         let mut object = bound(kind, role, subjects);
         object["metadata"]["name"] = json!(name);
-        make(talk, BINDINGS, &object).await?;
+        create_unrecorded(talk, BINDINGS, &object).await?;
     }
     let mut object = binding("{ns}-all", "ClusterRole", "{ns}-reader", "{ns}-g");
     object["subjects"] = json!([
         { "kind": "ServiceAccount", "name": "g", "namespace": "else" },
         { "kind": "User", "name": "{ns}-g" },
     ]);
-    make(talk, CLUSTER_BINDINGS, &object).await?;
+    create_unrecorded(talk, CLUSTER_BINDINGS, &object).await?;
     talk.delete_at_end(&format!("{CLUSTER_BINDINGS}/{{ns}}-all"));
     let pods = json!({ "verb": "get", "resource": "pods", "namespace": "{ns}" });
     wait_until_allowed(talk, "{ns}-g", &pods).await?;
     wait_until_allowed(talk, "system:serviceaccount:else:d", &pods).await?;
-    let asked = about("{ns}-f", "get", "pods");
-    let lost = Ask::post(ACCESS, &asked);
-    let wanted = |answer: &crate::answer::Answer| !answer.string("/status/reason").is_empty();
-    talk.ask_until_unrecorded(lost, wanted).await?;
+    let asked = access_review_spec("{ns}-f", "get", "pods");
+    let lost = RequestSpec::post(ACCESS, &asked);
+    let wanted = |answer: &crate::response::Response| !answer.string("/status/reason").is_empty();
+    talk.send_until_unrecorded(lost, wanted).await?;
     let users = [
         "{ns}-a",
         "{ns}-b",
@@ -169,23 +179,24 @@ async fn reasons(talk: &mut Conversation) -> Outcome {
     ];
     for user in users {
         for resource in ["pods", "nodes"] {
-            talk.post(ACCESS, &about(user, "get", resource)).await?.expect(201)?;
+            talk.post(ACCESS, &access_review_spec(user, "get", resource)).await?.expect(201)?;
         }
     }
-    let mut member = about("", "get", "pods");
+    let mut member = access_review_spec("", "get", "pods");
     member["spec"]["groups"] = json!(["x", "{ns}-b"]);
     talk.post(ACCESS, &member).await?.expect(201)?;
     // A refusal gives the reason as well.
-    let answer = talk.ask(by("{ns}-e", Ask::get("/api/v1/namespaces/{ns}/pods"))).await?;
-    let words = talk.fill(
+    let answer =
+        talk.send(as_user("{ns}-e", RequestSpec::get("/api/v1/namespaces/{ns}/pods"))).await?;
+    let words = talk.with_namespace(
         "pods is forbidden: User \"{ns}-e\" cannot list resource \"pods\" in API group \"\" in the \
          namespace \"{ns}\": RBAC: role.rbac.authorization.k8s.io \"gone\" not found",
     );
-    answer.refused(403, "Forbidden", &words)?;
+    answer.expect_error(403, "Forbidden", &words)?;
     Ok(())
 }
 
-async fn wrong(talk: &mut Conversation) -> Outcome {
+async fn invalid_reviews(talk: &mut Session) -> Outcome {
     let get = json!({ "verb": "get", "resource": "pods" });
     let table = [
         json!({}),
@@ -193,7 +204,9 @@ async fn wrong(talk: &mut Conversation) -> Outcome {
         json!({ "spec": { "user": "a" } }),
         json!({ "spec": { "resourceAttributes": get } }),
         json!({ "spec": { "user": "a", "resourceAttributes": get, "nonResourceAttributes": {} } }),
-        json!({ "spec": { "groups": [], "nonResourceAttributes": { "path": "/a", "verb": "get" } } }),
+        json!({
+            "spec": { "groups": [], "nonResourceAttributes": { "path": "/a", "verb": "get" } },
+        }),
     ];
     for body in table {
         talk.post(ACCESS, &body).await?.expect(422)?;
@@ -209,17 +222,21 @@ async fn wrong(talk: &mut Conversation) -> Outcome {
         "metadata": { "name": "a" }, "spec": { "user": "a", "resourceAttributes": get },
     });
     for path in [ACCESS, OWN_ACCESS, LOCAL] {
-        let answer = talk.ask_unrecorded(Ask::post(path, &named)).await?;
-        answer.refused_with(422, "Invalid", "metadata: Invalid value: {\"name\":\"a\"")?;
+        let answer = talk.send_unrecorded(RequestSpec::post(path, &named)).await?;
+        answer.expect_error_containing(
+            422,
+            "Invalid",
+            "metadata: Invalid value: {\"name\":\"a\"",
+        )?;
     }
     talk.post(RULES, &json!({})).await?.expect(400)?;
     talk.post(RULES, &json!({ "spec": { "namespace": "" } })).await?.expect(400)?;
     let bad = r#"{"spec":{"user":7}}"#;
-    talk.ask(Ask::new("POST", ACCESS).text("application/json", bad)).await?.expect(400)?;
+    talk.send(RequestSpec::new("POST", ACCESS).text("application/json", bad)).await?.expect(400)?;
     Ok(())
 }
 
-async fn selectors(talk: &mut Conversation) -> Outcome {
+async fn selectors(talk: &mut Session) -> Outcome {
     let spec = |name: &str, selector: Value| {
         let mut body = json!({ "spec": { "user": "a", "resourceAttributes": {
             "verb": "list", "resource": "pods",
@@ -227,7 +244,11 @@ async fn selectors(talk: &mut Conversation) -> Outcome {
         body["spec"]["resourceAttributes"][name] = selector;
         body
     };
-    let one = |operator: &str, values: Value| json!({ "key": "a", "operator": operator, "values": values });
+    let one = |operator: &str, values: Value| {
+        json!({
+            "key": "a", "operator": operator, "values": values,
+        })
+    };
     let good = one("In", json!(["b"]));
     let table = [
         (json!({ "rawSelector": "a=b" }), [201, 201]),
@@ -256,14 +277,14 @@ async fn selectors(talk: &mut Conversation) -> Outcome {
     Ok(())
 }
 
-async fn local(talk: &mut Conversation) -> Outcome {
+async fn local(talk: &mut Session) -> Outcome {
     let user = "{ns}-local";
-    allow(talk, user, &["- pods get"]).await?;
+    allow_in_namespace(talk, user, &["- pods get"]).await?;
     let pods = json!({ "verb": "get", "resource": "pods", "namespace": "{ns}" });
     wait_until_allowed(talk, user, &pods).await?;
-    let body = about(user, "get", "pods");
+    let body = access_review_spec(user, "get", "pods");
     talk.post(LOCAL, &body).await?.expect(201)?;
-    talk.post(LOCAL, &about(user, "list", "pods")).await?.expect(201)?;
+    talk.post(LOCAL, &access_review_spec(user, "list", "pods")).await?.expect(201)?;
     let mut placed = body.clone();
     placed["metadata"] = json!({ "namespace": "{ns}" });
     talk.post(LOCAL, &placed).await?.expect(201)?;
@@ -285,53 +306,59 @@ async fn local(talk: &mut Conversation) -> Outcome {
     Ok(())
 }
 
-async fn own(talk: &mut Conversation) -> Outcome {
+async fn own(talk: &mut Session) -> Outcome {
     let user = "{ns}-own";
-    allow(talk, user, &["- pods get"]).await?;
+    allow_in_namespace(talk, user, &["- pods get"]).await?;
     let pods = json!({ "verb": "get", "resource": "pods", "namespace": "{ns}" });
     wait_until_allowed(talk, user, &pods).await?;
     for resource in ["pods", "nodes"] {
-        let body = about(user, "get", resource);
+        let body = access_review_spec(user, "get", resource);
         let body = json!({ "spec": { "resourceAttributes": body["spec"]["resourceAttributes"] } });
-        talk.ask(by(user, Ask::post(OWN_ACCESS, &body))).await?.expect(201)?;
+        talk.send(as_user(user, RequestSpec::post(OWN_ACCESS, &body))).await?.expect(201)?;
         talk.post(OWN_ACCESS, &body).await?.expect(201)?;
     }
     let path =
         json!({ "spec": { "nonResourceAttributes": { "verb": "get", "path": "/metrics" } } });
-    talk.ask(by(user, Ask::post(OWN_ACCESS, &path))).await?.expect(201)?;
+    talk.send(as_user(user, RequestSpec::post(OWN_ACCESS, &path))).await?.expect(201)?;
     talk.post(OWN_ACCESS, &path).await?.expect(201)?;
     Ok(())
 }
 
-async fn rules(talk: &mut Conversation) -> Outcome {
+async fn rules(talk: &mut Session) -> Outcome {
     let user = "{ns}-ruled";
-    allow(talk, user, &["- pods get,list", "apps deployments,sets * a,b", "- */log get"]).await?;
+    allow_in_namespace(
+        talk,
+        user,
+        &["- pods get,list", "apps deployments,sets * a,b", "- */log get"],
+    )
+    .await?;
     let log = json!({ "verb": "get", "resource": "x", "subresource": "log", "namespace": "{ns}" });
     wait_until_allowed(talk, user, &log).await?;
-    // Bindings are told in any order, so the user is bound once in the cluster and once here.
-    let alone = |ask: Ask| by(user, ask).header("impersonate-group", "system:unauthenticated");
+    // Bindings are listed in any order, so the user is bound once in the cluster and once here.
+    let alone =
+        |ask: RequestSpec| as_user(user, ask).header("impersonate-group", "system:unauthenticated");
     let body = json!({
         "metadata": { "labels": { "a": "b" } }, "spec": { "namespace": "{ns}" },
     });
     // Who is not known may not ask; so the rights are given for this.
-    allow_asking(talk, user).await?;
-    talk.ask(alone(Ask::post(RULES, &body))).await?.expect(201)?;
+    allow_self_reviews(talk, user).await?;
+    talk.send(alone(RequestSpec::post(RULES, &body))).await?.expect(201)?;
     let elsewhere = json!({ "spec": { "namespace": "default" } });
-    talk.ask(alone(Ask::post(RULES, &elsewhere))).await?.expect(201)?;
-    make(talk, BINDINGS, &binding("lost", "Role", "gone", user)).await?;
+    talk.send(alone(RequestSpec::post(RULES, &elsewhere))).await?.expect(201)?;
+    create_unrecorded(talk, BINDINGS, &binding("lost", "Role", "gone", user)).await?;
     let lost =
-        |answer: &crate::answer::Answer| !answer.string("/status/evaluationError").is_empty();
-    talk.ask_until(alone(Ask::post(RULES, &body)), lost).await?;
+        |answer: &crate::response::Response| !answer.string("/status/evaluationError").is_empty();
+    talk.send_until(alone(RequestSpec::post(RULES, &body)), lost).await?;
     Ok(())
 }
 
 /// Lets a user ask what they may, by a binding that has no part in the answer.
-async fn allow_asking(talk: &mut Conversation, user: &str) -> Outcome {
+async fn allow_self_reviews(talk: &mut Session, user: &str) -> Outcome {
     let name = "{ns}-asks";
     let create = ["authorization.k8s.io selfsubjectrulesreviews create"];
-    make(talk, CLUSTER_ROLES, &role(name, &create)).await?;
+    create_unrecorded(talk, CLUSTER_ROLES, &role(name, &create)).await?;
     talk.delete_at_end(&format!("{CLUSTER_ROLES}/{name}"));
-    make(talk, CLUSTER_BINDINGS, &binding(name, "ClusterRole", name, user)).await?;
+    create_unrecorded(talk, CLUSTER_BINDINGS, &binding(name, "ClusterRole", name, user)).await?;
     talk.delete_at_end(&format!("{CLUSTER_BINDINGS}/{name}"));
     let asked = json!({
         "verb": "create", "group": "authorization.k8s.io", "resource": "selfsubjectrulesreviews",
@@ -339,23 +366,23 @@ async fn allow_asking(talk: &mut Conversation, user: &str) -> Outcome {
     wait_until_allowed(talk, user, &asked).await
 }
 
-async fn only_made(talk: &mut Conversation) -> Outcome {
+async fn create_only(talk: &mut Session) -> Outcome {
     for path in [ACCESS, OWN_ACCESS, LOCAL, RULES] {
         talk.get(path).await?.expect(405)?;
         talk.delete(path).await?.expect(405)?;
-        talk.ask(Ask::put(format!("{path}/a"), &json!({}))).await?.expect(404)?;
+        talk.send(RequestSpec::put(format!("{path}/a"), &json!({}))).await?.expect(404)?;
     }
     Ok(())
 }
 
 /// The roles and bindings of the cluster it starts with, as they were made. Those of namespaces are
 /// made in any order, which shows in their revisions; a test of its own compares them.
-async fn at_the_start(talk: &mut Conversation) -> Outcome {
+async fn bootstrap_roles(talk: &mut Session) -> Outcome {
     for path in [CLUSTER_ROLES, CLUSTER_BINDINGS] {
         let list = format!("{path}?labelSelector=kubernetes.io/bootstrapping%3Drbac-defaults");
-        let answer = talk.ask_unrecorded(Ask::get(list)).await?.expect(200)?;
+        let answer = talk.send_unrecorded(RequestSpec::get(list)).await?.expect(200)?;
         for name in answer.names() {
-            // What roles that are made of others hold depends on who keeps them.
+            // The rules of aggregated roles depend on the controller that maintains them.
             if !["admin", "edit", "view"].contains(&name.as_str()) {
                 talk.get(&format!("{path}/{name}")).await?.expect(200)?;
             }

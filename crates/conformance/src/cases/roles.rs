@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::case::{CaseError, Outcome};
-use crate::conversation::{Ask, Conversation};
+use crate::session::{RequestSpec, Session};
 
 pub(super) const CLUSTER_ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 pub(super) const CLUSTER_BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
@@ -12,8 +12,8 @@ pub(super) const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces
 pub(super) const ACCESS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 pub(super) const OWN_ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// A request made as somebody, who is in no group but that of everyone who is known.
-pub(super) fn by(user: &str, ask: Ask) -> Ask {
+/// A request made as a user who is in no group but that of all authenticated users.
+pub(super) fn as_user(user: &str, ask: RequestSpec) -> RequestSpec {
     ask.header("impersonate-user", user)
 }
 
@@ -57,47 +57,43 @@ pub(super) fn binding(name: &str, kind: &str, role: &str, user: &str) -> Value {
 }
 
 /// Gives a user rules in the case's namespace. Not part of the transcript.
-pub(super) async fn allow(talk: &mut Conversation, user: &str, briefs: &[&str]) -> Outcome {
-    make(talk, ROLES, &role(user, briefs)).await?;
-    make(talk, BINDINGS, &binding(user, "Role", user, user)).await
+pub(super) async fn allow_in_namespace(talk: &mut Session, user: &str, briefs: &[&str]) -> Outcome {
+    create_unrecorded(talk, ROLES, &role(user, briefs)).await?;
+    create_unrecorded(talk, BINDINGS, &binding(user, "Role", user, user)).await
 }
 
 /// Gives a user rules in the whole cluster. Not part of the transcript.
-pub(super) async fn allow_everywhere(
-    talk: &mut Conversation,
-    user: &str,
-    briefs: &[&str],
-) -> Outcome {
-    make(talk, CLUSTER_ROLES, &role(user, briefs)).await?;
+pub(super) async fn allow_everywhere(talk: &mut Session, user: &str, briefs: &[&str]) -> Outcome {
+    create_unrecorded(talk, CLUSTER_ROLES, &role(user, briefs)).await?;
     talk.delete_at_end(&format!("{CLUSTER_ROLES}/{user}"));
-    make(talk, CLUSTER_BINDINGS, &binding(user, "ClusterRole", user, user)).await?;
+    create_unrecorded(talk, CLUSTER_BINDINGS, &binding(user, "ClusterRole", user, user)).await?;
     talk.delete_at_end(&format!("{CLUSTER_BINDINGS}/{user}"));
     Ok(())
 }
 
-pub(super) async fn make(talk: &mut Conversation, path: &str, body: &Value) -> Outcome {
-    talk.ask_unrecorded(Ask::post(path, body)).await?.expect(201)?;
+pub(super) async fn create_unrecorded(talk: &mut Session, path: &str, body: &Value) -> Outcome {
+    talk.send_unrecorded(RequestSpec::post(path, body)).await?.expect(201)?;
     Ok(())
 }
 
 /// Waits until the server that decides knows what was written to the one that stores: on the real
 /// one these are two. Not part of the transcript.
 pub(super) async fn wait_until_allowed(
-    talk: &mut Conversation,
+    talk: &mut Session,
     user: &str,
     attributes: &Value,
 ) -> Outcome {
     let body = json!({ "spec": { "user": user, "resourceAttributes": attributes } });
-    let ask = Ask::post(ACCESS, &body);
-    talk.ask_until_unrecorded(ask, |answer| *answer.at("/status/allowed") == true).await?;
+    let ask = RequestSpec::post(ACCESS, &body);
+    talk.send_until_unrecorded(ask, |answer| *answer.at("/status/allowed") == true).await?;
     Ok(())
 }
 
 /// Sends a request as a user and records it.
-pub(super) async fn ask_as(
-    talk: &mut Conversation,
+pub(super) async fn send_as(
+    talk: &mut Session,
     user: &str,
-    ask: Ask,
-) -> Result<crate::answer::Answer, CaseError> {
-    talk.ask(by(user, ask)).await
+    ask: RequestSpec,
+) -> Result<crate::response::Response, CaseError> {
+    talk.send(as_user(user, ask)).await
 }

@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 
 use super::objects::{
-    CONFIG_MAPS, PODS, SECRETS, SERVICES, at, config_map, labelled, pod, service_account, with,
+    CONFIG_MAPS, PODS, SECRETS, SERVICES, config_map, labelled, object_path, pod, service_account,
+    with_query,
 };
-use crate::case::{Case, Outcome, case, holds};
-use crate::conversation::{Ask, Conversation, Patch};
+use crate::case::{Case, Outcome, case, expect_true};
+use crate::session::{PatchType, RequestSpec, Session};
 
 pub(super) const CASES: &[Case] = &[
     case!("label-selectors", [35], label_selectors),
@@ -37,20 +38,15 @@ fn escaped(text: &str) -> String {
 }
 
 /// Lists with each selector and compares the names.
-async fn select(
-    talk: &mut Conversation,
-    path: &str,
-    kind: &str,
-    table: &[(&str, &[&str])],
-) -> Outcome {
+async fn select(talk: &mut Session, path: &str, kind: &str, table: &[(&str, &[&str])]) -> Outcome {
     for (selector, names) in table {
-        let query = format!("{kind}={}", escaped(&talk.fill(selector)));
-        talk.get(&with(path, &query)).await?.expect(200)?.lists(names)?;
+        let query = format!("{kind}={}", escaped(&talk.with_namespace(selector)));
+        talk.get(&with_query(path, &query)).await?.expect(200)?.has_names(names)?;
     }
     Ok(())
 }
 
-async fn label_selectors(talk: &mut Conversation) -> Outcome {
+async fn label_selectors(talk: &mut Session) -> Outcome {
     let objects = [
         ("one", json!({ "l": "1", "n": "5" })),
         ("two", json!({ "l": "2", "case.test/m": "" })),
@@ -80,18 +76,22 @@ async fn label_selectors(talk: &mut Conversation) -> Outcome {
     select(talk, CONFIG_MAPS, "labelSelector", &table).await
 }
 
-async fn label_errors(talk: &mut Conversation) -> Outcome {
+async fn label_errors(talk: &mut Session) -> Outcome {
     for selector in ["a===b", "a b", "a in b", "a=b=c", "=b", "a in ("] {
         let query = format!("labelSelector={}", escaped(selector));
-        talk.get(&with(CONFIG_MAPS, &query)).await?.refused_with(400, "BadRequest", "")?;
+        talk.get(&with_query(CONFIG_MAPS, &query)).await?.expect_error_containing(
+            400,
+            "BadRequest",
+            "",
+        )?;
     }
-    let query = with(CONFIG_MAPS, "labelSelector=a%20%3D%3D%20b%20%3D%3D%20c");
+    let query = with_query(CONFIG_MAPS, "labelSelector=a%20%3D%3D%20b%20%3D%3D%20c");
     let message = "found '==', expected: ',' or 'end of string'";
-    talk.get(&query).await?.refused(400, "BadRequest", message)?;
+    talk.get(&query).await?.expect_error(400, "BadRequest", message)?;
     Ok(())
 }
 
-async fn name_selectors(talk: &mut Conversation) -> Outcome {
+async fn name_selectors(talk: &mut Session) -> Outcome {
     for name in ["a", "b"] {
         talk.create(CONFIG_MAPS, &config_map(name, "x")).await?;
     }
@@ -107,7 +107,7 @@ async fn name_selectors(talk: &mut Conversation) -> Outcome {
     select(talk, CONFIG_MAPS, "fieldSelector", &table).await
 }
 
-async fn pod_selectors(talk: &mut Conversation) -> Outcome {
+async fn pod_selectors(talk: &mut Session) -> Outcome {
     service_account(talk).await?;
     talk.create(PODS, &pod("a")).await?;
     let mut other = pod("b");
@@ -120,7 +120,7 @@ async fn pod_selectors(talk: &mut Conversation) -> Outcome {
     let status = json!({ "status": { "phase": "Running", "podIP": "192.0.2.7",
         "podIPs": [{ "ip": "192.0.2.7" }] } });
     let path = format!("{PODS}/a/status");
-    talk.patch(&path, Patch::Merge, &status).await?.expect(200)?;
+    talk.patch(&path, PatchType::Merge, &status).await?.expect(200)?;
     let table: [(&str, &[&str]); 12] = [
         ("spec.nodeName=node-of-{ns}", &["a"]),
         ("spec.nodeName!=node-of-{ns}", &["b"]),
@@ -138,7 +138,7 @@ async fn pod_selectors(talk: &mut Conversation) -> Outcome {
     select(talk, PODS, "fieldSelector", &table).await
 }
 
-async fn other_selectors(talk: &mut Conversation) -> Outcome {
+async fn other_selectors(talk: &mut Session) -> Outcome {
     for (name, kind) in [("a", "Opaque"), ("b", "case.test/kind")] {
         talk.create(SECRETS, &json!({ "metadata": { "name": name }, "type": kind })).await?;
     }
@@ -164,7 +164,7 @@ async fn other_selectors(talk: &mut Conversation) -> Outcome {
 
 /// Each field selects the only object by its value, and nothing by the opposite.
 async fn one_by_each(
-    talk: &mut Conversation,
+    talk: &mut Session,
     path: &str,
     name: &str,
     fields: &[(&str, &str)],
@@ -177,7 +177,7 @@ async fn one_by_each(
     Ok(())
 }
 
-async fn event_selectors(talk: &mut Conversation) -> Outcome {
+async fn event_selectors(talk: &mut Session) -> Outcome {
     let path = "/api/v1/namespaces/{ns}/events";
     let event = json!({
         "metadata": { "name": "e" },
@@ -211,7 +211,7 @@ async fn event_selectors(talk: &mut Conversation) -> Outcome {
     one_by_each(talk, new, "e", &[("reportingController", "reporter")]).await
 }
 
-async fn count_selectors(talk: &mut Conversation) -> Outcome {
+async fn count_selectors(talk: &mut Session) -> Outcome {
     let template = json!({
         "metadata": { "labels": { "app": "a" } },
         "spec": { "containers": [{ "name": "c", "image": "registry.test/c:1" }] },
@@ -227,7 +227,7 @@ async fn count_selectors(talk: &mut Conversation) -> Outcome {
     let sets = "/apis/apps/v1/namespaces/{ns}/replicasets?fieldSelector=status.replicas%3D0";
     let message = "\"status.replicas\" is not a known field selector: only \"metadata.name\", \
                    \"metadata.namespace\"";
-    talk.get(sets).await?.refused(400, "BadRequest", message)?;
+    talk.get(sets).await?.expect_error(400, "BadRequest", message)?;
     let jobs = "/apis/batch/v1/namespaces/{ns}/jobs";
     let mut template = template;
     template["spec"]["restartPolicy"] = json!("Never");
@@ -239,7 +239,7 @@ async fn count_selectors(talk: &mut Conversation) -> Outcome {
     one_by_each(talk, jobs, "j", &[("status.successful", "0")]).await
 }
 
-/// A request for a certificate of nobody in particular.
+/// A certificate request of an arbitrary user.
 const CSR: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlISU1IRUNBUUF3RHpFTk1Bc0dB\
                    MVVFQXd3RVkyRnpaVEJaTUJNR0J5cUdTTTQ5QWdFR0NDcUdTTTQ5QXdFSApBMElBQksvdTJyYVZS\
                    TjBTQ1JMYnh0UzlmZTYrcEQ5U0w5dWlCZUwvdVlxSXJ0YkZVUmFPdGZuUE9UUlFSUUkrCmI3Yld3\
@@ -248,7 +248,7 @@ const CSR: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlISU1IRUNBU
                    ejJjcFRlVWNSRwpEWnRoaDFVRkhCdXpiRlU9Ci0tLS0tRU5EIENFUlRJRklDQVRFIFJFUVVFU1Qt\
                    LS0tLQo=";
 
-async fn cluster_selectors(talk: &mut Conversation) -> Outcome {
+async fn cluster_selectors(talk: &mut Session) -> Outcome {
     let node = json!({ "metadata": { "name": "{ns}" }, "spec": { "unschedulable": true } });
     let slice = json!({
         "metadata": { "name": "{ns}" },
@@ -262,7 +262,7 @@ async fn cluster_selectors(talk: &mut Conversation) -> Outcome {
         ("/apis/resource.k8s.io/v1/resourceslices", &slice, "spec.nodeName", "node-of-{ns}"),
         ("/apis/resource.k8s.io/v1/resourceslices", &slice, "spec.driver", "case.test"),
     ];
-    let name = talk.fill("{ns}");
+    let name = talk.with_namespace("{ns}");
     for (path, object, field, value) in rows {
         talk.create(path, object).await?;
         // Others' objects are there as well: the name tells them apart.
@@ -271,13 +271,13 @@ async fn cluster_selectors(talk: &mut Conversation) -> Outcome {
             (&format!("metadata.name={{ns}},{field}!={value}"), &[]),
         ];
         select(talk, path, "fieldSelector", &table).await?;
-        talk.delete(&at(path, "{ns}")).await?.expect(200)?;
+        talk.delete(&object_path(path, "{ns}")).await?.expect(200)?;
     }
     Ok(())
 }
 
-/// Not part of the transcript: a request names who asks, and that is somebody else on each server.
-async fn request_selectors(talk: &mut Conversation) -> Outcome {
+/// Not part of the transcript: a request names its user, which differs on each server.
+async fn request_selectors(talk: &mut Session) -> Outcome {
     let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
     let request = json!({
         "metadata": { "name": "{ns}" },
@@ -286,31 +286,34 @@ async fn request_selectors(talk: &mut Conversation) -> Outcome {
             "username": "somebody-else", "extra": { "a": ["b"] },
         },
     });
-    talk.delete_at_end(&at(path, "{ns}"));
-    let made = talk.ask_unrecorded(Ask::post(path, &request)).await?.expect(201)?;
-    made.is("/spec/groups", &json!(["system:masters", "system:authenticated"]))?;
-    holds("who asks is known", made.string("/spec/username") != "somebody-else")?;
-    made.lacks("/spec/extra/a")?;
-    made.lacks("/metadata/managedFields")?;
-    let name = talk.fill("{ns}");
+    talk.delete_at_end(&object_path(path, "{ns}"));
+    let made = talk.send_unrecorded(RequestSpec::post(path, &request)).await?.expect(201)?;
+    made.has_value("/spec/groups", &json!(["system:masters", "system:authenticated"]))?;
+    expect_true("who asks is known", made.string("/spec/username") != "somebody-else")?;
+    made.has_no_value("/spec/extra/a")?;
+    made.has_no_value("/metadata/managedFields")?;
+    let name = talk.with_namespace("{ns}");
     for (operator, names) in [("=", vec![name.as_str()]), ("!=", vec![])] {
-        let selector = talk.fill("metadata.name={ns},spec.signerName");
-        let selector = format!("{selector}{operator}{}", talk.fill("case.test/{ns}"));
+        let selector = talk.with_namespace("metadata.name={ns},spec.signerName");
+        let selector = format!("{selector}{operator}{}", talk.with_namespace("case.test/{ns}"));
         let query = format!("fieldSelector={}", escaped(&selector));
-        talk.ask_unrecorded(Ask::get(with(path, &query))).await?.expect(200)?.lists(&names)?;
+        talk.send_unrecorded(RequestSpec::get(with_query(path, &query)))
+            .await?
+            .expect(200)?
+            .has_names(&names)?;
     }
     Ok(())
 }
 
-async fn field_errors(talk: &mut Conversation) -> Outcome {
-    let answer = talk.get(&with(CONFIG_MAPS, "fieldSelector=data.x%3D1")).await?;
+async fn field_errors(talk: &mut Session) -> Outcome {
+    let answer = talk.get(&with_query(CONFIG_MAPS, "fieldSelector=data.x%3D1")).await?;
     let message = "\"data.x\" is not a known field selector: only \"metadata.name\", \
                    \"metadata.namespace\"";
-    answer.refused_with(400, "BadRequest", message)?;
-    let answer = talk.get(&with(PODS, "fieldSelector=spec.foo%3D1")).await?;
-    answer.refused_with(400, "BadRequest", "field label not supported: spec.foo")?;
-    let answer = talk.get(&with(CONFIG_MAPS, "fieldSelector=metadata.name")).await?;
-    answer.refused_with(400, "BadRequest", "invalid selector: 'metadata.name'")?;
-    talk.get(&at(CONFIG_MAPS, "none")).await?.expect(404)?;
+    answer.expect_error_containing(400, "BadRequest", message)?;
+    let answer = talk.get(&with_query(PODS, "fieldSelector=spec.foo%3D1")).await?;
+    answer.expect_error_containing(400, "BadRequest", "field label not supported: spec.foo")?;
+    let answer = talk.get(&with_query(CONFIG_MAPS, "fieldSelector=metadata.name")).await?;
+    answer.expect_error_containing(400, "BadRequest", "invalid selector: 'metadata.name'")?;
+    talk.get(&object_path(CONFIG_MAPS, "none")).await?.expect(404)?;
     Ok(())
 }

@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::objects::{SERVICES, at, with};
+use super::objects::{SERVICES, object_path, with_query};
 use crate::case::{Case, Outcome, case};
-use crate::conversation::{Ask, Conversation};
+use crate::session::{RequestSpec, Session};
 
 pub(super) const CASES: &[Case] = &[
     case!("service-addresses-refused", [], addresses),
     case!("service-node-ports-refused", [], node_ports),
-    case!("service-node-ports-shared", [], shared),
-    case!("service-allocations-undone", [], undone),
+    case!("service-node-ports-shared", [], shared_node_ports),
+    case!("service-allocations-undone", [], rollback),
     case!("service-health-check-ports", [], health_checks),
 ];
 
@@ -30,7 +30,7 @@ fn node_port(name: &str, number: u16) -> Value {
     service(name, &json!({ "type": "NodePort", "ports": [{ "port": 80, "nodePort": number }] }))
 }
 
-async fn addresses(talk: &mut Conversation) -> Outcome {
+async fn addresses(talk: &mut Session) -> Outcome {
     let table = [
         (
             json!({ "clusterIP": "10.96.0.1" }),
@@ -59,18 +59,18 @@ async fn addresses(talk: &mut Conversation) -> Outcome {
     ];
     for (spec, words) in table {
         let message = format!("Service \"a\" is invalid: {words}");
-        talk.post(SERVICES, &service("a", &spec)).await?.refused(422, "Invalid", &message)?;
+        talk.post(SERVICES, &service("a", &spec)).await?.expect_error(422, "Invalid", &message)?;
     }
-    let dry = with(SERVICES, "dryRun=All");
+    let dry = with_query(SERVICES, "dryRun=All");
     let outside = service("a", &json!({ "clusterIP": "192.0.2.1" }));
     let message = "Service \"a\" is invalid: spec.clusterIPs: Invalid value: [\"192.0.2.1\"]: \
-                   failed to allocate IP 192.0.2.1: the provided IP (192.0.2.1) is not in the valid \
-                   range. The range of valid IPs is 10.96.0.0/16";
-    talk.post(&dry, &outside).await?.refused(422, "Invalid", message)?;
+                   failed to allocate IP 192.0.2.1: the provided IP (192.0.2.1) is not in the \
+                   valid range. The range of valid IPs is 10.96.0.0/16";
+    talk.post(&dry, &outside).await?.expect_error(422, "Invalid", message)?;
     Ok(())
 }
 
-async fn node_ports(talk: &mut Conversation) -> Outcome {
+async fn node_ports(talk: &mut Session) -> Outcome {
     talk.create(SERVICES, &node_port("a", 30_050)).await?;
     for (number, words) in [
         (30_050, "provided port is already allocated"),
@@ -80,14 +80,14 @@ async fn node_ports(talk: &mut Conversation) -> Outcome {
             "Service \"b\" is invalid: spec.ports[0].nodePort: Invalid value: {number}: {words}"
         );
         let answer = talk.post(SERVICES, &node_port("b", number)).await?;
-        answer.refused(422, "Invalid", &message)?;
+        answer.expect_error(422, "Invalid", &message)?;
     }
-    talk.delete(&at(SERVICES, "a")).await?.expect(200)?;
+    talk.delete(&object_path(SERVICES, "a")).await?.expect(200)?;
     talk.create(SERVICES, &node_port("b", 30_050)).await?;
     Ok(())
 }
 
-async fn shared(talk: &mut Conversation) -> Outcome {
+async fn shared_node_ports(talk: &mut Session) -> Outcome {
     let dns = |tcp: u16, udp: u16| {
         service(
             "dns",
@@ -99,15 +99,15 @@ async fn shared(talk: &mut Conversation) -> Outcome {
     };
     for (tcp, udp) in [(30_051, 30_051), (30_051, 0), (0, 30_051)] {
         let made = talk.create(SERVICES, &dns(tcp, udp)).await?;
-        made.is("/spec/ports/0/nodePort", &json!(30_051))?;
-        made.is("/spec/ports/1/nodePort", &json!(30_051))?;
+        made.has_value("/spec/ports/0/nodePort", &json!(30_051))?;
+        made.has_value("/spec/ports/1/nodePort", &json!(30_051))?;
         talk.post(SERVICES, &node_port("other", 30_051)).await?.expect(422)?;
-        talk.delete(&at(SERVICES, "dns")).await?.expect(200)?;
+        talk.delete(&object_path(SERVICES, "dns")).await?.expect(200)?;
     }
     Ok(())
 }
 
-async fn undone(talk: &mut Conversation) -> Outcome {
+async fn rollback(talk: &mut Session) -> Outcome {
     talk.create(SERVICES, &service("there", &json!({ "clusterIP": "None" }))).await?;
     // Each asks for the port and does not get stored.
     let mut invalid = node_port("a", 30_052);
@@ -120,13 +120,13 @@ async fn undone(talk: &mut Conversation) -> Outcome {
         { "name": "two", "port": 2, "nodePort": 80 },
     ]);
     talk.post(SERVICES, &second).await?.expect(422)?;
-    let dry = Ask::post(with(SERVICES, "dryRun=All"), &node_port("a", 30_052));
-    talk.ask_unrecorded(dry).await?.expect(201)?;
+    let dry = RequestSpec::post(with_query(SERVICES, "dryRun=All"), &node_port("a", 30_052));
+    talk.send_unrecorded(dry).await?.expect(201)?;
     talk.create(SERVICES, &node_port("a", 30_052)).await?;
     Ok(())
 }
 
-async fn health_checks(talk: &mut Conversation) -> Outcome {
+async fn health_checks(talk: &mut Session) -> Outcome {
     let balancer = |name: &str, port: u16| {
         service(
             name,
@@ -137,21 +137,21 @@ async fn health_checks(talk: &mut Conversation) -> Outcome {
         )
     };
     let made = talk.create(SERVICES, &balancer("a", 30_053)).await?;
-    made.is("/spec/healthCheckNodePort", &json!(30_053))?;
+    made.has_value("/spec/healthCheckNodePort", &json!(30_053))?;
     let message = "Internal error occurred: failed to allocate requested HealthCheck NodePort \
                    30053: provided port is already allocated";
     let answer = talk.post(SERVICES, &balancer("b", 30_053)).await?;
-    answer.refused(500, "InternalError", message)?;
+    answer.expect_error(500, "InternalError", message)?;
     let only =
         "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
     let message =
         format!("Service \"b\" is invalid: spec.healthCheckNodePort: Invalid value: 30054: {only}");
     let plain = service("b", &json!({ "healthCheckNodePort": 30_054 }));
-    talk.post(SERVICES, &plain).await?.refused(422, "Invalid", &message)?;
+    talk.post(SERVICES, &plain).await?.expect_error(422, "Invalid", &message)?;
     let cluster = json!({ "spec": { "externalTrafficPolicy": "Cluster" } });
-    let merge = crate::conversation::Patch::Merge;
-    let changed = talk.patch(&at(SERVICES, "a"), merge, &cluster).await?.expect(200)?;
-    changed.lacks("/spec/healthCheckNodePort")?;
+    let merge = crate::session::PatchType::Merge;
+    let changed = talk.patch(&object_path(SERVICES, "a"), merge, &cluster).await?.expect(200)?;
+    changed.has_no_value("/spec/healthCheckNodePort")?;
     talk.create(SERVICES, &balancer("c", 30_053)).await?;
     Ok(())
 }

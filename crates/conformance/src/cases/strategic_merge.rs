@@ -2,10 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::objects::{CONFIG_MAPS, DEPLOYMENTS, SERVICES, at, config_map, deployment, with};
-use crate::answer::Answer;
-use crate::case::{Case, CaseError, Outcome, case, same};
-use crate::conversation::{Conversation, Patch};
+use super::objects::{
+    CONFIG_MAPS, DEPLOYMENTS, SERVICES, config_map, deployment, object_path, with_query,
+};
+use crate::case::{Case, CaseError, Outcome, case, expect_equal};
+use crate::response::Response;
+use crate::session::{PatchType, Session};
 
 pub(super) const CASES: &[Case] = &[
     case!("strategic-elements", [42], elements),
@@ -30,25 +32,25 @@ fn two_containers() -> Value {
 }
 
 /// Patches the pod template's spec of the Deployment.
-async fn patch_pod(talk: &mut Conversation, spec: Value) -> Result<Answer, CaseError> {
+async fn patch_pod(talk: &mut Session, spec: Value) -> Result<Response, CaseError> {
     let change = json!({ "spec": { "template": { "spec": spec } } });
-    talk.patch(&at(DEPLOYMENTS, "d"), Patch::Strategic, &change).await
+    talk.patch(&object_path(DEPLOYMENTS, "d"), PatchType::Strategic, &change).await
 }
 
 /// Checks the names of the containers, in order.
-fn containers(answer: Answer, expected: &[&str]) -> Result<Answer, CaseError> {
+fn containers(answer: Response, expected: &[&str]) -> Result<Response, CaseError> {
     let answer = answer.expect(200)?;
     let names = answer.at("/spec/template/spec/containers").as_array().cloned().unwrap_or_default();
     let names: Vec<&str> = names.iter().filter_map(|it| it["name"].as_str()).collect();
-    same("containers", &expected, &names.as_slice())?;
+    expect_equal("containers", &expected, &names.as_slice())?;
     Ok(answer)
 }
 
-async fn elements(talk: &mut Conversation) -> Outcome {
+async fn elements(talk: &mut Session) -> Outcome {
     talk.create(DEPLOYMENTS, &two_containers()).await?;
     let merge = json!({ "containers": [{ "name": "b", "image": "registry.test/b:2" }] });
     let answer = containers(patch_pod(talk, merge).await?, &["a", "b"])?;
-    answer.is("/spec/template/spec/containers/1/image", &json!("registry.test/b:2"))?;
+    answer.has_value("/spec/template/spec/containers/1/image", &json!("registry.test/b:2"))?;
     let add = json!({ "containers": [{ "name": "c", "image": "registry.test/c:1" }] });
     containers(patch_pod(talk, add).await?, &["c", "a", "b"])?;
     let delete = json!({ "containers": [{ "name": "a", "$patch": "delete" }] });
@@ -58,10 +60,10 @@ async fn elements(talk: &mut Conversation) -> Outcome {
     let inner = json!({ "containers": [{ "name": "b", "env": [{ "name": "F", "value": "2" }] }] });
     let answer = patch_pod(talk, inner).await?.expect(200)?;
     let env = json!([{ "name": "F", "value": "2" }, { "name": "E", "value": "1" }]);
-    answer.is("/spec/template/spec/containers/1/env", &env)
+    answer.has_value("/spec/template/spec/containers/1/env", &env)
 }
 
-async fn replacement(talk: &mut Conversation) -> Outcome {
+async fn replacement(talk: &mut Session) -> Outcome {
     talk.create(DEPLOYMENTS, &two_containers()).await?;
     let replace = json!({ "containers": [
         { "name": "c", "image": "registry.test/c:1" },
@@ -69,11 +71,11 @@ async fn replacement(talk: &mut Conversation) -> Outcome {
     ] });
     containers(patch_pod(talk, replace).await?, &["c"])?;
     let null = json!({ "containers": null });
-    patch_pod(talk, null).await?.refused_with(422, "Invalid", "Required value")?;
+    patch_pod(talk, null).await?.expect_error_containing(422, "Invalid", "Required value")?;
     Ok(())
 }
 
-async fn order(talk: &mut Conversation) -> Outcome {
+async fn order(talk: &mut Session) -> Outcome {
     talk.create(DEPLOYMENTS, &two_containers()).await?;
     let order = json!({
         "$setElementOrder/containers": [{ "name": "b" }, { "name": "a" }],
@@ -90,48 +92,52 @@ async fn order(talk: &mut Conversation) -> Outcome {
     });
     let answer = patch_pod(talk, unlisted).await?.expect(500)?;
     let message = answer.string("/message");
-    same("message", &true, &message.contains("doesn't match $setElementOrder list"))
+    expect_equal("message", &true, &message.contains("doesn't match $setElementOrder list"))
 }
 
-async fn retained_keys(talk: &mut Conversation) -> Outcome {
+async fn retained_keys(talk: &mut Session) -> Outcome {
     talk.create(DEPLOYMENTS, &deployment("d")).await?;
     let volume = json!({ "volumes": [{ "name": "v", "emptyDir": {} }] });
     let made = patch_pod(talk, volume).await?.expect(200)?.revision();
-    // A server tries a patch on what its cache has first. On a state without the volume it would warn of the
-    // directive, so first make sure that this state has arrived.
-    let path = with(&at(DEPLOYMENTS, "d"), &format!("resourceVersion={made}"));
+    // A server tries a patch on what its cache has first. On a state without the volume it would
+    // warn of the directive, so first make sure that this state has arrived.
+    let path = with_query(&object_path(DEPLOYMENTS, "d"), &format!("resourceVersion={made}"));
     talk.get(&path).await?.expect(200)?;
     let other = json!({ "volumes": [{
         "name": "v", "$retainKeys": ["name", "configMap"], "configMap": { "name": "m" },
     }] });
     let answer = patch_pod(talk, other).await?.expect(200)?;
-    answer.lacks("/spec/template/spec/volumes/0/emptyDir")?;
-    answer.is("/spec/template/spec/volumes/0/configMap/name", &json!("m"))?;
+    answer.has_no_value("/spec/template/spec/volumes/0/emptyDir")?;
+    answer.has_value("/spec/template/spec/volumes/0/configMap/name", &json!("m"))?;
     let strategy = json!({ "spec": { "strategy": {
         "$retainKeys": ["type"], "type": "Recreate",
     } } });
-    let answer = talk.patch(&at(DEPLOYMENTS, "d"), Patch::Strategic, &strategy).await?;
-    answer.expect(200)?.is("/spec/strategy", &json!({ "type": "Recreate" }))
+    let answer =
+        talk.patch(&object_path(DEPLOYMENTS, "d"), PatchType::Strategic, &strategy).await?;
+    answer.expect(200)?.has_value("/spec/strategy", &json!({ "type": "Recreate" }))
 }
 
-async fn primitive_lists(talk: &mut Conversation) -> Outcome {
+async fn primitive_lists(talk: &mut Session) -> Outcome {
     let mut object = config_map("a", "x");
     object["metadata"]["finalizers"] = json!(["case.test/a", "case.test/b"]);
     talk.create(CONFIG_MAPS, &object).await?;
-    let path = at(CONFIG_MAPS, "a");
+    let path = object_path(CONFIG_MAPS, "a");
     let add = json!({ "metadata": { "finalizers": ["case.test/c", "case.test/a"] } });
-    let answer = talk.patch(&path, Patch::Strategic, &add).await?.expect(200)?;
+    let answer = talk.patch(&path, PatchType::Strategic, &add).await?.expect(200)?;
     let merged = json!(["case.test/c", "case.test/a", "case.test/b"]);
-    answer.is("/metadata/finalizers", &merged)?;
+    answer.has_value("/metadata/finalizers", &merged)?;
     let delete = json!({ "metadata": {
         "$deleteFromPrimitiveList/finalizers": ["case.test/a", "case.test/b", "case.test/c"],
     } });
-    talk.patch(&path, Patch::Strategic, &delete).await?.expect(200)?.lacks("/metadata/finalizers")
+    talk.patch(&path, PatchType::Strategic, &delete)
+        .await?
+        .expect(200)?
+        .has_no_value("/metadata/finalizers")
 }
 
-async fn maps(talk: &mut Conversation) -> Outcome {
+async fn maps(talk: &mut Session) -> Outcome {
     talk.create(CONFIG_MAPS, &config_map("a", "x")).await?;
-    let path = at(CONFIG_MAPS, "a");
+    let path = object_path(CONFIG_MAPS, "a");
     let table = [
         (json!({ "b": "y" }), json!({ "a": "x", "b": "y" })),
         (json!({ "a": null }), json!({ "b": "y" })),
@@ -140,13 +146,13 @@ async fn maps(talk: &mut Conversation) -> Outcome {
     ];
     for (data, expected) in table {
         let change = json!({ "data": data });
-        let answer = talk.patch(&path, Patch::Strategic, &change).await?.expect(200)?;
-        answer.is("/data", &expected)?;
+        let answer = talk.patch(&path, PatchType::Strategic, &change).await?.expect(200)?;
+        answer.has_value("/data", &expected)?;
     }
     Ok(())
 }
 
-async fn plain_lists(talk: &mut Conversation) -> Outcome {
+async fn plain_lists(talk: &mut Session) -> Outcome {
     talk.create(DEPLOYMENTS, &two_containers()).await?;
     let toleration = |key: &str| json!({ "key": key, "operator": "Exists" });
     let first = json!({ "tolerations": [toleration("a"), toleration("b")] });
@@ -156,13 +162,13 @@ async fn plain_lists(talk: &mut Conversation) -> Outcome {
         "containers": [{ "name": "a", "args": ["1", "2"] }],
     });
     let answer = patch_pod(talk, second).await?.expect(200)?;
-    answer.is("/spec/template/spec/tolerations", &json!([toleration("c")]))?;
+    answer.has_value("/spec/template/spec/tolerations", &json!([toleration("c")]))?;
     let third = json!({ "containers": [{ "name": "a", "args": ["3"] }] });
     let answer = patch_pod(talk, third).await?.expect(200)?;
-    answer.is("/spec/template/spec/containers/0/args", &json!(["3"]))
+    answer.has_value("/spec/template/spec/containers/0/args", &json!(["3"]))
 }
 
-async fn services(talk: &mut Conversation) -> Outcome {
+async fn services(talk: &mut Session) -> Outcome {
     let service = json!({
         "metadata": { "name": "s" },
         "spec": { "clusterIP": "None", "ports": [{ "name": "one", "port": 80 }] },
@@ -172,24 +178,31 @@ async fn services(talk: &mut Conversation) -> Outcome {
         { "port": 80, "targetPort": 8080 },
         { "name": "two", "port": 81 },
     ] } });
-    let answer = talk.patch(&at(SERVICES, "s"), Patch::Strategic, &change).await?.expect(200)?;
+    let answer = talk
+        .patch(&object_path(SERVICES, "s"), PatchType::Strategic, &change)
+        .await?
+        .expect(200)?;
     let ports = answer.at("/spec/ports").as_array().cloned().unwrap_or_default();
     let pairs: Vec<_> =
         ports.iter().map(|it| (it["port"].clone(), it["targetPort"].clone())).collect();
-    same("ports", &vec![(json!(80), json!(8080)), (json!(81), json!(81))], &pairs)
+    expect_equal("ports", &vec![(json!(80), json!(8080)), (json!(81), json!(81))], &pairs)
 }
 
-async fn refusals(talk: &mut Conversation) -> Outcome {
+async fn refusals(talk: &mut Session) -> Outcome {
     talk.create(DEPLOYMENTS, &two_containers()).await?;
     let keyless = json!({ "containers": [{ "image": "q" }] });
     let answer = patch_pod(talk, keyless).await?.expect(500)?;
     let message = "map: map[image:q] does not contain declared merge key: name";
-    answer.is("/message", &json!(message))?;
+    answer.has_value("/message", &json!(message))?;
     let unknown = json!({ "containers": [{ "name": "a", "$patch": "zap" }] });
     let answer = patch_pod(talk, unknown).await?.expect(500)?;
     let said = answer.string("/message");
-    same("message", &true, &said.contains("unknown patch type: zap in map"))?;
+    expect_equal("message", &true, &said.contains("unknown patch type: zap in map"))?;
     let wrong = json!({ "containers": { "name": "a" } });
-    patch_pod(talk, wrong).await?.refused_with(422, "Invalid", "cannot restore slice from map")?;
+    patch_pod(talk, wrong).await?.expect_error_containing(
+        422,
+        "Invalid",
+        "cannot restore slice from map",
+    )?;
     Ok(())
 }

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::objects::{PODS, at, pod, service_account, with};
+use super::objects::{PODS, object_path, pod, service_account, with_query};
 use crate::case::{Case, Outcome, case};
-use crate::conversation::{Ask, Conversation, Patch};
+use crate::session::{PatchType, RequestSpec, Session};
 
 pub(super) const CASES: &[Case] = &[
     case!("log-options", [], log_options),
@@ -18,14 +18,14 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// A pod of one container that is on no node.
-fn free(name: &str) -> Value {
+fn unscheduled_pod(name: &str) -> Value {
     let mut pod = pod(name);
     pod["spec"].as_object_mut().map(|spec| spec.remove("nodeName"));
     pod
 }
 
 /// Makes the pods of a case.
-async fn make(talk: &mut Conversation, pods: &[Value]) -> Outcome {
+async fn create_pods(talk: &mut Session, pods: &[Value]) -> Outcome {
     service_account(talk).await?;
     for pod in pods {
         talk.create(PODS, pod).await?;
@@ -34,17 +34,17 @@ async fn make(talk: &mut Conversation, pods: &[Value]) -> Outcome {
 }
 
 /// A pod with three containers, the first of which comes before the others.
-fn many(name: &str) -> Value {
-    let mut pod = free(name);
+fn multi_container_pod(name: &str) -> Value {
+    let mut pod = unscheduled_pod(name);
     let container = |name: &str| json!({ "name": name, "image": "registry.test/c:1" });
     pod["spec"]["initContainers"] = json!([container("first")]);
     pod["spec"]["containers"] = json!([container("c"), container("d")]);
     pod
 }
 
-async fn log_options(talk: &mut Conversation) -> Outcome {
-    make(talk, &[free("p")]).await?;
-    let log = at(PODS, "p/log");
+async fn log_options(talk: &mut Session) -> Outcome {
+    create_pods(talk, &[unscheduled_pod("p")]).await?;
+    let log = object_path(PODS, "p/log");
     let invalid = |faults: &str| format!("PodLogOptions \"p\" is invalid: {faults}");
     let table = [
         ("tailLines=-1", "tailLines: Invalid value: -1: must be greater than or equal to 0"),
@@ -52,9 +52,9 @@ async fn log_options(talk: &mut Conversation) -> Outcome {
         ("sinceSeconds=-5", "sinceSeconds: Invalid value: -5: must be greater than 0"),
         (
             "sinceSeconds=0&limitBytes=-1&tailLines=-7",
-            "[tailLines: Invalid value: -7: must be greater than or equal to 0, limitBytes: Invalid \
-             value: -1: must be greater than 0, sinceSeconds: Invalid value: 0: must be greater \
-             than 0]",
+            "[tailLines: Invalid value: -7: must be greater than or equal to 0, limitBytes: \
+             Invalid value: -1: must be greater than 0, sinceSeconds: Invalid value: 0: must be \
+             greater than 0]",
         ),
         (
             "sinceSeconds=1&sinceTime=2020-01-01T00:00:00Z",
@@ -68,8 +68,8 @@ async fn log_options(talk: &mut Conversation) -> Outcome {
         ("stream=", "stream: Forbidden: may not be specified"),
     ];
     for (query, faults) in table {
-        let answer = talk.get(&with(&log, query)).await?;
-        answer.refused(422, "Invalid", &invalid(faults))?;
+        let answer = talk.get(&with_query(&log, query)).await?;
+        answer.expect_error(422, "Invalid", &invalid(faults))?;
     }
     for query in [
         "follow=true&previous=true&timestamps=true",
@@ -77,14 +77,14 @@ async fn log_options(talk: &mut Conversation) -> Outcome {
         "sinceTime=2020-01-01T00:00:00.5%2B02:00&unknown=x&pretty=true",
         "sinceTime=&insecureSkipTLSVerifyBackend=true",
     ] {
-        talk.get(&with(&log, query)).await?.expect(204)?;
+        talk.get(&with_query(&log, query)).await?.expect(204)?;
     }
     Ok(())
 }
 
-async fn unreadable_options(talk: &mut Conversation) -> Outcome {
-    make(talk, &[free("p")]).await?;
-    let log = at(PODS, "p/log");
+async fn unreadable_options(talk: &mut Session) -> Outcome {
+    create_pods(talk, &[unscheduled_pod("p")]).await?;
+    let log = object_path(PODS, "p/log");
     let number = |text: &str, why: &str| format!("strconv.ParseInt: parsing \"{text}\": {why}");
     let layout = "\"2006-01-02T15:04:05Z07:00\"";
     let table = [
@@ -104,73 +104,74 @@ async fn unreadable_options(talk: &mut Conversation) -> Outcome {
         ),
     ];
     for (query, words) in table {
-        talk.get(&with(&log, query)).await?.refused(400, "BadRequest", &words)?;
+        talk.get(&with_query(&log, query)).await?.expect_error(400, "BadRequest", &words)?;
     }
     Ok(())
 }
 
-async fn containers(talk: &mut Conversation) -> Outcome {
-    make(talk, &[free("one"), many("many")]).await?;
+async fn containers(talk: &mut Session) -> Outcome {
+    create_pods(talk, &[unscheduled_pod("one"), multi_container_pod("many")]).await?;
     let words = "container x is not valid for pod one";
-    let log = with(&at(PODS, "one/log"), "container=x");
-    talk.get(&log).await?.refused(400, "BadRequest", words)?;
+    let log = with_query(&object_path(PODS, "one/log"), "container=x");
+    talk.get(&log).await?.expect_error(400, "BadRequest", words)?;
     let words = "a container name must be specified for pod many, choose one of: [first c d]";
-    talk.get(&at(PODS, "many/log")).await?.refused(400, "BadRequest", words)?;
+    talk.get(&object_path(PODS, "many/log")).await?.expect_error(400, "BadRequest", words)?;
     for container in ["first", "c", "d"] {
-        let log = with(&at(PODS, "many/log"), &format!("container={container}"));
+        let log = with_query(&object_path(PODS, "many/log"), &format!("container={container}"));
         talk.get(&log).await?.expect(204)?;
     }
     // What is wrong with the options comes first, then the container, then the node.
-    talk.get(&with(&at(PODS, "many/log"), "tailLines=-1")).await?.expect(422)?;
-    talk.get(&with(&at(PODS, "none/log"), "tailLines=-1")).await?.expect(422)?;
+    talk.get(&with_query(&object_path(PODS, "many/log"), "tailLines=-1")).await?.expect(422)?;
+    talk.get(&with_query(&object_path(PODS, "none/log"), "tailLines=-1")).await?.expect(422)?;
     Ok(())
 }
 
-async fn without_node(talk: &mut Conversation) -> Outcome {
-    make(talk, &[free("free"), pod("bound")]).await?;
-    talk.get(&at(PODS, "free/log")).await?.expect(204)?;
-    let answer = talk.get(&at(PODS, "none/log")).await?;
-    answer.refused(404, "NotFound", "pods \"none\" not found")?;
+async fn without_node(talk: &mut Session) -> Outcome {
+    create_pods(talk, &[unscheduled_pod("free"), pod("bound")]).await?;
+    talk.get(&object_path(PODS, "free/log")).await?.expect(204)?;
+    let answer = talk.get(&object_path(PODS, "none/log")).await?;
+    answer.expect_error(404, "NotFound", "pods \"none\" not found")?;
     // The node is not there, and is taken for a pod.
-    talk.get(&at(PODS, "bound/log")).await?.expect(404)?;
-    talk.get(&with(&at(PODS, "bound/log"), "container=x")).await?.expect(400)?;
-    talk.get(&at(PODS, "free/log/x")).await?.expect(404)?;
+    talk.get(&object_path(PODS, "bound/log")).await?.expect(404)?;
+    talk.get(&with_query(&object_path(PODS, "bound/log"), "container=x")).await?.expect(400)?;
+    talk.get(&object_path(PODS, "free/log/x")).await?.expect(404)?;
     for method in ["POST", "PUT", "PATCH", "DELETE"] {
-        talk.ask(Ask::new(method, at(PODS, "free/log"))).await?.expect(405)?;
+        talk.send(RequestSpec::new(method, object_path(PODS, "free/log"))).await?.expect(405)?;
     }
     Ok(())
 }
 
-async fn forms(talk: &mut Conversation) -> Outcome {
-    make(talk, &[free("p")]).await?;
-    let log = || Ask::get(at(PODS, "p/log"));
+async fn forms(talk: &mut Session) -> Outcome {
+    create_pods(talk, &[unscheduled_pod("p")]).await?;
+    let log = || RequestSpec::get(object_path(PODS, "p/log"));
     for accept in ["*/*", "application/json", "application/yaml", "application/json, */*"] {
-        talk.ask(log().accept(accept)).await?.expect(204)?;
+        talk.send(log().accept(accept)).await?.expect(204)?;
     }
     for accept in ["text/plain", "image/png", "text/plain, image/png"] {
-        talk.ask(log().accept(accept)).await?.expect(406)?;
+        talk.send(log().accept(accept)).await?.expect(406)?;
     }
     // A conversation has no form.
-    let exec = Ask::new("POST", at(PODS, "p/exec"));
-    talk.ask(exec.accept("image/png")).await?.expect(400)?;
+    let exec = RequestSpec::new("POST", object_path(PODS, "p/exec"));
+    talk.send(exec.accept("image/png")).await?.expect(400)?;
     Ok(())
 }
 
-async fn conversations(talk: &mut Conversation) -> Outcome {
-    make(talk, &[free("free"), pod("bound"), many("many")]).await?;
+async fn conversations(talk: &mut Session) -> Outcome {
+    create_pods(talk, &[unscheduled_pod("free"), pod("bound"), multi_container_pod("many")])
+        .await?;
     for part in ["exec", "attach"] {
-        let path = |name: &str| at(PODS, &format!("{name}/{part}"));
+        let path = |name: &str| object_path(PODS, &format!("{name}/{part}"));
         for method in ["GET", "POST"] {
             let refused = [
                 (path("free"), 400, "BadRequest", "pod free does not have a host assigned"),
                 (
-                    with(&path("free"), "container=x&stdin=maybe"),
+                    with_query(&path("free"), "container=x&stdin=maybe"),
                     400,
                     "BadRequest",
                     "container x is not valid for pod free",
                 ),
                 (
-                    with(&path("many"), "command=ls&stdout=1"),
+                    with_query(&path("many"), "command=ls&stdout=1"),
                     400,
                     "BadRequest",
                     "a container name must be specified for pod many, choose one of: [first c d]",
@@ -178,19 +179,21 @@ async fn conversations(talk: &mut Conversation) -> Outcome {
                 (path("none"), 404, "NotFound", "pods \"none\" not found"),
             ];
             for (path, code, reason, words) in refused {
-                talk.ask(Ask::new(method, path)).await?.refused(code, reason, words)?;
+                talk.send(RequestSpec::new(method, path))
+                    .await?
+                    .expect_error(code, reason, words)?;
             }
-            talk.ask(Ask::new(method, path("bound"))).await?.expect(404)?;
+            talk.send(RequestSpec::new(method, path("bound"))).await?.expect(404)?;
         }
-        talk.ask(Ask::new("PUT", path("free"))).await?.expect(405)?;
-        talk.ask(Ask::delete(path("free"))).await?.expect(405)?;
+        talk.send(RequestSpec::new("PUT", path("free"))).await?.expect(405)?;
+        talk.send(RequestSpec::delete(path("free"))).await?.expect(405)?;
         talk.get(&format!("{}/x", path("free"))).await?.expect(404)?;
     }
     Ok(())
 }
 
-/// Makes the node of the pods, at an address where nobody listens.
-async fn node(talk: &mut Conversation) -> Outcome {
+/// Creates the node of the pods, at an address where nothing listens.
+async fn create_node(talk: &mut Session) -> Outcome {
     let node = json!({ "metadata": { "name": "node-of-{ns}" } });
     talk.create("/api/v1/nodes", &node).await?;
     let status = json!({ "status": {
@@ -198,29 +201,29 @@ async fn node(talk: &mut Conversation) -> Outcome {
         "daemonEndpoints": { "kubeletEndpoint": { "Port": 9 } },
     } });
     let path = "/api/v1/nodes/node-of-{ns}/status";
-    talk.patch(path, Patch::Merge, &status).await?.expect(200)?;
+    talk.patch(path, PatchType::Merge, &status).await?.expect(200)?;
     Ok(())
 }
 
-async fn no_upgrade(talk: &mut Conversation) -> Outcome {
-    make(talk, &[pod("p")]).await?;
-    node(talk).await?;
+async fn no_upgrade(talk: &mut Session) -> Outcome {
+    create_pods(talk, &[pod("p")]).await?;
+    create_node(talk).await?;
     let words = "Upgrade request required";
     for part in ["exec?command=ls&stdout=1", "attach?stdout=1", "exec", "portforward?ports=80"] {
         for method in ["GET", "POST"] {
-            let ask = Ask::new(method, at(PODS, &format!("p/{part}")));
-            talk.ask(ask).await?.refused(400, "BadRequest", words)?;
+            let ask = RequestSpec::new(method, object_path(PODS, &format!("p/{part}")));
+            talk.send(ask).await?.expect_error(400, "BadRequest", words)?;
         }
     }
     talk.delete("/api/v1/nodes/node-of-{ns}").await?.expect(200)?;
     Ok(())
 }
 
-async fn ports(talk: &mut Conversation) -> Outcome {
-    make(talk, &[free("free"), pod("bound")]).await?;
-    let path = at(PODS, "free/portforward");
-    let answer = talk.get(&with(&path, "ports=80")).await?;
-    answer.refused(400, "BadRequest", "pod free does not have a host assigned")?;
+async fn ports(talk: &mut Session) -> Outcome {
+    create_pods(talk, &[unscheduled_pod("free"), pod("bound")]).await?;
+    let path = object_path(PODS, "free/portforward");
+    let answer = talk.get(&with_query(&path, "ports=80")).await?;
+    answer.expect_error(400, "BadRequest", "pod free does not have a host assigned")?;
     let number = |text: &str, why: &str| {
         format!("cannot convert to []int32: strconv.ParseUint: parsing \"{text}\": {why}")
     };
@@ -230,10 +233,10 @@ async fn ports(talk: &mut Conversation) -> Outcome {
         ("ports=65536", number("65536", "value out of range")),
     ];
     for (query, words) in table {
-        talk.get(&with(&path, query)).await?.refused(400, "BadRequest", &words)?;
+        talk.get(&with_query(&path, query)).await?.expect_error(400, "BadRequest", &words)?;
     }
-    let ask = Ask::new("POST", at(PODS, "none/portforward"));
-    talk.ask(ask).await?.refused(404, "NotFound", "pods \"none\" not found")?;
-    talk.get(&at(PODS, "bound/portforward")).await?.expect(404)?;
+    let ask = RequestSpec::new("POST", object_path(PODS, "none/portforward"));
+    talk.send(ask).await?.expect_error(404, "NotFound", "pods \"none\" not found")?;
+    talk.get(&object_path(PODS, "bound/portforward")).await?.expect(404)?;
     Ok(())
 }

@@ -2,10 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::objects::{CONFIG_MAPS, PODS, at, config_map, labelled, pod, service_account, with};
-use crate::answer::Answer;
-use crate::case::{Case, Outcome, case, same};
-use crate::conversation::{Ask, Conversation, Until};
+use super::objects::{
+    CONFIG_MAPS, PODS, config_map, labelled, object_path, pod, service_account, with_query,
+};
+use crate::case::{Case, Outcome, case, expect_equal};
+use crate::response::Response;
+use crate::session::{RequestSpec, Session, Until};
 
 pub(super) const CASES: &[Case] = &[
     case!("table-columns", [10], columns),
@@ -50,7 +52,8 @@ const COLUMNS: [(&str, &str); 24] = [
     ("/apis/apps/v1/namespaces/{ns}/statefulsets", "Name,Ready,Age|Containers,Images"),
     (
         "/apis/apps/v1/namespaces/{ns}/daemonsets",
-        "Name,Desired,Current,Ready,Up-to-date,Available,Node Selector,Age|Containers,Images,Selector",
+        "Name,Desired,Current,Ready,Up-to-date,Available,Node \
+         Selector,Age|Containers,Images,Selector",
     ),
     (
         "/apis/batch/v1/namespaces/{ns}/jobs",
@@ -83,7 +86,7 @@ const COLUMNS: [(&str, &str); 24] = [
 ];
 
 /// Columns of a table, those with priority 0 before the bar.
-fn shown(answer: &Answer) -> String {
+fn column_names(answer: &Response) -> String {
     let columns = answer.at("/columnDefinitions").as_array().cloned().unwrap_or_default();
     let names = |wide: bool| -> String {
         let of_kind = columns.iter().filter(|it| (it["priority"] != 0) == wide);
@@ -93,96 +96,101 @@ fn shown(answer: &Answer) -> String {
     format!("{}|{}", names(false), names(true))
 }
 
-async fn columns(talk: &mut Conversation) -> Outcome {
+async fn columns(talk: &mut Session) -> Outcome {
     for (path, expected) in COLUMNS {
-        let path = with(path, "fieldSelector=metadata.name%3Dnone");
-        let answer = talk.ask(Ask::get(path).table()).await?.expect(200)?.kind("Table")?;
-        answer.is("/apiVersion", &json!("meta.k8s.io/v1"))?;
-        answer.lacks("/rows/0")?;
-        same(&answer.asked, &expected, &shown(&answer).as_str())?;
+        let path = with_query(path, "fieldSelector=metadata.name%3Dnone");
+        let answer =
+            talk.send(RequestSpec::get(path).table()).await?.expect(200)?.expect_kind("Table")?;
+        answer.has_value("/apiVersion", &json!("meta.k8s.io/v1"))?;
+        answer.has_no_value("/rows/0")?;
+        expect_equal(&answer.request_line, &expected, &column_names(&answer).as_str())?;
     }
     Ok(())
 }
 
-async fn pods(talk: &mut Conversation) -> Outcome {
+async fn pods(talk: &mut Session) -> Outcome {
     service_account(talk).await?;
     talk.create(PODS, &pod("p")).await?;
-    let answer = talk.ask(Ask::get(PODS).table()).await?.expect(200)?;
+    let answer = talk.send(RequestSpec::get(PODS).table()).await?.expect(200)?;
     let columns = answer.at("/columnDefinitions").as_array().map_or(0, Vec::len);
-    same("the number of columns", &9, &columns)?;
+    expect_equal("the number of columns", &9, &columns)?;
     let cells = answer.at("/rows/0/cells").as_array().cloned().unwrap_or_default();
-    let node = talk.fill("node-of-{ns}");
-    same("ready", &json!("0/1"), &cells[1])?;
-    same("status", &json!("Pending"), &cells[2])?;
-    same("restarts", &json!("0"), &cells[3])?;
+    let node = talk.with_namespace("node-of-{ns}");
+    expect_equal("ready", &json!("0/1"), &cells[1])?;
+    expect_equal("status", &json!("Pending"), &cells[2])?;
+    expect_equal("restarts", &json!("0"), &cells[3])?;
     let wide = [json!("<none>"), json!(node), json!("<none>"), json!("<none>")];
-    same("wide cells", &&wide[..], &&cells[5..])
+    expect_equal("wide cells", &&wide[..], &&cells[5..])
 }
 
-async fn one(talk: &mut Conversation) -> Outcome {
-    let made = talk.ask(Ask::post(CONFIG_MAPS, &config_map("a", "x")).table()).await?;
-    let made = made.expect(201)?.kind("Table")?;
-    made.is("/rows/0/cells/1", &json!(1))?;
-    let got = talk.ask(Ask::get(at(CONFIG_MAPS, "a")).table()).await?.expect(200)?;
-    got.lists(&["a"])?;
-    got.is("/rows/0/cells/0", &json!("a"))
+async fn one(talk: &mut Session) -> Outcome {
+    let made = talk.send(RequestSpec::post(CONFIG_MAPS, &config_map("a", "x")).table()).await?;
+    let made = made.expect(201)?.expect_kind("Table")?;
+    made.has_value("/rows/0/cells/1", &json!(1))?;
+    let got =
+        talk.send(RequestSpec::get(object_path(CONFIG_MAPS, "a")).table()).await?.expect(200)?;
+    got.has_names(&["a"])?;
+    got.has_value("/rows/0/cells/0", &json!("a"))
 }
 
-async fn objects(talk: &mut Conversation) -> Outcome {
+async fn objects(talk: &mut Session) -> Outcome {
     talk.create(CONFIG_MAPS, &config_map("a", "x")).await?;
-    let rows = |include: &str| Ask::get(with(CONFIG_MAPS, include)).table();
-    let default = talk.ask(rows("")).await?.expect(200)?;
-    default.is("/rows/0/object/kind", &json!("PartialObjectMetadata"))?;
-    default.is("/rows/0/object/apiVersion", &json!("meta.k8s.io/v1"))?;
-    default.lacks("/rows/0/object/data")?;
-    let metadata = talk.ask(rows("includeObject=Metadata")).await?.expect(200)?;
+    let rows = |include: &str| RequestSpec::get(with_query(CONFIG_MAPS, include)).table();
+    let default = talk.send(rows("")).await?.expect(200)?;
+    default.has_value("/rows/0/object/kind", &json!("PartialObjectMetadata"))?;
+    default.has_value("/rows/0/object/apiVersion", &json!("meta.k8s.io/v1"))?;
+    default.has_no_value("/rows/0/object/data")?;
+    let metadata = talk.send(rows("includeObject=Metadata")).await?.expect(200)?;
     // Not the whole row: its age may turn between two requests.
-    same("the default", default.at("/rows/0/object"), metadata.at("/rows/0/object"))?;
-    let full = talk.ask(rows("includeObject=Object")).await?.expect(200)?;
-    full.is("/rows/0/object/data", &json!({ "a": "x" }))?;
-    let none = talk.ask(rows("includeObject=None")).await?.expect(200)?;
-    none.is("/rows/0", &json!({ "cells": ["a", 1, none.at("/rows/0/cells/2")], "object": null }))?;
-    talk.ask(rows("includeObject=Some")).await?.expect(400)?;
+    expect_equal("the default", default.at("/rows/0/object"), metadata.at("/rows/0/object"))?;
+    let full = talk.send(rows("includeObject=Object")).await?.expect(200)?;
+    full.has_value("/rows/0/object/data", &json!({ "a": "x" }))?;
+    let none = talk.send(rows("includeObject=None")).await?.expect(200)?;
+    none.has_value(
+        "/rows/0",
+        &json!({ "cells": ["a", 1, none.at("/rows/0/cells/2")], "object": null }),
+    )?;
+    talk.send(rows("includeObject=Some")).await?.expect(400)?;
     Ok(())
 }
 
-async fn watch(talk: &mut Conversation) -> Outcome {
+async fn watch(talk: &mut Session) -> Outcome {
     let made = talk.create(CONFIG_MAPS, &config_map("a", "x")).await?;
-    let path = with(CONFIG_MAPS, &format!("watch=1&resourceVersion={}", made.revision() - 1));
-    let watch = talk.watch(Ask::get(path).table()).await?;
+    let path = with_query(CONFIG_MAPS, &format!("watch=1&resourceVersion={}", made.revision() - 1));
+    let watch = talk.watch(RequestSpec::get(path).table()).await?;
     talk.create(CONFIG_MAPS, &config_map("b", "x")).await?;
-    talk.delete(&at(CONFIG_MAPS, "a")).await?.expect(200)?;
-    let answer = talk.read(watch, Until::Events(3)).await?;
-    answer.tells(&[("ADDED", "a"), ("ADDED", "b"), ("DELETED", "a")])?;
+    talk.delete(&object_path(CONFIG_MAPS, "a")).await?.expect(200)?;
+    let answer = talk.finish_watch(watch, Until::Events(3)).await?;
+    answer.has_events(&[("ADDED", "a"), ("ADDED", "b"), ("DELETED", "a")])?;
     let columns = |event: &Value| event["object"]["columnDefinitions"].is_array();
     let told: Vec<bool> = answer.events().iter().map(columns).collect();
-    same("events with columns", &vec![true, false, false], &told)
+    expect_equal("events with columns", &vec![true, false, false], &told)
 }
 
-async fn streamed(talk: &mut Conversation) -> Outcome {
+async fn streamed(talk: &mut Session) -> Outcome {
     talk.create(CONFIG_MAPS, &labelled("a", &json!({ "l": "1" }))).await?;
     let query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&\
                  allowWatchBookmarks=true&labelSelector=l%3D1";
-    let watch = talk.watch(Ask::get(with(CONFIG_MAPS, query)).table()).await?;
-    let answer = talk.read(watch, Until::Listed).await?;
+    let watch = talk.watch(RequestSpec::get(with_query(CONFIG_MAPS, query)).table()).await?;
+    let answer = talk.finish_watch(watch, Until::InitialEventsEnd).await?;
     let end = answer.events().last().cloned().unwrap_or_default();
-    same("a bookmark is a table", &json!("Table"), &end["object"]["kind"])?;
+    expect_equal("a bookmark is a table", &json!("Table"), &end["object"]["kind"])?;
     let mark = end.pointer("/object/rows/0/object/metadata/annotations").cloned();
     let expected = json!({ "k8s.io/initial-events-end": "true" });
-    same("the mark", &expected, &mark.unwrap_or_default())
+    expect_equal("the mark", &expected, &mark.unwrap_or_default())
 }
 
-async fn error(talk: &mut Conversation) -> Outcome {
-    let answer = talk.ask(Ask::get(at(CONFIG_MAPS, "none")).table()).await?;
-    answer.refused(404, "NotFound", "configmaps \"none\" not found")?;
+async fn error(talk: &mut Session) -> Outcome {
+    let answer = talk.send(RequestSpec::get(object_path(CONFIG_MAPS, "none")).table()).await?;
+    answer.expect_error(404, "NotFound", "configmaps \"none\" not found")?;
     Ok(())
 }
 
-async fn old_version(talk: &mut Conversation) -> Outcome {
+async fn old_version(talk: &mut Session) -> Outcome {
     talk.create(CONFIG_MAPS, &config_map("a", "x")).await?;
     let accept = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
-    let answer = talk.ask(Ask::get(CONFIG_MAPS).accept(accept)).await?.expect(200)?;
-    answer.has(&[
+    let answer = talk.send(RequestSpec::get(CONFIG_MAPS).accept(accept)).await?.expect(200)?;
+    answer.has_values(&[
         ("/apiVersion", json!("meta.k8s.io/v1beta1")),
         ("/rows/0/object/apiVersion", json!("meta.k8s.io/v1beta1")),
     ])

@@ -1,16 +1,16 @@
 //! Which writes a webhook is asked about, and what its configuration may say.
 
-use gantry_testkit::hook::Reply;
+use gantry_testkit::webhook_server::Reply;
 use serde_json::{Value, json};
 
-use super::conversion::{convert, definition, other};
+use super::conversion::{convert, definition, widget_v2};
 use super::objects::{
-    CONFIG_MAPS, DEPLOYMENTS, SECRETS, at, config_map, define, deployment, labelled, wait_until,
-    widget, with,
+    CONFIG_MAPS, DEPLOYMENTS, SECRETS, config_map, define, deployment, labelled, object_path,
+    wait_until, widget, with_query,
 };
-use super::webhooks::{Kind, allow, deny, first_of, install, patch, rule, webhook};
-use crate::case::{Case, CaseError, Outcome, case, same};
-use crate::conversation::{Ask, Conversation, Patch};
+use super::webhooks::{Kind, allow, deny, first_call, install, patch, rule, webhook};
+use crate::case::{Case, CaseError, Outcome, case, expect_equal};
+use crate::session::{PatchType, RequestSpec, Session};
 
 pub(super) const CASES: &[Case] = &[
     case!("webhook-matches-operations", [58], operations),
@@ -21,7 +21,7 @@ pub(super) const CASES: &[Case] = &[
     case!("webhook-matches-namespaces-themselves", [58], namespaces_themselves),
     case!("webhook-matches-conditions", [58], conditions),
     case!("webhook-matches-failing-conditions", [58], failing_conditions),
-    case!("webhook-matches-exactly", [58], exactly),
+    case!("webhook-matches-exactly", [58], match_policy_exact),
     case!("webhook-matches-equivalents", [58], equivalents),
     case!("webhook-matches-custom-equivalents", [54, 58], custom_equivalents),
     case!("webhook-matches-converted", [54, 58], converted),
@@ -33,16 +33,16 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// Puts a webhook with this change into effect; it says yes.
-async fn put(talk: &mut Conversation, change: impl Fn(&mut Value)) -> Outcome {
-    let config = talk.hook("hook", allow)?;
+async fn install_allowing(talk: &mut Session, change: impl Fn(&mut Value)) -> Outcome {
+    let config = talk.serve_webhook("hook", allow)?;
     let mut hook = webhook("w", &config);
     change(&mut hook);
     install(talk, Kind::Validating, "one", &[hook]).await
 }
 
 /// What the webhook was asked about: operation, resource and part, name.
-fn asked(talk: &Conversation) -> Result<Vec<String>, CaseError> {
-    let heard = talk.heard("hook")?;
+fn reviewed_requests(talk: &Session) -> Result<Vec<String>, CaseError> {
+    let heard = talk.webhook_calls("hook")?;
     let asked = heard.iter().map(|call| {
         let request = &call["body"]["request"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -61,27 +61,28 @@ fn asked(talk: &Conversation) -> Result<Vec<String>, CaseError> {
     Ok(asked)
 }
 
-fn were_asked(talk: &Conversation, expected: &[&str]) -> Outcome {
+fn expect_reviewed(talk: &Session, expected: &[&str]) -> Outcome {
     let expected: Vec<String> = expected.iter().map(|it| (*it).to_owned()).collect();
-    same("what was asked", &expected, &asked(talk)?)
+    expect_equal("what was asked", &expected, &reviewed_requests(talk)?)
 }
 
 /// Makes, changes and removes a config map.
-async fn live(talk: &mut Conversation, name: &str) -> Outcome {
+async fn create_update_delete(talk: &mut Session, name: &str) -> Outcome {
     talk.create(CONFIG_MAPS, &config_map(name, "1")).await?;
-    talk.put(&at(CONFIG_MAPS, name), &config_map(name, "2")).await?.expect(200)?;
-    talk.delete(&at(CONFIG_MAPS, name)).await?.expect(200)?;
+    talk.put(&object_path(CONFIG_MAPS, name), &config_map(name, "2")).await?.expect(200)?;
+    talk.delete(&object_path(CONFIG_MAPS, name)).await?.expect(200)?;
     Ok(())
 }
 
-async fn operations(talk: &mut Conversation) -> Outcome {
-    put(talk, |hook| hook["rules"] = json!([rule(&["UPDATE"], "", "configmaps")])).await?;
-    live(talk, "c").await?;
-    were_asked(talk, &["UPDATE configmaps c"])
+async fn operations(talk: &mut Session) -> Outcome {
+    install_allowing(talk, |hook| hook["rules"] = json!([rule(&["UPDATE"], "", "configmaps")]))
+        .await?;
+    create_update_delete(talk, "c").await?;
+    expect_reviewed(talk, &["UPDATE configmaps c"])
 }
 
-async fn resources(talk: &mut Conversation) -> Outcome {
-    put(talk, |hook| {
+async fn resources(talk: &mut Session) -> Outcome {
+    install_allowing(talk, |hook| {
         hook["rules"] = json!([
             rule(&["*"], "", "secrets"),
             rule(&["CREATE"], "*", "*/status"),
@@ -89,17 +90,21 @@ async fn resources(talk: &mut Conversation) -> Outcome {
         ]);
     })
     .await?;
-    live(talk, "c").await?;
+    create_update_delete(talk, "c").await?;
     let secret = json!({ "metadata": { "name": "s" } });
     talk.create(SECRETS, &secret).await?;
     talk.create(DEPLOYMENTS, &deployment("d")).await?;
     let change = json!({ "spec": { "replicas": 2 } });
-    talk.patch(&at(DEPLOYMENTS, "d"), Patch::Merge, &change).await?.expect(200)?;
+    talk.patch(&object_path(DEPLOYMENTS, "d"), PatchType::Merge, &change).await?.expect(200)?;
     let change = json!({ "spec": { "replicas": 3 } });
-    talk.patch(&at(DEPLOYMENTS, "d/scale"), Patch::Merge, &change).await?.expect(200)?;
+    talk.patch(&object_path(DEPLOYMENTS, "d/scale"), PatchType::Merge, &change)
+        .await?
+        .expect(200)?;
     let status = json!({ "status": { "replicas": 1 } });
-    talk.patch(&at(DEPLOYMENTS, "d/status"), Patch::Merge, &status).await?.expect(200)?;
-    were_asked(
+    talk.patch(&object_path(DEPLOYMENTS, "d/status"), PatchType::Merge, &status)
+        .await?
+        .expect(200)?;
+    expect_reviewed(
         talk,
         &[
             "CREATE secrets s",
@@ -110,8 +115,8 @@ async fn resources(talk: &mut Conversation) -> Outcome {
     )
 }
 
-async fn scope(talk: &mut Conversation) -> Outcome {
-    put(talk, |hook| {
+async fn scope(talk: &mut Session) -> Outcome {
+    install_allowing(talk, |hook| {
         let mut cluster = rule(&["CREATE"], "", "configmaps");
         cluster["scope"] = json!("Cluster");
         let mut namespaced = rule(&["UPDATE"], "", "configmaps");
@@ -119,20 +124,25 @@ async fn scope(talk: &mut Conversation) -> Outcome {
         hook["rules"] = json!([cluster, namespaced]);
     })
     .await?;
-    live(talk, "c").await?;
-    were_asked(talk, &["UPDATE configmaps c"])
+    create_update_delete(talk, "c").await?;
+    expect_reviewed(talk, &["UPDATE configmaps c"])
 }
 
-async fn objects(talk: &mut Conversation) -> Outcome {
-    put(talk, |hook| hook["objectSelector"] = json!({ "matchLabels": { "on": "yes" } })).await?;
+async fn objects(talk: &mut Session) -> Outcome {
+    install_allowing(talk, |hook| {
+        hook["objectSelector"] = json!({ "matchLabels": { "on": "yes" } });
+    })
+    .await?;
     talk.create(CONFIG_MAPS, &labelled("a", &json!({ "on": "no" }))).await?;
     talk.create(CONFIG_MAPS, &labelled("b", &json!({ "on": "yes" }))).await?;
     for (name, value) in [("a", "yes"), ("b", "no"), ("b", "never")] {
         let change = json!({ "metadata": { "labels": { "on": value } } });
-        talk.patch(&at(CONFIG_MAPS, name), Patch::Merge, &change).await?.expect(200)?;
+        talk.patch(&object_path(CONFIG_MAPS, name), PatchType::Merge, &change)
+            .await?
+            .expect(200)?;
     }
-    talk.delete(&at(CONFIG_MAPS, "a")).await?.expect(200)?;
-    were_asked(
+    talk.delete(&object_path(CONFIG_MAPS, "a")).await?.expect(200)?;
+    expect_reviewed(
         talk,
         &[
             "CREATE configmaps b",
@@ -143,49 +153,57 @@ async fn objects(talk: &mut Conversation) -> Outcome {
     )
 }
 
-async fn namespaces(talk: &mut Conversation) -> Outcome {
-    put(talk, |hook| {
+async fn namespaces(talk: &mut Session) -> Outcome {
+    install_allowing(talk, |hook| {
         hook["namespaceSelector"]["matchLabels"]["absent"] = json!("yes");
     })
     .await?;
-    live(talk, "c").await?;
-    were_asked(talk, &[])?;
+    create_update_delete(talk, "c").await?;
+    expect_reviewed(talk, &[])?;
     // The labels count as they are at the time.
     let change = json!({ "metadata": { "labels": { "absent": "yes" } } });
-    let ask = Ask::patch("/api/v1/namespaces/{ns}", Patch::Merge, &change);
-    talk.ask_unrecorded(ask).await?.expect(200)?;
+    let ask = RequestSpec::patch("/api/v1/namespaces/{ns}", PatchType::Merge, &change);
+    talk.send_unrecorded(ask).await?.expect(200)?;
     let mut probe = config_map("x", "1");
     probe["metadata"]["labels"] = json!({ "y": "z" });
-    let ask = Ask::post(with(CONFIG_MAPS, "dryRun=All"), &probe);
-    talk.hook("hook", |review| deny(review, &json!({ "message": "asked" })))?;
-    talk.ask_until_unrecorded(ask, |answer| answer.status == 400).await?;
+    let ask = RequestSpec::post(with_query(CONFIG_MAPS, "dryRun=All"), &probe);
+    talk.serve_webhook("hook", |review| deny(review, &json!({ "message": "asked" })))?;
+    talk.send_until_unrecorded(ask, |answer| answer.status == 400).await?;
     talk.post(CONFIG_MAPS, &config_map("d", "1")).await?.expect(400)?;
     Ok(())
 }
 
-async fn namespaces_themselves(talk: &mut Conversation) -> Outcome {
-    put(talk, |hook| {
+async fn namespaces_themselves(talk: &mut Session) -> Outcome {
+    install_allowing(talk, |hook| {
         hook["rules"] = json!([rule(&["CREATE", "UPDATE", "DELETE"], "", "namespaces")]);
         hook["namespaceSelector"] = json!({ "matchLabels": { "case": "{ns}" } });
         hook["objectSelector"] = json!({});
     })
     .await?;
     let namespaces = "/api/v1/namespaces";
-    talk.delete_at_end(&at(namespaces, "{ns}-in"));
-    talk.delete_at_end(&at(namespaces, "{ns}-out"));
-    let named = |name: &str, case: &str| json!({ "metadata": { "name": name, "labels": { "case": case } } });
+    talk.delete_at_end(&object_path(namespaces, "{ns}-in"));
+    talk.delete_at_end(&object_path(namespaces, "{ns}-out"));
+    let named = |name: &str, case: &str| {
+        json!({
+            "metadata": { "name": name, "labels": { "case": case } },
+        })
+    };
     talk.create(namespaces, &named("{ns}-in", "{ns}")).await?;
     talk.create(namespaces, &named("{ns}-out", "other")).await?;
     let change = json!({ "metadata": { "labels": { "x": "y" } } });
-    talk.patch(&at(namespaces, "{ns}-in"), Patch::Merge, &change).await?.expect(200)?;
-    talk.patch(&at(namespaces, "{ns}-out"), Patch::Merge, &change).await?.expect(200)?;
-    let expected = talk.fill("CREATE namespaces {ns}-in UPDATE namespaces {ns}-in");
-    same("what was asked", &expected, &asked(talk)?.join(" "))?;
-    talk.record_heard("hook").map(drop)
+    talk.patch(&object_path(namespaces, "{ns}-in"), PatchType::Merge, &change)
+        .await?
+        .expect(200)?;
+    talk.patch(&object_path(namespaces, "{ns}-out"), PatchType::Merge, &change)
+        .await?
+        .expect(200)?;
+    let expected = talk.with_namespace("CREATE namespaces {ns}-in UPDATE namespaces {ns}-in");
+    expect_equal("what was asked", &expected, &reviewed_requests(talk)?.join(" "))?;
+    talk.record_webhook_calls("hook").map(drop)
 }
 
-async fn conditions(talk: &mut Conversation) -> Outcome {
-    put(talk, |hook| {
+async fn conditions(talk: &mut Session) -> Outcome {
+    install_allowing(talk, |hook| {
         hook["matchConditions"] = json!([
             { "name": "small", "expression": "!has(object.data) || object.data.a != 'large'" },
             { "name": "not-me", "expression": "request.name != 'me' && oldObject == null" },
@@ -196,13 +214,13 @@ async fn conditions(talk: &mut Conversation) -> Outcome {
         talk.create(CONFIG_MAPS, &config_map(name, data)).await?;
     }
     let change = json!({ "data": { "x": "y" } });
-    talk.patch(&at(CONFIG_MAPS, "a"), Patch::Merge, &change).await?.expect(200)?;
-    were_asked(talk, &["CREATE configmaps a"])
+    talk.patch(&object_path(CONFIG_MAPS, "a"), PatchType::Merge, &change).await?.expect(200)?;
+    expect_reviewed(talk, &["CREATE configmaps a"])
 }
 
-async fn failing_conditions(talk: &mut Conversation) -> Outcome {
+async fn failing_conditions(talk: &mut Session) -> Outcome {
     let broken = json!([{ "name": "broken", "expression": "object.data.absent == 'x'" }]);
-    let config = talk.hook("hook", allow)?;
+    let config = talk.serve_webhook("hook", allow)?;
     let mut strict = webhook("strict", &config);
     strict["matchConditions"] = broken.clone();
     strict["rules"] = json!([rule(&["CREATE"], "", "configmaps")]);
@@ -213,7 +231,7 @@ async fn failing_conditions(talk: &mut Conversation) -> Outcome {
     install(talk, Kind::Validating, "one", &[strict, loose]).await?;
     talk.post(CONFIG_MAPS, &config_map("c", "1")).await?.expect(403)?;
     talk.create(SECRETS, &json!({ "metadata": { "name": "s" } })).await?;
-    were_asked(talk, &[])
+    expect_reviewed(talk, &[])
 }
 
 const SCALERS: &str = "/apis/autoscaling/v2/namespaces/{ns}/horizontalpodautoscalers";
@@ -236,23 +254,27 @@ fn first_version(hook: &mut Value) {
     hook["rules"] = json!([rule]);
 }
 
-async fn exactly(talk: &mut Conversation) -> Outcome {
-    put(talk, |hook| {
+async fn match_policy_exact(talk: &mut Session) -> Outcome {
+    install_allowing(talk, |hook| {
         first_version(hook);
         hook["matchPolicy"] = json!("Exact");
     })
     .await?;
     talk.create(SCALERS, &scaler("h")).await?;
-    were_asked(talk, &[])
+    expect_reviewed(talk, &[])
 }
 
-async fn equivalents(talk: &mut Conversation) -> Outcome {
-    put(talk, first_version).await?;
+async fn equivalents(talk: &mut Session) -> Outcome {
+    install_allowing(talk, first_version).await?;
     talk.create(SCALERS, &scaler("h")).await?;
-    let heard = talk.record_heard("hook")?;
-    let request = &first_of(&heard)["body"]["request"];
-    same("as it was asked for", &json!("autoscaling/v1"), &request["object"]["apiVersion"])?;
-    same("as it was sent", &json!("v2"), &request["requestKind"]["version"])
+    let heard = talk.record_webhook_calls("hook")?;
+    let request = &first_call(&heard)["body"]["request"];
+    expect_equal(
+        "as it was asked for",
+        &json!("autoscaling/v1"),
+        &request["object"]["apiVersion"],
+    )?;
+    expect_equal("as it was sent", &json!("v2"), &request["requestKind"]["version"])
 }
 
 const OTHER: &str = "/apis/{ns}.case.test/v2/namespaces/{ns}/widgets";
@@ -264,26 +286,26 @@ fn first_widgets(hook: &mut Value) {
     hook["rules"] = json!([rule]);
 }
 
-async fn custom_equivalents(talk: &mut Conversation) -> Outcome {
+async fn custom_equivalents(talk: &mut Session) -> Outcome {
     let mut definition = definition(&json!({}));
     definition["spec"]["conversion"] = json!({ "strategy": "None" });
     define(talk, &definition).await?;
-    put(talk, first_widgets).await?;
-    talk.create(OTHER, &other("w", &json!({ "same": "x" }))).await?;
-    let heard = talk.record_heard("hook")?;
-    let version = talk.fill("{ns}.case.test/v1");
-    same(
+    install_allowing(talk, first_widgets).await?;
+    talk.create(OTHER, &widget_v2("w", &json!({ "same": "x" }))).await?;
+    let heard = talk.record_webhook_calls("hook")?;
+    let version = talk.with_namespace("{ns}.case.test/v1");
+    expect_equal(
         "as it was asked for",
         &json!(version),
-        &first_of(&heard)["body"]["request"]["object"]["apiVersion"],
+        &first_call(&heard)["body"]["request"]["object"]["apiVersion"],
     )
 }
 
-async fn converted(talk: &mut Conversation) -> Outcome {
-    let config = talk.hook("convert", |review| Reply::Json(convert(review)))?;
+async fn converted(talk: &mut Session) -> Outcome {
+    let config = talk.serve_webhook("convert", |review| Reply::Json(convert(review)))?;
     define(talk, &definition(&config)).await?;
     wait_until(talk, OTHER, |answer| answer.status == 200).await?;
-    let config = talk.hook("hook", |review| {
+    let config = talk.serve_webhook("hook", |review| {
         let was = review["request"]["object"]["spec"]["a"].as_str().unwrap_or_default();
         let value = format!("{was}, seen");
         patch(review, &json!([{ "op": "add", "path": "/spec/a", "value": value }]))
@@ -291,28 +313,28 @@ async fn converted(talk: &mut Conversation) -> Outcome {
     let mut hook = webhook("w", &config);
     first_widgets(&mut hook);
     install(talk, Kind::Mutating, "one", &[hook]).await?;
-    let made = talk.create(OTHER, &other("w", &json!({ "b": "1" }))).await?;
-    made.is("/spec", &json!({ "b": "1, seen" }))?;
-    talk.record_heard("hook")?;
+    let made = talk.create(OTHER, &widget_v2("w", &json!({ "b": "1" }))).await?;
+    made.has_value("/spec", &json!({ "b": "1, seen" }))?;
+    talk.record_webhook_calls("hook")?;
     let widgets = "/apis/{ns}.case.test/v1/namespaces/{ns}/widgets";
     let made = talk.create(widgets, &widget("v", &json!({ "a": "2" }))).await?;
-    made.is("/spec", &json!({ "a": "2, seen" }))
+    made.has_value("/spec", &json!({ "a": "2, seen" }))
 }
 
-async fn not_itself(talk: &mut Conversation) -> Outcome {
-    put(talk, |hook| {
+async fn not_itself(talk: &mut Session) -> Outcome {
+    install_allowing(talk, |hook| {
         hook["rules"] = json!([rule(&["*"], "admissionregistration.k8s.io", "*")]);
         hook["objectSelector"] = json!({ "matchLabels": { "case": "{ns}" } });
     })
     .await?;
     let path = Kind::Validating.path();
     let other = json!({ "metadata": { "name": "{ns}-other", "labels": { "case": "{ns}" } } });
-    talk.delete_at_end(&at(path, "{ns}-other"));
+    talk.delete_at_end(&object_path(path, "{ns}-other"));
     talk.create(path, &other).await?;
-    were_asked(talk, &[])
+    expect_reviewed(talk, &[])
 }
 
-async fn defaults(talk: &mut Conversation) -> Outcome {
+async fn defaults(talk: &mut Session) -> Outcome {
     let config = json!({ "service": { "namespace": "{ns}", "name": "s" } });
     for kind in [Kind::Mutating, Kind::Validating] {
         let hook = json!({
@@ -324,17 +346,17 @@ async fn defaults(talk: &mut Conversation) -> Outcome {
             }],
         });
         let body = json!({ "metadata": { "name": "{ns}" }, "webhooks": [hook] });
-        talk.delete_at_end(&at(kind.path(), "{ns}"));
+        talk.delete_at_end(&object_path(kind.path(), "{ns}"));
         talk.create(kind.path(), &body).await?;
     }
     Ok(())
 }
 
 /// Writes a configuration that is refused.
-async fn refused(talk: &mut Conversation, hooks: &Value) -> Outcome {
+async fn refused(talk: &mut Session, hooks: &Value) -> Outcome {
     for kind in [Kind::Mutating, Kind::Validating] {
         let body = json!({ "metadata": { "name": "{ns}-bad" }, "webhooks": hooks });
-        talk.post(&with(kind.path(), "dryRun=All"), &body).await?.expect(422)?;
+        talk.post(&with_query(kind.path(), "dryRun=All"), &body).await?.expect(422)?;
     }
     Ok(())
 }
@@ -346,7 +368,7 @@ fn changed(change: impl Fn(&mut Value)) -> Value {
     hook
 }
 
-async fn faults(talk: &mut Conversation) -> Outcome {
+async fn faults(talk: &mut Session) -> Outcome {
     let table: [fn(&mut Value); 17] = [
         |it| it["name"] = json!(""),
         |it| it["name"] = json!("short.test"),
@@ -384,7 +406,7 @@ async fn faults(talk: &mut Conversation) -> Outcome {
     refused(talk, &json!([changed(|_| {}), changed(|_| {})])).await
 }
 
-async fn clients(talk: &mut Conversation) -> Outcome {
+async fn clients(talk: &mut Session) -> Outcome {
     let service = |change: fn(&mut Value)| {
         let mut service = json!({ "namespace": "n", "name": "s", "path": "/p", "port": 443 });
         change(&mut service);
@@ -413,21 +435,23 @@ async fn clients(talk: &mut Conversation) -> Outcome {
     Ok(())
 }
 
-async fn changes(talk: &mut Conversation) -> Outcome {
-    put(talk, |_| {}).await?;
-    talk.hook("hook", |review| deny(review, &json!({ "message": "no" })))?;
+async fn changes(talk: &mut Session) -> Outcome {
+    install_allowing(talk, |_| {}).await?;
+    talk.serve_webhook("hook", |review| deny(review, &json!({ "message": "no" })))?;
     talk.post(CONFIG_MAPS, &config_map("c", "1")).await?.expect(400)?;
-    let path = at(Kind::Validating.path(), "{ns}-one");
+    let path = object_path(Kind::Validating.path(), "{ns}-one");
     let loose = json!([{ "op": "replace", "path": "/webhooks/0/rules/0/operations",
         "value": ["DELETE"] }]);
-    talk.ask_unrecorded(Ask::patch(path.clone(), Patch::Json, &loose)).await?.expect(200)?;
-    let ask = Ask::post(with(CONFIG_MAPS, "dryRun=All"), &config_map("c", "1"));
-    talk.ask_until_unrecorded(ask, |answer| answer.status == 201).await?;
+    talk.send_unrecorded(RequestSpec::patch(path.clone(), PatchType::Json, &loose))
+        .await?
+        .expect(200)?;
+    let ask = RequestSpec::post(with_query(CONFIG_MAPS, "dryRun=All"), &config_map("c", "1"));
+    talk.send_until_unrecorded(ask, |answer| answer.status == 201).await?;
     talk.create(CONFIG_MAPS, &config_map("c", "1")).await?;
-    talk.delete(&at(CONFIG_MAPS, "c")).await?.expect(400)?;
-    talk.ask_unrecorded(Ask::delete(path)).await?.expect(200)?;
-    let ask = Ask::delete(with(&at(CONFIG_MAPS, "c"), "dryRun=All"));
-    talk.ask_until_unrecorded(ask, |answer| answer.status == 200).await?;
-    talk.delete(&at(CONFIG_MAPS, "c")).await?.expect(200)?;
+    talk.delete(&object_path(CONFIG_MAPS, "c")).await?.expect(400)?;
+    talk.send_unrecorded(RequestSpec::delete(path)).await?.expect(200)?;
+    let ask = RequestSpec::delete(with_query(&object_path(CONFIG_MAPS, "c"), "dryRun=All"));
+    talk.send_until_unrecorded(ask, |answer| answer.status == 200).await?;
+    talk.delete(&object_path(CONFIG_MAPS, "c")).await?.expect(200)?;
     Ok(())
 }

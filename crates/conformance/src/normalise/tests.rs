@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::transcript::{Exchange, Party, Sent};
+use crate::transcript::{Caller, Exchange, RecordedRequest};
 
 const SERVER: &str = "127.0.0.1:6443";
 
@@ -11,20 +11,20 @@ const SERVER: &str = "127.0.0.1:6443";
 fn conversation(bodies: &[Body]) -> Transcript {
     let mut transcript = Transcript::new("a-case", "here", SERVER);
     for body in bodies {
-        let request = Sent {
-            party: Party::Admin,
+        let request = RecordedRequest {
+            caller: Caller::Admin,
             method: "GET".into(),
             path: "/".into(),
             headers: Vec::new(),
             body: None,
         };
-        let answer = Answer {
-            asked: String::new(),
+        let answer = Response {
+            request_line: String::new(),
             status: 200,
             headers: BTreeMap::new(),
             body: body.clone(),
         };
-        transcript.exchanges.push(Exchange { request, answer });
+        transcript.exchanges.push(Exchange { request, response: answer });
     }
     transcript
 }
@@ -32,7 +32,7 @@ fn conversation(bodies: &[Body]) -> Transcript {
 /// The last body of a conversation of documents, without accidents.
 fn last(bodies: &[Value]) -> Value {
     let bodies: Vec<Body> = bodies.iter().cloned().map(Body::Json).collect();
-    normalise(&conversation(&bodies)).pop().unwrap().answer["body"].take()
+    normalise(&conversation(&bodies)).pop().unwrap().response["body"].take()
 }
 
 fn revised(revision: &str) -> Value {
@@ -40,7 +40,7 @@ fn revised(revision: &str) -> Value {
 }
 
 #[test]
-fn texts_lose_their_accidents_only() {
+fn texts_are_normalised() {
     let uid = "0b9e9a8c-4f5d-4b7a-9a53-5c1b2f0f6d11";
     let table = [
         ("the namespace", "no here in here".to_owned(), "no {place} in {place}"),
@@ -86,7 +86,7 @@ fn texts_lose_their_accidents_only() {
 }
 
 #[test]
-fn fields_lose_their_accidents_only() {
+fn fields_are_normalised() {
     let table = [
         ("a token", json!({ "continue": "eyJ2Ijoi" }), json!({ "continue": "{continue}" })),
         ("no token", json!({ "continue": "" }), json!({ "continue": "" })),
@@ -141,7 +141,7 @@ fn revisions_keep_their_order() {
 }
 
 #[test]
-fn a_collection_is_as_new_as_what_it_shows() {
+fn list_revision_follows_its_items() {
     let list = |revision: &str| json!({ "metadata": { "resourceVersion": revision }, "items": [revised("90")] });
     for revision in ["90", "95", "99"] {
         let found = last(&[revised("100"), list(revision)]);
@@ -189,13 +189,13 @@ fn a_message_lists_its_causes_in_one_order() {
 }
 
 #[test]
-fn events_keep_their_order_and_lose_timers() {
+fn events_keep_their_order() {
     let event = |kind: &str, revision: &str| json!({ "type": kind, "object": revised(revision) });
     let mut end = event("BOOKMARK", "40");
     end["object"]["metadata"]["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
     let events = vec![event("ADDED", "30"), event("BOOKMARK", "35"), end, event("DELETED", "50")];
     let body = Body::Events { events, ended: false };
-    let found = normalise(&conversation(&[body])).pop().unwrap().answer;
+    let found = normalise(&conversation(&[body])).pop().unwrap().response;
     let told: Vec<_> = found["events"].as_array().unwrap().iter().collect();
     let types: Vec<_> = told.iter().map(|event| event["type"].as_str().unwrap()).collect();
     assert_eq!(types, ["ADDED", "BOOKMARK", "DELETED"]);
@@ -207,14 +207,14 @@ fn events_keep_their_order_and_lose_timers() {
 fn headers_are_those_a_client_reads() {
     let mut transcript = conversation(&[Body::Empty]);
     let header = |name: &str, value: &str| (name.to_owned(), vec![value.to_owned()]);
-    transcript.exchanges[0].answer.headers = BTreeMap::from([
+    transcript.exchanges[0].response.headers = BTreeMap::from([
         header("audit-id", "x"),
         header("content-type", "application/json"),
         header("date", "today"),
         header("etag", "\"1\""),
         header("warning", "299 - \"in here\""),
     ]);
-    let found = normalise(&transcript).pop().unwrap().answer;
+    let found = normalise(&transcript).pop().unwrap().response;
     let expected = json!({
         "content-type": ["application/json"],
         "warning": ["299 - \"in {place}\""],

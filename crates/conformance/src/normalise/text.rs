@@ -7,14 +7,14 @@ use std::sync::LazyLock;
 use regex::{Captures, Regex};
 use serde_json::Value;
 
-use super::{GROUPS, is_bookmark};
-use crate::answer::Body;
+use super::{CASE_GROUP_SUFFIX, is_bookmark};
+use crate::response::Body;
 use crate::transcript::Transcript;
 
 /// What the names of one conversation are called instead.
 #[derive(Debug)]
-pub(super) struct Words {
-    place: String,
+pub(super) struct Replacements {
+    namespace: String,
     server: String,
     /// Revisions of objects, which have a rank.
     revisions: BTreeSet<u64>,
@@ -35,7 +35,7 @@ static UID: LazyLock<Regex> =
 static TIME: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"\b(\d{4})-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"));
 static HASH: LazyLock<Regex> = LazyLock::new(|| pattern(r"\bhash=[0-9A-Fa-f]+"));
-/// A token, or what somebody made of one.
+/// A token, or a hash of one.
 static TOKEN: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_.=!-]+"));
 /// The volume with a pod's token, named by the server.
@@ -77,18 +77,18 @@ pub(super) fn address(text: &str) -> String {
     }
 }
 
-impl Words {
+impl Replacements {
     /// Collects what must be known before the first word is replaced.
     pub(super) fn of(transcript: &Transcript) -> Self {
         let mut words = Self {
-            place: transcript.place.clone(),
+            namespace: transcript.namespace.clone(),
             server: transcript.server.clone(),
             revisions: BTreeSet::new(),
             generated: BTreeMap::new(),
             uids: BTreeMap::new(),
         };
         for exchange in &transcript.exchanges {
-            match &exchange.answer.body {
+            match &exchange.response.body {
                 Body::Json(body) => words.collect(body),
                 Body::Events { events, .. } => {
                     let events = events.iter().filter(|event| !is_bookmark(event));
@@ -150,14 +150,16 @@ impl Words {
 
     /// A text without accidents.
     pub(super) fn text(&mut self, text: &str) -> String {
-        let mut text = text.replace(&self.place, "{place}");
+        let mut text = text.replace(&self.namespace, "{place}");
         if !self.server.is_empty() {
             text = text.replace(&self.server, "{server}");
         }
         for (name, called) in &self.generated {
             // The place may be part of the prefix and is already replaced.
-            let (name, called) =
-                (name.replace(&self.place, "{place}"), called.replace(&self.place, "{place}"));
+            let (name, called) = (
+                name.replace(&self.namespace, "{place}"),
+                called.replace(&self.namespace, "{place}"),
+            );
             text = text.replace(&name, &called);
         }
         let text = TOKEN.replace_all(&text, "{token}");
@@ -197,7 +199,7 @@ impl Words {
 
     /// Whether a name is that of an API group of another case.
     pub(super) fn is_foreign(&self, name: &str) -> bool {
-        name.contains(GROUPS) && !name.contains(&self.place)
+        name.contains(CASE_GROUP_SUFFIX) && !name.contains(&self.namespace)
     }
 
     /// Whether an element of a list belongs to another case.

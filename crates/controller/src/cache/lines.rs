@@ -1,26 +1,30 @@
-//! The lines of a watch, from bytes as they come.
+//! Splits the bytes of a watch into lines.
 
 use bytes::{Bytes, BytesMut};
 
-/// The longest event there may be: the largest object a server stores, many times over.
-const LONGEST: usize = 64 * 1024 * 1024;
+/// The longest event: the largest object a server stores, many times over.
+const MAX_EVENT_BYTES: usize = 64 * 1024 * 1024;
 
-/// Bytes that have come and are not read yet.
+/// Bytes that have arrived and are not read yet.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
+pub(super) struct LineBuffer {
     buffer: BytesMut,
-    /// How much of the buffer holds no end of a line.
+    /// The length of the prefix that contains no line break.
     searched: usize,
 }
 
-impl Lines {
-    /// Takes what came. Says how long the unfinished line is when no event is that long.
+impl LineBuffer {
+    /// Appends data. Fails with the length of the unfinished line when it is longer than any event.
     pub(super) fn push(&mut self, data: &[u8]) -> Result<(), usize> {
         self.buffer.extend_from_slice(data);
-        if self.buffer.len() - self.searched > LONGEST { Err(LONGEST) } else { Ok(()) }
+        if self.buffer.len() - self.searched > MAX_EVENT_BYTES {
+            Err(MAX_EVENT_BYTES)
+        } else {
+            Ok(())
+        }
     }
 
-    /// The next whole line that is not empty.
+    /// Returns the next complete line that is not empty.
     pub(super) fn next(&mut self) -> Option<Bytes> {
         loop {
             let end = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n');
@@ -45,14 +49,14 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// However the bytes are cut, the same lines come out, without the empty ones.
+        /// Any split of the bytes gives the same lines, without the empty ones.
         #[test]
         fn cuts_do_not_matter(
             lines in prop::collection::vec("[a-z ]{0,12}", 0..12), cuts in prop::collection::vec(1_usize..9, 1..40),
         ) {
             let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
             let (mut rest, mut cuts) = (text.as_bytes(), cuts.into_iter().cycle());
-            let (mut reader, mut read) = (Lines::default(), Vec::new());
+            let (mut reader, mut read) = (LineBuffer::default(), Vec::new());
             while !rest.is_empty() {
                 let (piece, more) = rest.split_at(cuts.next().unwrap().min(rest.len()));
                 reader.push(piece).unwrap();

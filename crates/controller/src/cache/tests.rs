@@ -3,8 +3,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use gantry_process::clock::Hand;
-use gantry_process::metrics::{Build, Metrics};
+use gantry_process::clock::FakeClock;
+use gantry_process::metrics::{BuildInfo, Metrics};
 use gantry_reconcile::{Controller, Kind, Meta, Plan, Resource, View, World};
 use http::Response;
 use hyper::body::Frame;
@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::audience::Listener;
-use crate::wake_queue::Queue;
+use crate::subscribers::Subscriber;
+use crate::work_queue::WorkQueue;
 use crate::{retry, transport};
 
 #[derive(Debug, Deserialize)]
@@ -32,7 +32,7 @@ impl View for Thing {
     }
 }
 
-/// Wakes whatever changes.
+/// Enqueues every object that changes.
 struct Echo;
 
 impl Controller for Echo {
@@ -50,15 +50,15 @@ impl Controller for Echo {
     }
 }
 
-/// What the server does with a request.
-enum Say {
-    /// Answers with this status and text.
+/// How the server responds to a request.
+enum CannedResponse {
+    /// Responds with this status and text.
     Text(u16, String),
-    /// Answers, sends this, and is never heard of again.
-    Open(String),
+    /// Responds, sends this, and then stays silent.
+    Stream(String),
 }
 
-/// A body that comes whole, or begins and never ends.
+/// A body that arrives completely, or begins and never ends.
 struct Content(Option<Bytes>, bool);
 
 impl hyper::body::Body for Content {
@@ -76,22 +76,22 @@ impl hyper::body::Body for Content {
     }
 }
 
-/// A reflector before a server that says what it is told to say.
-struct Stage {
-    hand: Hand,
-    audience: Arc<Audience>,
-    queue: Arc<Queue>,
+/// A reflector with a server that sends canned responses.
+struct TestReflector {
+    hand: FakeClock,
+    subscribers: Arc<Subscribers>,
+    queue: Arc<WorkQueue>,
     metrics: Metrics,
-    /// When, in milliseconds, and what.
-    asked: Arc<Mutex<Vec<(u128, String)>>>,
-    trouble: Trouble,
+    /// The requests: when, in milliseconds, and what.
+    requests: Arc<Mutex<Vec<(u128, String)>>>,
+    last_error: LastError,
     _running: JoinSet<Result<(), TaskError>>,
 }
 
-impl Stage {
-    /// Begins with these answers; later requests are never answered.
-    fn begin(says: Vec<Say>) -> Self {
-        let hand = Hand::at(Timestamp::UNIX_EPOCH);
+impl TestReflector {
+    /// Starts with these responses; later requests get no response.
+    fn start(says: Vec<CannedResponse>) -> Self {
+        let hand = FakeClock::at(Timestamp::UNIX_EPOCH);
         let clock = hand.clock();
         let asked = Arc::new(Mutex::new(Vec::new()));
         let says = Arc::new(Mutex::new(VecDeque::from(says)));
@@ -103,53 +103,64 @@ impl Stage {
             async move {
                 let (code, content) = match say {
                     None => std::future::pending().await,
-                    Some(Say::Text(code, text)) => (code, Content(Some(text.into()), false)),
-                    Some(Say::Open(text)) => (200, Content(Some(text.into()), true)),
+                    Some(CannedResponse::Text(code, text)) => {
+                        (code, Content(Some(text.into()), false))
+                    }
+                    Some(CannedResponse::Stream(text)) => (200, Content(Some(text.into()), true)),
                 };
                 Response::builder().status(code).body(content).unwrap()
             }
         });
-        let metrics = Metrics::new(&Build::default());
-        let meters = Meters::register(&metrics).unwrap();
+        let metrics = Metrics::new(&BuildInfo::default());
+        let meters = ControllerMetrics::register(&metrics).unwrap();
         let world = Arc::new(World::new([Kind::of::<Thing>()]));
-        let queue = Arc::new(Queue::new(clock.clone()));
-        let listeners = vec![Listener::Controller(Arc::new(Echo), Arc::clone(&queue))];
-        let audience = Arc::new(Audience::new(world, listeners, meters.clone()));
-        let trouble = Trouble::default();
+        let queue = Arc::new(WorkQueue::new(clock.clone()));
+        let listeners = vec![Subscriber::Controller(Arc::new(Echo), Arc::clone(&queue))];
+        let audience = Arc::new(Subscribers::new(world, listeners, meters.clone()));
+        let trouble = LastError::default();
         let reflector = Reflector {
             client,
-            place: Place::of::<Thing>(),
+            store_id: StoreId::of::<Thing>(),
             name: Thing::RESOURCE.to_string(),
             filter: Filter::default(),
-            audience: Arc::clone(&audience),
-            limiter: Arc::new(Limiter::new(clock.clone(), None)),
+            subscribers: Arc::clone(&audience),
+            limiter: Arc::new(RateLimiter::new(clock.clone(), None)),
             clock,
-            timing: Timing::default(),
-            meters,
-            backoff: retry::between(retry::CONNECTION),
-            trouble: trouble.clone(),
+            timeouts: ReflectorTimeouts::default(),
+            metrics: meters,
+            backoff: retry::backoff_between(retry::WATCH_RETRY_DELAYS),
+            last_error: trouble.clone(),
         };
         let mut running = JoinSet::new();
         running.spawn(reflector.run(fastrand::Rng::with_seed(1), CancellationToken::new()));
-        Self { hand, audience, queue, metrics, asked, trouble, _running: running }
+        Self {
+            hand,
+            subscribers: audience,
+            queue,
+            metrics,
+            requests: asked,
+            last_error: trouble,
+            _running: running,
+        }
     }
 
-    async fn wait(&self, seconds: u64) {
+    async fn advance(&self, seconds: u64) {
         self.hand.advance(Duration::from_secs(seconds)).await;
     }
 
-    /// What was asked so far, without what is the same in all requests and the time-outs.
-    fn asked(&self) -> Vec<String> {
+    /// The queries so far, without the parameters that are the same in all requests and the
+    /// timeouts.
+    fn requested_queries(&self) -> Vec<String> {
         let short = |path: &String| {
             let query = path.split_once('?').unwrap().1;
             let kept = query.split('&').filter(|it| !it.starts_with("timeoutSeconds"));
             kept.filter(|it| *it != "allowWatchBookmarks=true").collect::<Vec<_>>().join("&")
         };
-        self.asked.lock().unwrap().iter().map(|(_, path)| short(path)).collect()
+        self.requests.lock().unwrap().iter().map(|(_, path)| short(path)).collect()
     }
 
     fn names(&self) -> Vec<String> {
-        let all = self.audience.world().shelf::<Thing>().all();
+        let all = self.subscribers.world().store::<Thing>().list();
         all.iter().map(|it| it.metadata.name.clone()).collect()
     }
 }
@@ -161,79 +172,93 @@ fn thing(name: &str, revision: u64) -> Value {
     json!({ "metadata": metadata, "size": 1 })
 }
 
-fn list(things: &[Value], revision: u64, more: Option<&str>) -> Say {
+fn list(things: &[Value], revision: u64, more: Option<&str>) -> CannedResponse {
     let metadata = json!({ "resourceVersion": revision.to_string(), "continue": more });
-    Say::Text(200, json!({ "metadata": metadata, "items": things }).to_string())
+    CannedResponse::Text(200, json!({ "metadata": metadata, "items": things }).to_string())
 }
 
 fn event(what: &str, object: &Value) -> String {
     format!("{}\n", json!({ "type": what, "object": object }))
 }
 
-const GONE: &str = r#"{"code":410,"reason":"Expired","message":"too old"}"#;
+const EXPIRED_STATUS: &str = r#"{"code":410,"reason":"Expired","message":"too old"}"#;
 
 #[tokio::test]
-async fn a_peer_that_is_gone_does_not_freeze_the_cache() {
+async fn a_silent_watch_is_restarted() {
     let bookmark = event("BOOKMARK", &json!({ "metadata": { "resourceVersion": "9" } }));
     let opened = event("ADDED", &thing("b", 7)) + &bookmark;
-    let says = vec![list(&[thing("a", 3)], 5, None), Say::Open(opened)];
-    let stage = Stage::begin(says);
-    stage.wait(80).await;
-    assert_eq!(stage.asked(), ["limit=500", "watch=true&resourceVersion=5"]);
+    let says = vec![list(&[thing("a", 3)], 5, None), CannedResponse::Stream(opened)];
+    let stage = TestReflector::start(says);
+    stage.advance(80).await;
+    assert_eq!(stage.requested_queries(), ["limit=500", "watch=true&resourceVersion=5"]);
     assert_eq!(stage.names(), ["a", "b"]);
-    stage.wait(20).await;
-    assert_eq!(stage.asked()[2..], ["watch=true&resourceVersion=9"], "it goes on where it was");
-    stage.wait(70).await;
-    assert_eq!(stage.asked()[3..], ["watch=true&resourceVersion=9"], "nor does one that is silent");
+    stage.advance(20).await;
+    assert_eq!(
+        stage.requested_queries()[2..],
+        ["watch=true&resourceVersion=9"],
+        "it goes on where it was"
+    );
+    stage.advance(70).await;
+    assert_eq!(
+        stage.requested_queries()[3..],
+        ["watch=true&resourceVersion=9"],
+        "nor does one that is silent"
+    );
 }
 
 #[tokio::test]
-async fn pages_that_do_not_hold_are_followed_by_one_list() {
+async fn expired_pages_are_listed_unpaged() {
     let says = vec![
         list(&[thing("a", 3)], 5, Some("next page")),
-        Say::Text(410, GONE.to_owned()),
+        CannedResponse::Text(410, EXPIRED_STATUS.to_owned()),
         list(&[thing("a", 3), thing("b", 6)], 7, None),
     ];
-    let stage = Stage::begin(says);
-    stage.wait(1).await;
+    let stage = TestReflector::start(says);
+    stage.advance(1).await;
     let expected =
         ["limit=500", "limit=500&continue=next%20page", "limit=0", "watch=true&resourceVersion=7"];
-    assert_eq!(stage.asked(), expected);
+    assert_eq!(stage.requested_queries(), expected);
     assert_eq!(stage.names(), ["a", "b"]);
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_left_out() {
+async fn unreadable_objects_are_skipped() {
     let mut bad = thing("bad", 4);
     bad["size"] = "large".into();
     let mut worse = bad.clone();
     worse["metadata"]["resourceVersion"] = "8".into();
     let opened = event("MODIFIED", &worse) + &event("ADDED", &thing("c", 6));
-    let says = vec![list(&[thing("a", 3), bad, thing("b", 5)], 5, None), Say::Open(opened)];
-    let stage = Stage::begin(says);
-    stage.wait(1).await;
-    assert_eq!(stage.names(), ["a", "b", "c"], "and nobody else is");
-    assert!(stage.audience.world().shelves().all(|it| it.is_filled()));
+    let says =
+        vec![list(&[thing("a", 3), bad, thing("b", 5)], 5, None), CannedResponse::Stream(opened)];
+    let stage = TestReflector::start(says);
+    stage.advance(1).await;
+    assert_eq!(stage.names(), ["a", "b", "c"], "and no other object is skipped");
+    assert!(stage.subscribers.world().stores().all(|it| it.has_synced()));
     let page = stage.metrics.encode().unwrap();
     assert!(page.contains(r#"gantry_cache_unreadable_total{kind="things"} 2"#), "{page}");
     assert!(page.contains(r#"gantry_cache_objects{kind="things"} 3"#), "{page}");
-    stage.wait(100).await;
-    assert_eq!(stage.asked()[2..], ["watch=true&resourceVersion=8"], "it is not shown for ever");
+    stage.advance(100).await;
+    assert_eq!(
+        stage.requested_queries()[2..],
+        ["watch=true&resourceVersion=8"],
+        "it is not shown for ever"
+    );
 }
 
 #[tokio::test]
-async fn whoever_saw_what_can_no_longer_be_read_is_told() {
+async fn objects_that_become_unreadable_are_notified() {
     let mut spoiled = thing("a", 6);
     spoiled["size"] = "large".into();
-    let says = vec![list(&[thing("a", 3)], 5, None), Say::Open(event("MODIFIED", &spoiled))];
-    let stage = Stage::begin(says);
-    stage.audience.open();
-    stage.wait(1).await;
+    let says =
+        vec![list(&[thing("a", 3)], 5, None), CannedResponse::Stream(event("MODIFIED", &spoiled))];
+    let stage = TestReflector::start(says);
+    stage.subscribers.start_notifying();
+    stage.advance(1).await;
     assert!(stage.names().is_empty());
-    let told = stage.queue.next();
-    let (told, ()) = tokio::join!(told, stage.wait(1));
-    assert_eq!(told, Key::new("n", "a"));
-    let ledger = crate::Ledger::of(Arc::clone(stage.audience.world()));
+    let enqueued = stage.queue.next();
+    let (enqueued, ()) = tokio::join!(enqueued, stage.advance(1));
+    assert_eq!(enqueued, Key::new("n", "a"));
+    let ledger = crate::HeldReasons::of(Arc::clone(stage.subscribers.world()));
     assert_eq!(ledger.count(), 1);
     let entry = ledger.snapshot().remove(0);
     assert_eq!((entry.controller, &entry.key), ("cache", &Key::new("n", "a")));
@@ -242,26 +267,26 @@ async fn whoever_saw_what_can_no_longer_be_read_is_told() {
 }
 
 #[tokio::test]
-async fn failures_are_waited_out() {
-    let no = || Say::Text(500, r#"{"message":"no"}"#.to_owned());
+async fn failures_are_retried_with_backoff() {
+    let no = || CannedResponse::Text(500, r#"{"message":"no"}"#.to_owned());
     let busy = r#"{"message":"busy","details":{"retryAfterSeconds":40}}"#.to_owned();
-    let empty = || Say::Text(200, String::new());
-    let mut says: Vec<Say> = (0..3).map(|_| no()).collect();
-    says.extend([Say::Text(429, busy), list(&[], 5, None), empty(), empty(), empty()]);
-    let stage = Stage::begin(says);
-    stage.wait(1).await;
-    assert_eq!(stage.asked(), ["limit=500"; 4], "soon at first");
-    assert_eq!(stage.trouble.get().unwrap(), "the server answered 429 Too Many Requests: busy");
-    stage.wait(38).await;
-    assert_eq!(stage.asked().len(), 4, "but not before the server wants it");
-    stage.wait(60).await;
+    let empty = || CannedResponse::Text(200, String::new());
+    let mut says: Vec<CannedResponse> = (0..3).map(|_| no()).collect();
+    says.extend([CannedResponse::Text(429, busy), list(&[], 5, None), empty(), empty(), empty()]);
+    let stage = TestReflector::start(says);
+    stage.advance(1).await;
+    assert_eq!(stage.requested_queries(), ["limit=500"; 4], "soon at first");
+    assert_eq!(stage.last_error.get().unwrap(), "the server answered 429 Too Many Requests: busy");
+    stage.advance(38).await;
+    assert_eq!(stage.requested_queries().len(), 4, "but not before the delay the server asked for");
+    stage.advance(60).await;
     assert_eq!(
-        stage.asked()[4..],
+        stage.requested_queries()[4..],
         ["limit=500"; 1].into_iter().chain(["watch=true&resourceVersion=5"; 4]).collect::<Vec<_>>()
             [..]
     );
-    assert_eq!(stage.trouble.get(), None);
-    let times: Vec<u128> = stage.asked.lock().unwrap().iter().map(|it| it.0).collect();
+    assert_eq!(stage.last_error.get(), None);
+    let times: Vec<u128> = stage.requests.lock().unwrap().iter().map(|it| it.0).collect();
     let pauses: Vec<u128> = times[5..].windows(2).map(|two| two[1] - two[0]).collect();
     assert!(
         pauses.iter().zip([50, 100, 200]).all(|(pause, least)| *pause >= least),
@@ -271,19 +296,19 @@ async fn failures_are_waited_out() {
 
 #[tokio::test]
 async fn an_error_in_a_watch_ends_it() {
-    let expired = event("ERROR", &serde_json::from_str(GONE).unwrap());
+    let expired = event("ERROR", &serde_json::from_str(EXPIRED_STATUS).unwrap());
     let other = event("ERROR", &json!({ "code": 500, "message": "no" }));
     let says = vec![
         list(&[thing("a", 3)], 5, None),
-        Say::Open(other),
-        Say::Open(expired),
+        CannedResponse::Stream(other),
+        CannedResponse::Stream(expired),
         list(&[thing("b", 8)], 9, None),
     ];
-    let stage = Stage::begin(says);
-    stage.wait(2).await;
+    let stage = TestReflector::start(says);
+    stage.advance(2).await;
     let watch = "watch=true&resourceVersion=5";
     assert_eq!(
-        stage.asked(),
+        stage.requested_queries(),
         ["limit=500", watch, watch, "limit=500", "watch=true&resourceVersion=9"]
     );
     assert_eq!(stage.names(), ["b"]);

@@ -1,90 +1,90 @@
-//! Which of many notes are written, and how: the rules of client-go.
+//! Decides which events are written, and how: the rules of client-go.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use gantry_process::clock::Moment;
-use gantry_reconcile::plan::Tone;
-use gantry_reconcile::{Note, Reference};
+use gantry_reconcile::plan::EventType;
+use gantry_reconcile::{Event, ObjectReference};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::lru::Lru;
 
-/// How much is remembered of each sort.
-const REMEMBERED: usize = 4096;
+/// The size of each cache.
+const MAX_LRU_CACHE_ENTRIES: usize = 4096;
 
-/// From how many different messages of one sort on they are combined, and for how long they are
-/// remembered after the last.
-const ALIKE: usize = 10;
-const ALIKE_FOR: Duration = Duration::from_secs(600);
+/// From how many different messages of similar events on they are aggregated, and for how long they
+/// are remembered after the last.
+const AGGREGATE_MAX_EVENTS: usize = 10;
+const AGGREGATE_INTERVAL: Duration = Duration::from_secs(600);
 
-/// How many events one source may write about one object at once, and how long one takes to be
-/// earned back.
-const BURST: u32 = 25;
-const EARNED_IN: Duration = Duration::from_secs(300);
+/// How many events one source may write about one object at once, and how long it takes until it
+/// may write one more.
+const SPAM_BURST: u32 = 25;
+const SPAM_REFILL_INTERVAL: Duration = Duration::from_secs(300);
 
-/// A note, who says it and when.
-pub(super) struct Said<'note> {
+/// An event with its source and time.
+pub(super) struct EventOccurrence<'note> {
     pub(super) component: &'note str,
     pub(super) host: &'note str,
-    pub(super) note: &'note Note,
+    pub(super) event: &'note Event,
     pub(super) at: Timestamp,
 }
 
 /// An event to write.
 #[derive(Debug, PartialEq)]
-pub(super) struct Post {
+pub(super) struct EventWrite {
     pub(super) namespace: String,
     pub(super) name: String,
     /// The whole event.
     pub(super) event: Value,
-    /// What to change where the event exists already.
-    pub(super) again: Option<Value>,
+    /// The patch of the event if it exists already.
+    pub(super) patch: Option<Value>,
 }
 
-/// Remembers what was said.
+/// Remembers which events were written.
 pub(super) struct Correlator {
-    alike: Lru<Sort, Alike>,
-    written: Lru<Subject, Written>,
-    /// When each source has earned back what it wrote about an object.
-    earned: Lru<Source, Moment>,
-    /// Names that cannot be made from the object's own.
-    made_up: fastrand::Rng,
-    /// The number in the last name: no two are alike, even when time stands still.
-    last: i128,
+    aggregates: Lru<AggregationKey, AggregateRecord>,
+    written: Lru<EventKey, WrittenEvent>,
+    /// When the spam budget of each source and object is full again.
+    spam_budgets: Lru<EventSource, Moment>,
+    /// Generates names where the object's own cannot be used.
+    random_names: fastrand::Rng,
+    /// The number in the last name: no two are equal, even when the clock does not advance.
+    last_name_number: i128,
 }
 
-/// Who says it about what, and how serious it is.
+/// The source of an event, its object and its type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Source {
+struct EventSource {
     component: String,
     host: String,
     /// Without the field.
-    about: Reference,
-    tone: Tone,
+    about: ObjectReference,
+    event_type: EventType,
 }
 
-/// What is alike but for the words.
-type Sort = (Source, String);
+/// Events that differ only in their message.
+type AggregationKey = (EventSource, String);
 
-/// What one event stands for.
+/// Identifies the event object that an occurrence is counted on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Subject {
-    One { sort: Sort, field: String, message: String },
-    Many(Sort),
+enum EventKey {
+    Single { aggregation_key: AggregationKey, field: String, message: String },
+    Aggregate(AggregationKey),
 }
 
-/// The words of one sort.
+/// The messages of similar events.
 #[derive(Debug)]
-struct Alike {
+struct AggregateRecord {
     messages: HashSet<String>,
     last: Moment,
 }
 
 /// An event that was written.
 #[derive(Clone, Debug)]
-struct Written {
+struct WrittenEvent {
     count: u32,
     name: String,
     first: Timestamp,
@@ -93,86 +93,93 @@ struct Written {
 impl Correlator {
     pub(super) fn new(made_up: fastrand::Rng) -> Self {
         Self {
-            alike: Lru::new(REMEMBERED),
-            written: Lru::new(REMEMBERED),
-            earned: Lru::new(REMEMBERED),
-            made_up,
-            last: 0,
+            aggregates: Lru::new(MAX_LRU_CACHE_ENTRIES),
+            written: Lru::new(MAX_LRU_CACHE_ENTRIES),
+            spam_budgets: Lru::new(MAX_LRU_CACHE_ENTRIES),
+            random_names: made_up,
+            last_name_number: 0,
         }
     }
 
-    /// What to write of this; nothing when its source has said too much about the object.
-    pub(super) fn correlate(&mut self, said: &Said<'_>, now: Moment) -> Option<Post> {
-        let Said { component, host, note, at } = said;
-        let about = Reference { field: String::new(), ..note.about.clone() };
-        let source = Source {
+    /// What to write for this occurrence; `None` when its source has used up its budget for the
+    /// object.
+    pub(super) fn correlate(
+        &mut self,
+        said: &EventOccurrence<'_>,
+        now: Moment,
+    ) -> Option<EventWrite> {
+        let EventOccurrence { component, host, event: note, at } = said;
+        let about = ObjectReference { field: String::new(), ..note.about.clone() };
+        let source = EventSource {
             component: (*component).to_owned(),
             host: (*host).to_owned(),
             about,
-            tone: note.tone,
+            event_type: note.event_type,
         };
         let sort = (source.clone(), note.reason.to_string());
-        let combined = self.is_one_of_many(&sort, &note.message, now);
+        let combined = self.should_aggregate(&sort, &note.message, now);
         let subject = if combined {
-            Subject::Many(sort)
+            EventKey::Aggregate(sort)
         } else {
             let field = note.about.field.clone();
-            Subject::One { sort, field, message: note.message.clone() }
+            EventKey::Single { aggregation_key: sort, field, message: note.message.clone() }
         };
         let name = self.name(note.about.key.name(), *at);
-        let fresh = || Written { count: 0, name, first: *at };
+        let fresh = || WrittenEvent { count: 0, name, first: *at };
         let written = self.written.get_or_insert_with(&subject, fresh);
         written.count = written.count.saturating_add(1);
         let written = written.clone();
-        // Asked last, and of everything: what was held back is counted when it is heard again.
-        let earned = self.earned.get_or_insert_with(&source, Moment::default);
-        spend(earned, now).then(|| post(said, &written, combined))
+        // The budget is checked last, and for every occurrence: those that are not written are
+        // counted with the next one that is.
+        let earned = self.spam_budgets.get_or_insert_with(&source, Moment::default);
+        take_token(earned, now).then(|| event_write(said, &written, combined))
     }
 
-    /// Whether this is one of so many that differ only in their words that they are combined.
-    fn is_one_of_many(&mut self, sort: &Sort, message: &str, now: Moment) -> bool {
-        let fresh = || Alike { messages: HashSet::new(), last: now };
-        let alike = self.alike.get_or_insert_with(sort, fresh);
-        if now - alike.last > ALIKE_FOR {
+    /// Whether there are so many events that differ only in their message that they are aggregated.
+    fn should_aggregate(&mut self, sort: &AggregationKey, message: &str, now: Moment) -> bool {
+        let fresh = || AggregateRecord { messages: HashSet::new(), last: now };
+        let alike = self.aggregates.get_or_insert_with(sort, fresh);
+        if now - alike.last > AGGREGATE_INTERVAL {
             alike.messages.clear();
         }
         alike.last = now;
         alike.messages.insert(message.to_owned());
-        if alike.messages.len() < ALIKE {
+        if alike.messages.len() < AGGREGATE_MAX_EVENTS {
             return false;
         }
-        // One goes for each that comes, whichever: what counts is how many there are.
+        // An arbitrary message is removed for each new one: only the number of messages matters.
         let one = alike.messages.iter().next().cloned();
         one.map(|one| alike.messages.remove(&one));
         true
     }
 
-    /// A name no other event has: the object's and the time, or made up where that is no name.
+    /// A name that no other event has: the object's name and the time, or a random one where that
+    /// is not valid.
     fn name(&mut self, object: &str, at: Timestamp) -> String {
-        self.last = at.as_nanosecond().max(self.last + 1);
-        let name = format!("{object}.{:x}", self.last);
+        self.last_name_number = at.as_nanosecond().max(self.last_name_number + 1);
+        let name = format!("{object}.{:x}", self.last_name_number);
         if is_name(&name) {
             return name;
         }
-        let random = self.made_up.u128(..);
+        let random = self.random_names.u128(..);
         let hex = format!("{random:032x}");
         let (a, b, c, d, e) = (&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
         format!("{a}-{b}-{c}-{d}-{e}")
     }
 }
 
-/// Spends one of the events that a source has earned.
-fn spend(earned: &mut Moment, now: Moment) -> bool {
+/// Spends one event of a source's budget.
+fn take_token(earned: &mut Moment, now: Moment) -> bool {
     let from = (*earned).max(now);
-    let ahead = EARNED_IN * (BURST - 1);
+    let ahead = SPAM_REFILL_INTERVAL * (SPAM_BURST - 1);
     if from - now > ahead {
         return false;
     }
-    *earned = from + EARNED_IN;
+    *earned = from + SPAM_REFILL_INTERVAL;
     true
 }
 
-/// Whether an object may have this name: a DNS subdomain.
+/// Whether this is a valid object name: a DNS subdomain.
 fn is_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let part = |part: &str| {
@@ -181,9 +188,9 @@ fn is_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(part)
 }
 
-fn post(said: &Said<'_>, written: &Written, combined: bool) -> Post {
-    let Said { component, host, note, at } = said;
-    let Reference { resource, key, uid, field } = &note.about;
+fn event_write(said: &EventOccurrence<'_>, written: &WrittenEvent, combined: bool) -> EventWrite {
+    let EventOccurrence { component, host, event: note, at } = said;
+    let ObjectReference { resource, key, uid, field } = &note.about;
     let namespace = match key.namespace() {
         "" => "default",
         namespace => namespace,
@@ -207,7 +214,7 @@ fn post(said: &Said<'_>, written: &Written, combined: bool) -> Post {
         true => format!("(combined from similar events): {}", note.message),
         false => note.message.clone(),
     };
-    // client-go leaves these out of what it combines.
+    // client-go omits these from aggregated events.
     let (reporter, instance) = if combined { ("", "") } else { (*component, *host) };
     let event = json!({
         "apiVersion": "v1",
@@ -220,7 +227,10 @@ fn post(said: &Said<'_>, written: &Written, combined: bool) -> Post {
         "firstTimestamp": seconds(written.first),
         "lastTimestamp": seconds(*at),
         "count": written.count,
-        "type": match note.tone { Tone::Normal => "Normal", Tone::Warning => "Warning" },
+        "type": match note.event_type {
+            EventType::Normal => "Normal",
+            EventType::Warning => "Warning",
+        },
         "eventTime": null,
         "reportingComponent": reporter,
         "reportingInstance": instance,
@@ -229,21 +239,21 @@ fn post(said: &Said<'_>, written: &Written, combined: bool) -> Post {
         || json!({ "count": written.count, "lastTimestamp": seconds(*at), "message": message }),
     );
     let (event, again) = match note.action {
-        Some(action) => newer(said, written, event, action),
+        Some(action) => to_events_v1(said, written, event, action),
         None => (event, again),
     };
-    Post { namespace: namespace.to_owned(), name: written.name.clone(), event, again }
+    EventWrite { namespace: namespace.to_owned(), name: written.name.clone(), event, patch: again }
 }
 
-/// An event as `events.k8s.io` has them, seen as one of the older sort: it has a time and an action
-/// instead of a source, and a series instead of a count.
-fn newer(
-    said: &Said<'_>,
-    written: &Written,
+/// An event of `events.k8s.io` in its core representation: it has a time and an action instead of a
+/// source, and a series instead of a count.
+fn to_events_v1(
+    said: &EventOccurrence<'_>,
+    written: &WrittenEvent,
     mut event: Value,
     action: &str,
 ) -> (Value, Option<Value>) {
-    let Said { component, host, at, .. } = said;
+    let EventOccurrence { component, host, at, .. } = said;
     let instance = [*component, *host].into_iter().filter(|it| !it.is_empty());
     let instance = instance.collect::<Vec<_>>().join("-");
     for (field, value) in [

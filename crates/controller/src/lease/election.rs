@@ -1,4 +1,4 @@
-//! The rules of an election, apart from clocks and servers.
+//! The rules of an election, without clocks and servers.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,21 +6,21 @@ use std::time::Duration;
 use gantry_process::clock::Moment;
 use jiff::Timestamp;
 
-use super::record::{Record, Seen};
+use super::record::{LeaseRecord, ObservedLease};
 
-/// How long things take in an election.
+/// The timings of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How long a lease that is not written any more keeps others away.
+    /// The lease duration: how long a lease that is not renewed keeps others from acquiring it.
     pub lease: Duration,
-    /// How long a holder goes on without having written it.
+    /// How long a holder remains leader without a successful renewal.
     pub renew_deadline: Duration,
-    /// The pause between two writings, or two looks.
+    /// The delay between two renewals, or two reads.
     pub retry: Duration,
 }
 
 impl Default for Timing {
-    /// As every component of Kubernetes has it.
+    /// The defaults of Kubernetes components.
     fn default() -> Self {
         Self {
             lease: Duration::from_secs(15),
@@ -31,11 +31,11 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// These times, if they make an election safe and possible.
+    /// Checks that these timings make an election safe and possible.
     ///
     /// # Errors
-    /// What is wrong with them. There must be time to try again before the deadline, and time for a
-    /// write that was sent before the deadline to arrive before the lease has run out.
+    /// What is wrong with them. There must be time for a retry before the deadline, and time for a
+    /// write that was sent before the deadline to arrive before the lease has expired.
     pub fn checked(self) -> Result<Self, TimingError> {
         if self.retry.is_zero() || self.retry * 2 > self.renew_deadline {
             return Err(TimingError::Retry(self));
@@ -47,239 +47,254 @@ impl Timing {
     }
 }
 
-/// The least time between the end of a holder's own right and the end of its lease: what a request
-/// that was sent may take to arrive, and what two clocks may differ by in that time.
+/// The least time between the renew deadline of a holder and the expiry of its lease: what a
+/// request that was sent may take to arrive, and what two clocks may drift apart in that time.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// Times with which no election is held.
+/// Invalid timings of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TimingError {
-    /// The pause is too long, or there is none.
-    #[error("the retry period ({:?}) must be above zero and at most half of the renew deadline ({:?})", .0.retry, .0.renew_deadline)]
+    /// The retry period is zero or too long.
+    #[error("the retry period ({:?}) must be above zero and at most half of the renew deadline \
+             ({:?})", .0.retry, .0.renew_deadline)]
     Retry(Timing),
-    /// The deadline is too close to the end of the lease.
-    #[error("the renew deadline ({:?}) must be at least {MARGIN:?} below the lease duration ({:?})", .0.renew_deadline, .0.lease)]
+    /// The renew deadline is too close to the lease duration.
+    #[error(
+        "the renew deadline ({:?}) must be at least {MARGIN:?} below the lease duration ({:?})",
+        .0.renew_deadline,
+        .0.lease
+    )]
     Deadline(Timing),
 }
 
-/// What to do next.
+/// The next step of an election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing until then.
+    /// Do nothing until then.
     Wait(Moment),
-    /// This.
-    Send(Move),
-    /// Nothing more: the lease was held and is lost.
-    Stop(Ended),
+    /// Send this request.
+    Send(LeaseRequest),
+    /// Stop: the lease was held and is lost.
+    Stop(LossReason),
 }
 
-/// What may be done with a lease.
+/// A request about the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Move {
-    /// Look at it.
+pub enum LeaseRequest {
+    /// Reads it.
     Read,
-    /// Make it.
-    Create(Record),
-    /// Write it, if it still has this revision.
-    Update(Record, String),
+    /// Creates it.
+    Create(LeaseRecord),
+    /// Updates it, if it still has this revision.
+    Update(LeaseRecord, String),
 }
 
-/// What is heard of a move.
+/// The response to a request about the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
-    /// It is like this.
-    Found(Seen),
-    /// There is none.
-    Absent,
-    /// It was written and is like this now.
-    Wrote(Seen),
-    /// Somebody else was first.
-    Stale,
-    /// Nobody knows.
-    Nothing(String),
+pub enum LeaseResponse {
+    /// This is the lease.
+    Found(ObservedLease),
+    /// There is no lease.
+    NotFound,
+    /// It was written and is this now.
+    Written(ObservedLease),
+    /// Another process was first.
+    Conflict,
+    /// The outcome is unknown.
+    Unknown(String),
 }
 
-/// How a lease was lost.
+/// Why a lease was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// It could not be written in time.
-    Late,
-    /// Somebody else holds it.
-    Taken(String),
+pub enum LossReason {
+    /// It could not be renewed in time.
+    RenewDeadlineExceeded,
+    /// Another process holds it.
+    HeldByOther(String),
 }
 
-impl fmt::Display for Ended {
+impl fmt::Display for LossReason {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Late => to.write_str("it could not be renewed in time"),
-            Self::Taken(holder) => write!(to, "{holder} holds it"),
+            Self::RenewDeadlineExceeded => to.write_str("it could not be renewed in time"),
+            Self::HeldByOther(holder) => write!(to, "{holder} holds it"),
         }
     }
 }
 
-/// One who competes.
+/// The election as one candidate sees it.
 #[derive(Debug)]
 pub struct Election {
     identity: String,
     timing: Timing,
     jitter: fastrand::Rng,
-    /// What the lease says, and since when that was seen here.
-    sight: Option<Sight>,
-    /// What is known well enough to act on.
-    known: Known,
-    /// Until when this one leads.
+    /// The last observed lease, and when it was first observed.
+    observation: Option<LeaseObservation>,
+    /// Whether the observation is recent enough to act on.
+    state: ObservationState,
+    /// Until when this candidate is the leader.
     leads_until: Option<Moment>,
-    /// Nothing is done before.
+    /// The time of the next step.
     next: Moment,
 }
 
 #[derive(Clone, Debug)]
-struct Sight {
-    seen: Seen,
+struct LeaseObservation {
+    lease: ObservedLease,
     since: Moment,
 }
 
-/// What is known of the lease right now.
+/// What is known of the lease now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
-    /// Nothing: it is looked at first.
-    Nothing,
-    /// That there is none.
-    Absent,
-    /// What `sight` says.
-    Sight,
+enum ObservationState {
+    /// Nothing: it is read first.
+    Unknown,
+    /// It does not exist.
+    NotFound,
+    /// It is as last observed.
+    Observed,
 }
 
 impl Election {
-    /// One who knows nothing yet.
+    /// A candidate that has observed nothing yet.
     #[must_use]
     pub fn new(identity: String, timing: Timing, jitter: fastrand::Rng) -> Self {
         Self {
             identity,
             timing,
             jitter,
-            sight: None,
-            known: Known::Nothing,
+            observation: None,
+            state: ObservationState::Unknown,
             leads_until: None,
             next: Moment::default(),
         }
     }
 
-    /// Until when this one leads, if it does.
+    /// Until when this candidate is the leader, if it is.
     #[must_use]
     pub fn leads_until(&self) -> Option<Moment> {
         self.leads_until
     }
 
-    /// How long a move that is made now may take.
+    /// The timeout of a request that is sent now.
     #[must_use]
-    pub fn limit(&self, now: Moment) -> Duration {
+    pub fn request_timeout(&self, now: Moment) -> Duration {
         let half = self.timing.renew_deadline / 2;
         self.leads_until.map_or(half, |end| half.min(end - now))
     }
 
-    /// What to do now. `wall` is only written down, for people to read.
+    /// The next step. `wall` is only recorded in the lease, for users to read.
     pub fn step(&mut self, now: Moment, wall: Timestamp) -> Action {
         if let Some(end) = self.leads_until
             && now >= end
         {
-            return Action::Stop(Ended::Late);
+            return Action::Stop(LossReason::RenewDeadlineExceeded);
         }
         if now < self.next {
             let end = self.leads_until.unwrap_or(self.next);
             return Action::Wait(self.next.min(end));
         }
-        match (self.known, &self.sight) {
-            (Known::Nothing, _) | (Known::Sight, None) => Action::Send(Move::Read),
-            (Known::Absent, Some(sight)) if self.is_kept(sight, now) => {
-                // Somebody removed it under its holder, who does not know that yet.
-                self.known = Known::Nothing;
-                self.next = now + self.pause();
+        match (self.state, &self.observation) {
+            (ObservationState::Unknown, _) | (ObservationState::Observed, None) => {
+                Action::Send(LeaseRequest::Read)
+            }
+            (ObservationState::NotFound, Some(sight)) if self.is_held_by_other(sight, now) => {
+                // It was deleted while it is held, and its holder does not know that yet.
+                self.state = ObservationState::Unknown;
+                self.next = now + self.retry_delay();
                 Action::Wait(self.next)
             }
-            (Known::Absent, _) => Action::Send(Move::Create(self.claim(None, wall))),
-            (Known::Sight, Some(sight)) => {
-                let Seen { record, revision } = &sight.seen;
+            (ObservationState::NotFound, _) => {
+                Action::Send(LeaseRequest::Create(self.claim(None, wall)))
+            }
+            (ObservationState::Observed, Some(sight)) => {
+                let ObservedLease { record, revision } = &sight.lease;
                 if self.leads_until.is_some() && record.holder != self.identity {
-                    return Action::Stop(Ended::Taken(record.holder.clone()));
+                    return Action::Stop(LossReason::HeldByOther(record.holder.clone()));
                 }
-                if !self.is_kept(sight, now) {
+                if !self.is_held_by_other(sight, now) {
                     let claim = self.claim(Some(record), wall);
-                    return Action::Send(Move::Update(claim, revision.clone()));
+                    return Action::Send(LeaseRequest::Update(claim, revision.clone()));
                 }
-                // Looked at again after a pause: somebody else leads.
-                self.known = Known::Nothing;
-                self.next = now + self.pause();
+                // Read again after a delay: another process is the leader.
+                self.state = ObservationState::Unknown;
+                self.next = now + self.retry_delay();
                 Action::Wait(self.next)
             }
         }
     }
 
-    /// Takes note of what became of a move that was begun at `sent`.
-    pub fn heard(&mut self, what: &Move, heard: Heard, sent: Moment, now: Moment) {
+    /// Processes the response to a request that was sent at `sent`.
+    pub fn observe_response(
+        &mut self,
+        what: &LeaseRequest,
+        heard: LeaseResponse,
+        sent: Moment,
+        now: Moment,
+    ) {
         match heard {
-            Heard::Found(seen) => {
-                self.saw(seen, now);
-                self.known = Known::Sight;
+            LeaseResponse::Found(seen) => {
+                self.observe(seen, now);
+                self.state = ObservationState::Observed;
             }
-            Heard::Absent => self.known = Known::Absent,
-            Heard::Wrote(seen) => {
-                self.saw(seen, now);
-                self.known = Known::Sight;
-                // Counted from before it was sent: nobody can have seen it earlier.
+            LeaseResponse::NotFound => self.state = ObservationState::NotFound,
+            LeaseResponse::Written(seen) => {
+                self.observe(seen, now);
+                self.state = ObservationState::Observed;
+                // Counted from before it was sent: no process can have observed it earlier.
                 self.leads_until = Some(sent + self.timing.renew_deadline);
                 self.next = now + self.timing.retry;
             }
-            // Looked at at once: it may be our own writing, of which the reply was lost.
-            Heard::Stale => self.known = Known::Nothing,
-            Heard::Nothing(_) => {
-                // A reply to a writing may be lost while the writing took.
-                self.known = match what {
-                    Move::Read => self.known,
-                    Move::Create(_) | Move::Update(..) => Known::Nothing,
+            // Read at once: it may be our own write, of which the response was lost.
+            LeaseResponse::Conflict => self.state = ObservationState::Unknown,
+            LeaseResponse::Unknown(_) => {
+                // The response to a write may be lost although the write succeeded.
+                self.state = match what {
+                    LeaseRequest::Read => self.state,
+                    LeaseRequest::Create(_) | LeaseRequest::Update(..) => ObservationState::Unknown,
                 };
-                self.next = now + self.pause();
+                self.next = now + self.retry_delay();
             }
         }
     }
 
-    /// The move that gives the lease back, if it is held.
+    /// The request that releases the lease, if it is held.
     #[must_use]
-    pub fn release(&self, wall: Timestamp) -> Option<Move> {
-        let Sight { seen, .. } = self.sight.as_ref()?;
+    pub fn release(&self, wall: Timestamp) -> Option<LeaseRequest> {
+        let LeaseObservation { lease: seen, .. } = self.observation.as_ref()?;
         self.leads_until?;
-        let Seen { record, revision } = seen;
+        let ObservedLease { record, revision } = seen;
         if record.holder != self.identity {
             return None;
         }
-        let record = Record {
+        let record = LeaseRecord {
             holder: String::new(),
             duration: Duration::from_secs(1),
             acquired: Some(wall),
             renewed: Some(wall),
             transitions: record.transitions,
         };
-        Some(Move::Update(record, revision.clone()))
+        Some(LeaseRequest::Update(record, revision.clone()))
     }
 
-    /// Whether somebody else holds the lease, by all that can be known here.
-    fn is_kept(&self, sight: &Sight, now: Moment) -> bool {
-        let Sight { seen: Seen { record, .. }, since } = sight;
-        // The longer of what its holder and what we take for the duration.
+    /// Whether another process holds the lease, as far as this candidate can know.
+    fn is_held_by_other(&self, sight: &LeaseObservation, now: Moment) -> bool {
+        let LeaseObservation { lease: ObservedLease { record, .. }, since } = sight;
+        // The longer of the holder's and our own lease duration.
         let lasts = record.duration.max(self.timing.lease);
         let free = record.holder.is_empty() || record.holder == self.identity;
         !free && now < *since + lasts
     }
 
-    /// What the lease says when it is ours.
-    fn claim(&self, before: Option<&Record>, wall: Timestamp) -> Record {
+    /// The content of the lease when this candidate holds it.
+    fn claim(&self, before: Option<&LeaseRecord>, wall: Timestamp) -> LeaseRecord {
         let kept = before.filter(|record| record.holder == self.identity);
         let transitions = match (before, kept) {
             (None, _) => 0,
             (Some(record), Some(_)) => record.transitions,
             (Some(record), None) => record.transitions.saturating_add(1),
         };
-        Record {
+        LeaseRecord {
             holder: self.identity.clone(),
             duration: self.timing.lease,
             acquired: kept.and_then(|record| record.acquired).or(Some(wall)),
@@ -288,17 +303,17 @@ impl Election {
         }
     }
 
-    /// A lease is as old as when this writing of it was first seen.
-    fn saw(&mut self, seen: Seen, now: Moment) {
-        let same = self.sight.as_ref().is_some_and(|sight| sight.seen == seen);
+    /// Records an observation. The age of a lease counts from when its revision was first observed.
+    fn observe(&mut self, seen: ObservedLease, now: Moment) {
+        let same = self.observation.as_ref().is_some_and(|sight| sight.lease == seen);
         if !same {
-            self.sight = Some(Sight { seen, since: now });
+            self.observation = Some(LeaseObservation { lease: seen, since: now });
         }
     }
 
-    /// The pause before the next look: a little longer by chance for those who wait, so that they do
-    /// not all come at once.
-    fn pause(&mut self) -> Duration {
+    /// The delay before the next read: randomly longer for candidates that wait, so that they do
+    /// not all read at once.
+    fn retry_delay(&mut self) -> Duration {
         let retry = self.timing.retry;
         if self.leads_until.is_some() {
             return retry;

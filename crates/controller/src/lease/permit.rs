@@ -1,54 +1,54 @@
-//! Whether this process may write, asked before each write.
+//! The permission of this process to write, checked before each write.
 
 use std::fmt;
 
 use gantry_process::clock::{Clock, Moment};
 use tokio::sync::watch;
 
-/// Whether one may write. Clones ask the same.
+/// The permission to write. Clones share it.
 #[derive(Clone)]
 pub struct Permit {
     clock: Clock,
     term: watch::Receiver<Term>,
 }
 
-/// Gives a permit and takes it away. What it gave ends with it.
+/// Grants and revokes a permit. Dropping it revokes the permit.
 #[derive(Debug)]
 pub struct Grant(watch::Sender<Term>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Term {
-    /// Nobody else writes, ever.
+    /// No other process ever writes.
     Always,
-    /// Somebody else may write from then on.
+    /// Another process may write from then on.
     Until(Moment),
-    /// Somebody else may be writing.
+    /// Another process may be writing.
     Never,
 }
 
-/// This process may not write, because somebody else may be leading.
+/// This process may not write, because another one may be the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not leading")]
 pub struct NotLeading;
 
 impl Permit {
-    /// For a process that nobody competes with.
+    /// A permit without leader election.
     #[must_use]
     pub fn always(clock: Clock) -> Self {
         Self { clock, term: watch::channel(Term::Always).1 }
     }
 
-    /// A permit that is not given yet.
+    /// A permit that is not granted yet.
     #[must_use]
     pub fn on_grant(clock: Clock) -> (Grant, Self) {
         let (grant, term) = watch::channel(Term::Never);
         (Grant(grant), Self { clock, term })
     }
 
-    /// Whether one may write now.
+    /// Whether this process may write now.
     ///
     /// # Errors
-    /// [`NotLeading`] when somebody else may be writing.
+    /// [`NotLeading`] when another process may be writing.
     pub fn check(&self) -> Result<(), NotLeading> {
         let term = *self.term.borrow();
         match term {
@@ -58,14 +58,14 @@ impl Permit {
         }
     }
 
-    /// Returns when one may write.
+    /// Returns when this process may write.
     ///
     /// # Errors
-    /// [`NotLeading`] when nobody is left who could say so.
+    /// [`NotLeading`] when the [`Grant`] is gone.
     pub async fn granted(&self) -> Result<(), NotLeading> {
         let mut term = self.term.clone();
         loop {
-            // Seen before it is asked, so that no word in between is missed.
+            // Marked as seen before it is checked, so that no change in between is missed.
             let _ = term.borrow_and_update();
             if self.check().is_ok() {
                 return Ok(());
@@ -76,21 +76,22 @@ impl Permit {
         }
     }
 
-    /// Returns when one may no longer write; a permit that is prolonged meanwhile is waited for.
+    /// Returns when this process may no longer write; an extension in the meantime is taken into
+    /// account.
     pub async fn lapsed(&self) {
         let mut term = self.term.clone();
         loop {
             let end = *term.borrow_and_update();
             match end {
                 Term::Never => return,
-                // Nobody takes it away.
+                // It is never revoked.
                 Term::Always => std::future::pending().await,
                 Term::Until(end) => {
                     if self.clock.moment() >= end {
                         return;
                     }
                     tokio::select! {
-                        // Either may be dropped: both only wait, and the term is looked up again.
+                        // Either is cancel-safe: both only wait, and the term is read again.
                         () = self.clock.sleep_until(end) => {}
                         changed = term.changed() => if changed.is_err() {
                             return self.clock.sleep_until(end).await;
@@ -109,12 +110,12 @@ impl fmt::Debug for Permit {
 }
 
 impl Grant {
-    /// One may write until `end`, and not after.
+    /// Allows writes until `end`, and not after.
     pub fn until(&self, end: Moment) {
         self.0.send_replace(Term::Until(end));
     }
 
-    /// One may not write from now on.
+    /// Forbids writes from now on.
     pub fn revoke(&self) {
         self.0.send_replace(Term::Never);
     }
@@ -130,17 +131,17 @@ impl Drop for Grant {
 mod tests {
     use std::time::Duration;
 
-    use gantry_process::clock::Hand;
+    use gantry_process::clock::FakeClock;
     use jiff::Timestamp;
 
     use super::*;
 
     #[tokio::test]
     async fn a_permit_lasts_until_its_end_and_no_longer() {
-        let hand = Hand::at(Timestamp::UNIX_EPOCH);
+        let hand = FakeClock::at(Timestamp::UNIX_EPOCH);
         let clock = hand.clock();
         let (grant, permit) = Permit::on_grant(clock.clone());
-        assert_eq!(permit.check(), Err(NotLeading), "nobody writes before the first grant");
+        assert_eq!(permit.check(), Err(NotLeading), "no write before the first grant");
         let second = Duration::from_secs(1);
         grant.until(clock.moment() + second);
         assert_eq!(permit.granted().await, Ok(()));
@@ -164,7 +165,7 @@ mod tests {
         assert_eq!(moment - Moment::default(), second * 2 + second / 2, "prolonged in between");
         grant.until(clock.moment() + second);
         drop(grant);
-        assert_eq!(permit.check(), Err(NotLeading), "no permit outlives its giver");
+        assert_eq!(permit.check(), Err(NotLeading), "no permit outlives its grant");
         assert_eq!(permit.granted().await, Err(NotLeading));
         assert_eq!(Permit::always(clock).check(), Ok(()));
     }

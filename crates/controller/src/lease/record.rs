@@ -1,4 +1,4 @@
-//! What a lease says.
+//! The content of a lease.
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use serde_json::{Value, json};
 
 /// The content of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
-    /// Who holds it; empty for nobody.
+pub struct LeaseRecord {
+    /// The holder's identity; empty when it is not held.
     pub holder: String,
-    /// How long it lasts after it was written.
+    /// How long it lasts after a renewal.
     pub duration: Duration,
-    /// When its holder took it.
+    /// When its holder acquired it.
     pub acquired: Option<Timestamp>,
-    /// When its holder last wrote it.
+    /// When its holder last renewed it.
     pub renewed: Option<Timestamp>,
     /// How often it went from one holder to another.
     pub transitions: i64,
 }
 
-/// A lease as the server shows it.
+/// A lease as observed on the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// What it says.
-    pub record: Record,
-    /// Which writing of it this is.
+pub struct ObservedLease {
+    /// Its content.
+    pub record: LeaseRecord,
+    /// Its resource version.
     pub revision: String,
 }
 
@@ -53,11 +53,11 @@ struct Spec {
     lease_transitions: Option<i64>,
 }
 
-impl Seen {
-    /// Reads a lease.
+impl ObservedLease {
+    /// Decodes a lease.
     pub(super) fn read(body: &[u8]) -> Option<Self> {
         let Lease { metadata, spec } = serde_json::from_slice(body).ok()?;
-        let record = Record {
+        let record = LeaseRecord {
             holder: spec.holder_identity.unwrap_or_default(),
             duration: Duration::from_secs(spec.lease_duration_seconds.unwrap_or_default().into()),
             acquired: spec.acquire_time,
@@ -68,8 +68,8 @@ impl Seen {
     }
 }
 
-impl Record {
-    /// The lease that says this, to be made.
+impl LeaseRecord {
+    /// The lease object with this content, for a create.
     pub(super) fn to_object(&self, namespace: &str, name: &str) -> Value {
         json!({
             "apiVersion": "coordination.k8s.io/v1",
@@ -79,7 +79,7 @@ impl Record {
         })
     }
 
-    /// A patch that makes a lease say this, if it is still the one with that revision.
+    /// A patch that sets this content, if the lease still has that revision.
     pub(super) fn to_patch(&self, revision: &str) -> Value {
         json!({ "metadata": { "resourceVersion": revision }, "spec": self.spec() })
     }
@@ -88,14 +88,14 @@ impl Record {
         json!({
             "holderIdentity": self.holder,
             "leaseDurationSeconds": self.duration.as_secs().max(1),
-            "acquireTime": self.acquired.map(micro),
-            "renewTime": self.renewed.map(micro),
+            "acquireTime": self.acquired.map(micro_time),
+            "renewTime": self.renewed.map(micro_time),
             "leaseTransitions": self.transitions,
         })
     }
 }
 
 /// A time as leases have it: to the microsecond, always with all six digits.
-fn micro(at: Timestamp) -> String {
+fn micro_time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }

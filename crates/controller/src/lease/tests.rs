@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 
-mod contest;
+mod election_simulation;
 
 fn at(seconds: u64) -> Moment {
     Moment::default() + Duration::from_secs(seconds)
@@ -20,137 +20,170 @@ fn election() -> Election {
     Election::new("me".to_owned(), Timing::default(), fastrand::Rng::with_seed(1))
 }
 
-fn seen(holder: &str, revision: u64) -> Seen {
-    let record = Record {
+fn observed(holder: &str, revision: u64) -> ObservedLease {
+    let record = LeaseRecord {
         holder: holder.to_owned(),
         duration: Duration::from_secs(15),
         acquired: None,
-        // Nobody believes it: it is years away.
+        // It is not trusted: it is years away.
         renewed: Some(Timestamp::UNIX_EPOCH),
         transitions: 4,
     };
-    Seen { record, revision: revision.to_string() }
+    ObservedLease { record, revision: revision.to_string() }
 }
 
-/// The next move, or what is done instead, in a few words.
+/// The next action in a few words.
 fn next(election: &mut Election, now: Moment) -> String {
     match election.step(now, wall()) {
         Action::Wait(_) => "wait".to_owned(),
         Action::Stop(why) => format!("stop: {why}"),
-        Action::Send(Move::Read) => "read".to_owned(),
-        Action::Send(Move::Create(record)) => format!("create {}", record.transitions),
-        Action::Send(Move::Update(record, revision)) => {
+        Action::Send(LeaseRequest::Read) => "read".to_owned(),
+        Action::Send(LeaseRequest::Create(record)) => format!("create {}", record.transitions),
+        Action::Send(LeaseRequest::Update(record, revision)) => {
             format!("update {revision} {} {}", record.holder, record.transitions)
         }
     }
 }
 
 #[test]
-fn who_does_not_lead_takes_what_is_free() {
+fn a_follower_acquires_a_free_lease() {
     let table = [
         // why                                  found first           again, later           then
-        ("there is none", Heard::Absent, None, "create 0"),
-        ("it was given back", Heard::Found(seen("", 7)), None, "update 7 me 5"),
-        ("it is ours from before", Heard::Found(seen("me", 7)), None, "update 7 me 4"),
-        ("it is held", Heard::Found(seen("you", 7)), None, "wait"),
-        ("not for long enough", Heard::Found(seen("you", 7)), Some((14, seen("you", 7))), "wait"),
+        ("there is none", LeaseResponse::NotFound, None, "create 0"),
+        ("it was released", LeaseResponse::Found(observed("", 7)), None, "update 7 me 5"),
+        ("it is ours from before", LeaseResponse::Found(observed("me", 7)), None, "update 7 me 4"),
+        ("it is held", LeaseResponse::Found(observed("you", 7)), None, "wait"),
         (
-            "it has run out",
-            Heard::Found(seen("you", 7)),
-            Some((15, seen("you", 7))),
+            "not for long enough",
+            LeaseResponse::Found(observed("you", 7)),
+            Some((14, observed("you", 7))),
+            "wait",
+        ),
+        (
+            "it has expired",
+            LeaseResponse::Found(observed("you", 7)),
+            Some((15, observed("you", 7))),
             "update 7 me 5",
         ),
-        ("it was renewed", Heard::Found(seen("you", 7)), Some((15, seen("you", 8))), "wait"),
-        ("nobody answers", Heard::Nothing(String::new()), None, "wait"),
+        (
+            "it was renewed",
+            LeaseResponse::Found(observed("you", 7)),
+            Some((15, observed("you", 8))),
+            "wait",
+        ),
+        ("there is no response", LeaseResponse::Unknown(String::new()), None, "wait"),
     ];
     for (why, first, later, expected) in table {
         let mut me = election();
         assert_eq!(next(&mut me, at(0)), "read");
-        me.heard(&Move::Read, first, at(0), at(0));
+        me.observe_response(&LeaseRequest::Read, first, at(0), at(0));
         let mut now = 0;
         if let Some((second, seen)) = later {
             assert_eq!(next(&mut me, at(0)), "wait");
             now = second;
             assert_eq!(next(&mut me, at(now)), "read", "{why}");
-            me.heard(&Move::Read, Heard::Found(seen), at(now), at(now));
+            me.observe_response(&LeaseRequest::Read, LeaseResponse::Found(seen), at(now), at(now));
         }
         assert_eq!(next(&mut me, at(now)), expected, "{why}");
         assert_eq!(me.leads_until(), None, "{why}");
     }
 }
 
-/// One who took the lease with a request that was sent at second 1 and answered at second 3.
+/// A candidate that acquired the lease with a request that was sent at second 1 and answered at
+/// second 3.
 fn leader() -> Election {
     let mut me = election();
-    me.heard(&Move::Read, Heard::Absent, at(0), at(0));
+    me.observe_response(&LeaseRequest::Read, LeaseResponse::NotFound, at(0), at(0));
     let Action::Send(create) = me.step(at(1), wall()) else { panic!("the lease is free") };
-    me.heard(&create, Heard::Wrote(seen("me", 8)), at(1), at(3));
+    me.observe_response(&create, LeaseResponse::Written(observed("me", 8)), at(1), at(3));
     me
 }
 
 #[test]
-fn who_leads_does_so_from_what_it_sent() {
+fn leadership_counts_from_the_request_sent() {
     let mut me = leader();
     assert_eq!(me.leads_until(), Some(at(11)), "counted from when it was sent");
     assert_eq!(next(&mut me, at(4)), "wait", "for the retry period");
     assert_eq!(next(&mut me, at(5)), "update 8 me 4");
-    assert_eq!(me.limit(at(5)), Duration::from_secs(5));
-    assert_eq!(me.limit(at(9)), Duration::from_secs(2), "no longer than it leads");
-    let update = Move::Update(seen("me", 8).record, "8".to_owned());
+    assert_eq!(me.request_timeout(at(5)), Duration::from_secs(5));
+    assert_eq!(me.request_timeout(at(9)), Duration::from_secs(2), "no longer than it leads");
+    let update = LeaseRequest::Update(observed("me", 8).record, "8".to_owned());
     let table = [
-        // why                       heard of the update      then         what is found          then
+        // why                       heard of the update      then         what is found   then
         (
             "another took it",
-            Heard::Stale,
+            LeaseResponse::Conflict,
             "read",
-            Heard::Found(seen("you", 9)),
+            LeaseResponse::Found(observed("you", 9)),
             "stop: you holds it",
         ),
-        ("it was ours", Heard::Stale, "read", Heard::Found(seen("me", 9)), "update 9 me 4"),
-        ("it is gone", Heard::Absent, "create 0", Heard::Wrote(seen("me", 9)), "wait"),
+        (
+            "it was ours",
+            LeaseResponse::Conflict,
+            "read",
+            LeaseResponse::Found(observed("me", 9)),
+            "update 9 me 4",
+        ),
+        (
+            "it is gone",
+            LeaseResponse::NotFound,
+            "create 0",
+            LeaseResponse::Written(observed("me", 9)),
+            "wait",
+        ),
     ];
     for (why, heard, then, found, last) in table {
         let mut me = leader();
-        me.heard(&update, heard, at(5), at(5));
+        me.observe_response(&update, heard, at(5), at(5));
         assert_eq!(next(&mut me, at(5)), then, "{why}");
-        me.heard(&Move::Read, found, at(5), at(5));
+        me.observe_response(&LeaseRequest::Read, found, at(5), at(5));
         assert_eq!(next(&mut me, at(5)), last, "{why}");
     }
     let mut me = leader();
-    me.heard(&update, Heard::Nothing(String::new()), at(5), at(6));
+    me.observe_response(&update, LeaseResponse::Unknown(String::new()), at(5), at(6));
     assert_eq!(me.leads_until(), Some(at(11)), "what is not answered prolongs nothing");
     assert_eq!(next(&mut me, at(6)), "wait");
-    assert_eq!(next(&mut me, at(8)), "read", "the writing may have taken");
+    assert_eq!(next(&mut me, at(8)), "read", "the write may have succeeded");
     assert_eq!(next(&mut me, at(11)), "stop: it could not be renewed in time");
 }
 
 #[test]
-fn a_lease_that_is_removed_still_keeps_others_away() {
+fn a_deleted_lease_is_honoured_until_expiry() {
     let mut me = election();
-    me.heard(&Move::Read, Heard::Found(seen("you", 7)), at(0), at(0));
+    me.observe_response(
+        &LeaseRequest::Read,
+        LeaseResponse::Found(observed("you", 7)),
+        at(0),
+        at(0),
+    );
     assert_eq!(next(&mut me, at(0)), "wait");
-    me.heard(&Move::Read, Heard::Absent, at(5), at(5));
+    me.observe_response(&LeaseRequest::Read, LeaseResponse::NotFound, at(5), at(5));
     assert_eq!(next(&mut me, at(5)), "wait", "its holder does not know yet");
-    me.heard(&Move::Read, Heard::Absent, at(15), at(15));
+    me.observe_response(&LeaseRequest::Read, LeaseResponse::NotFound, at(15), at(15));
     assert_eq!(next(&mut me, at(15)), "create 0");
 }
 
 #[test]
-fn who_leaves_gives_back_what_it_holds() {
+fn stopping_releases_a_held_lease() {
     assert_eq!(election().release(wall()), None);
     let mut other = election();
-    other.heard(&Move::Read, Heard::Found(seen("you", 7)), at(0), at(0));
+    other.observe_response(
+        &LeaseRequest::Read,
+        LeaseResponse::Found(observed("you", 7)),
+        at(0),
+        at(0),
+    );
     assert_eq!(other.release(wall()), None);
-    let Some(Move::Update(record, revision)) = leader().release(wall()) else {
-        panic!("nothing is given back")
+    let Some(LeaseRequest::Update(record, revision)) = leader().release(wall()) else {
+        panic!("nothing is released")
     };
     assert_eq!((record.holder.as_str(), record.transitions, revision.as_str()), ("", 4, "8"));
 }
 
-/// A lease in the words of the API.
+/// The JSON of a lease.
 #[test]
-fn leases_are_written_as_everybody_writes_them() {
-    let record = Record {
+fn leases_have_the_format_of_client_go() {
+    let record = LeaseRecord {
         holder: "me".to_owned(),
         duration: Duration::from_secs(15),
         acquired: Some("2026-11-16T05:30:00Z".parse().unwrap()),
@@ -168,15 +201,15 @@ fn leases_are_written_as_everybody_writes_them() {
     assert_eq!(patch, json!({ "metadata": { "resourceVersion": "7" }, "spec": spec }));
     let mut stored = object;
     stored["metadata"]["resourceVersion"] = "7".into();
-    let read = Seen::read(stored.to_string().as_bytes());
-    assert_eq!(read, Some(Seen { record, revision: "7".to_owned() }));
-    let bare = Seen::read(br#"{"metadata":{"resourceVersion":"1"}}"#).unwrap();
-    assert_eq!(bare.record.holder, "", "an empty lease is nobody's");
-    assert_eq!(Seen::read(b"{}"), None);
+    let read = ObservedLease::read(stored.to_string().as_bytes());
+    assert_eq!(read, Some(ObservedLease { record, revision: "7".to_owned() }));
+    let bare = ObservedLease::read(br#"{"metadata":{"resourceVersion":"1"}}"#).unwrap();
+    assert_eq!(bare.record.holder, "", "an empty lease is not held");
+    assert_eq!(ObservedLease::read(b"{}"), None);
 }
 
 #[test]
-fn times_that_make_no_election_are_refused() {
+fn invalid_timings_are_refused() {
     let seconds = Duration::from_secs;
     let timing = |lease, renew, retry| Timing {
         lease: seconds(lease),

@@ -1,189 +1,205 @@
-//! What others see of a running shell.
+//! The handle of a running manager.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use gantry_reconcile::world::AnyShelf;
-use gantry_reconcile::{Change, Fact, Key, Kind, Place, Resource, World};
+use gantry_reconcile::world::AnyStore;
+use gantry_reconcile::{Change, Fact, Key, Kind, Resource, StoreId, World};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
-use super::Desk;
-use crate::audience::Audience;
-use crate::cache::{Filter, Trouble};
+use super::WorkerContext;
+use crate::cache::{Filter, LastError};
+use crate::held_reasons::HeldReasons;
 use crate::lease::Permit;
-use crate::ledger::Ledger;
-use crate::rate::{Limiter, Rate};
-use crate::wake_queue::Queue;
+use crate::rate::{Rate, RateLimiter};
+use crate::subscribers::Subscribers;
+use crate::work_queue::WorkQueue;
 
-/// A way to look at a shell, and to tell it things. Clones are cheap.
+/// A handle to inspect and control a running manager. Clones are cheap.
 #[derive(Clone)]
-pub struct Handle(Arc<Parts>);
+pub struct ManagerHandle(Arc<HandleInner>);
 
-struct Parts {
-    audience: Arc<Audience>,
-    ledger: Ledger,
+struct HandleInner {
+    subscribers: Arc<Subscribers>,
+    held_reasons: HeldReasons,
     permit: Permit,
-    limiter: Arc<Limiter>,
-    queues: BTreeMap<&'static str, Arc<Queue>>,
-    troubles: RwLock<BTreeMap<Place, Trouble>>,
-    newcomers: mpsc::Sender<Newcomer>,
+    limiter: Arc<RateLimiter>,
+    queues: BTreeMap<&'static str, Arc<WorkQueue>>,
+    cache_errors: RwLock<BTreeMap<StoreId, LastError>>,
+    added_watches: mpsc::Sender<AddedWatch>,
 }
 
-/// A kind that is followed from now on.
+/// A watch that was added while the manager runs.
 #[derive(Debug)]
-pub(super) struct Newcomer {
-    pub(super) place: Place,
+pub(super) struct AddedWatch {
+    pub(super) store_id: StoreId,
     pub(super) filter: Filter,
 }
 
-/// The shell does not run any more.
+/// The manager no longer runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the controllers have ended")]
-pub struct Ended;
+#[error("the controllers have stopped")]
+pub struct ManagerStopped;
 
 /// A kind whose cache was never filled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
+pub struct UnsyncedKind {
     /// The kind.
     pub resource: Resource,
-    /// What went wrong last; nothing while the first attempt is under way.
+    /// The last error; absent while the first attempt is in flight.
     pub why: Option<String>,
 }
 
-impl Handle {
+impl ManagerHandle {
     pub(super) fn new(
-        audience: Arc<Audience>,
-        ledger: Ledger,
+        audience: Arc<Subscribers>,
+        ledger: HeldReasons,
         permit: Permit,
-        limiter: Arc<Limiter>,
-        desks: &[Arc<Desk>],
-        newcomers: mpsc::Sender<Newcomer>,
+        limiter: Arc<RateLimiter>,
+        desks: &[Arc<WorkerContext>],
+        newcomers: mpsc::Sender<AddedWatch>,
     ) -> Self {
-        let queue = |desk: &Arc<Desk>| (desk.seat.controller.name(), Arc::clone(&desk.queue));
+        let queue = |desk: &Arc<WorkerContext>| {
+            (desk.registration.controller.name(), Arc::clone(&desk.queue))
+        };
         let queues = desks.iter().map(queue).collect();
         let troubles = RwLock::default();
-        Self(Arc::new(Parts { audience, ledger, permit, limiter, queues, troubles, newcomers }))
+        Self(Arc::new(HandleInner {
+            subscribers: audience,
+            held_reasons: ledger,
+            permit,
+            limiter,
+            queues,
+            cache_errors: troubles,
+            added_watches: newcomers,
+        }))
     }
 
-    /// The objects as they were last seen.
+    /// The objects as they were last observed.
     #[must_use]
     pub fn world(&self) -> &Arc<World> {
-        self.0.audience.world()
+        self.0.subscribers.world()
     }
 
-    /// What is held, and why.
+    /// The held reasons of all keys.
     #[must_use]
-    pub fn ledger(&self) -> &Ledger {
-        &self.0.ledger
+    pub fn held_reasons(&self) -> &HeldReasons {
+        &self.0.held_reasons
     }
 
-    /// Whether the shell may write.
+    /// The permission of this process to write.
     #[must_use]
     pub fn permit(&self) -> &Permit {
         &self.0.permit
     }
 
-    /// Lets the shell ask at another rate from now on; absent for no limit.
+    /// Changes the rate limit; absent for no limit.
     pub fn set_rate(&self, rate: Option<Rate>) {
-        self.0.limiter.set(rate);
+        self.0.limiter.set_rate(rate);
     }
 
-    /// Lets a controller see one more kind from now on, and returns when everything of it was seen.
-    /// Nothing else waits for that. May be dropped at any time: what has begun goes on.
+    /// Lets a controller watch one more kind from now on, and returns when its cache is synced.
+    /// Nothing else waits for that. Cancel-safe: the watch continues.
     ///
     /// # Errors
-    /// [`Ended`]: the shell has.
-    pub async fn follow(&self, controller: &str, kind: &Kind, filter: Filter) -> Result<(), Ended> {
-        let place = kind.place().clone();
-        let slot = self.0.newcomers.reserve().await.map_err(|_| Ended)?;
-        if self.0.audience.add(controller, kind) {
-            slot.send(Newcomer { place: place.clone(), filter });
+    /// [`ManagerStopped`] if the manager no longer runs.
+    pub async fn add_watch(
+        &self,
+        controller: &str,
+        kind: &Kind,
+        filter: Filter,
+    ) -> Result<(), ManagerStopped> {
+        let place = kind.store_id().clone();
+        let slot = self.0.added_watches.reserve().await.map_err(|_| ManagerStopped)?;
+        if self.0.subscribers.add_store(controller, kind) {
+            slot.send(AddedWatch { store_id: place.clone(), filter });
         }
         tokio::select! {
-            // Either may be dropped: both only wait.
-            () = self.0.audience.filled_at(&place) => Ok(()),
-            () = self.0.newcomers.closed() => Err(Ended),
+            // Either is cancel-safe: both only wait.
+            () = self.0.subscribers.wait_for_store_sync(&place) => Ok(()),
+            () = self.0.added_watches.closed() => Err(ManagerStopped),
         }
     }
 
-    /// Returns when every cache there was from the beginning has once held everything there was.
-    pub async fn filled(&self) {
-        self.0.audience.filled().await;
+    /// Returns when every initial cache has been synced.
+    pub async fn wait_for_cache_sync(&self) {
+        self.0.subscribers.wait_for_cache_sync().await;
     }
 
-    /// The kinds whose caches were never filled: why the shell is not ready.
+    /// The kinds whose caches are not synced yet: why the manager is not ready.
     #[must_use]
-    pub fn missing(&self) -> Vec<Missing> {
-        let missing = |shelf: &Arc<dyn AnyShelf>| Missing {
+    pub fn unsynced_kinds(&self) -> Vec<UnsyncedKind> {
+        let missing = |shelf: &Arc<dyn AnyStore>| UnsyncedKind {
             resource: shelf.resource(),
-            why: self.trouble(&shelf.place()).get(),
+            why: self.last_error(&shelf.store_id()).get(),
         };
-        self.0.audience.unfilled().iter().map(missing).collect()
+        self.0.subscribers.unsynced().iter().map(missing).collect()
     }
 
-    /// What goes wrong with caches now, whether they were filled or not.
+    /// The current errors of caches, whether they were synced before or not.
     #[must_use]
-    pub fn troubles(&self) -> BTreeMap<Resource, String> {
-        // No code of others runs under the lock, so a poisoned one is still good.
-        let troubles = self.0.troubles.read().unwrap_or_else(PoisonError::into_inner);
+    pub fn cache_errors(&self) -> BTreeMap<Resource, String> {
+        // No foreign code runs under the lock, so the data of a poisoned lock is still intact.
+        let troubles = self.0.cache_errors.read().unwrap_or_else(PoisonError::into_inner);
         let troubles = troubles.iter();
         let troubles = troubles.filter_map(|(it, why)| Some((it.resource().clone(), why.get()?)));
         troubles.collect()
     }
 
-    /// Makes changes to what is cached of a kind as if a watch had shown them, and shows them to the controllers.
-    /// For tests without a server. Nothing happens when nobody looks at the kind.
-    pub fn make<R>(
+    /// Applies changes to the cache of a kind as if a watch had delivered them, and notifies the
+    /// controllers. For tests without a server. Does nothing if no subscriber reads the kind.
+    pub fn simulate_changes<R>(
         &self,
         resource: &Resource,
-        act: impl FnOnce(&dyn AnyShelf) -> (Vec<Change>, R),
+        act: impl FnOnce(&dyn AnyStore) -> (Vec<Change>, R),
     ) -> Option<R> {
-        let place = self.world().find(resource)?.place();
-        self.0.audience.make(&place, act)
+        let place = self.world().single_store_for(resource)?.store_id();
+        self.0.subscribers.update_store(&place, act)
     }
 
-    /// Records a fact that was observed by other means than an inquiry, and shows it to the controllers.
+    /// Records a fact that was observed by other means than an inquiry, and notifies the
+    /// controllers.
     pub fn record<F: Fact>(&self, subject: F::Subject, value: F, at: Timestamp) {
         let change = self.world().facts::<F>().record(subject, value, at);
-        self.0.audience.show_fact(&change);
+        self.0.subscribers.notify_fact(&change);
     }
 
-    /// Forgets such a fact, and shows that to the controllers.
+    /// Forgets such a fact, and notifies the controllers.
     pub fn forget<F: Fact>(&self, subject: &F::Subject) {
         if let Some(change) = self.world().facts::<F>().forget(subject) {
-            self.0.audience.show_fact(&change);
+            self.0.subscribers.notify_fact(&change);
         }
     }
 
-    /// Makes it a key's turn, for reasons that are in no object. Nothing happens when there is no
-    /// controller of that name.
-    pub fn wake(&self, controller: &str, key: Key) {
+    /// Enqueues a key for reasons that are in no object. Does nothing if there is no controller of
+    /// that name.
+    pub fn enqueue(&self, controller: &str, key: Key) {
         if let Some(queue) = self.0.queues.get(controller) {
-            queue.wake(key);
+            queue.enqueue(key);
         }
     }
 
-    /// How many keys of each controller could be planned now.
+    /// The number of ready keys of each controller.
     #[must_use]
-    pub fn waiting(&self) -> BTreeMap<&'static str, usize> {
+    pub fn queue_lengths(&self) -> BTreeMap<&'static str, usize> {
         self.0.queues.iter().map(|(name, queue)| (*name, queue.ready())).collect()
     }
 
-    pub(super) fn audience(&self) -> &Arc<Audience> {
-        &self.0.audience
+    pub(super) fn subscribers(&self) -> &Arc<Subscribers> {
+        &self.0.subscribers
     }
 
-    /// Where the cache of a shelf says what goes wrong.
-    pub(super) fn trouble(&self, place: &Place) -> Trouble {
-        let mut troubles = self.0.troubles.write().unwrap_or_else(PoisonError::into_inner);
+    /// The place where the reflector of a store records its last error.
+    pub(super) fn last_error(&self, place: &StoreId) -> LastError {
+        let mut troubles = self.0.cache_errors.write().unwrap_or_else(PoisonError::into_inner);
         troubles.entry(place.clone()).or_default().clone()
     }
 }
 
-impl fmt::Debug for Handle {
+impl fmt::Debug for ManagerHandle {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_tuple("Handle").field(&self.0.audience).finish()
+        to.debug_tuple("Handle").field(&self.0.subscribers).finish()
     }
 }

@@ -2,11 +2,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use gantry_process::clock::{Hand, Moment};
-use gantry_process::metrics::{Build, Metrics};
-use gantry_process::tasks::Counters;
+use gantry_process::clock::{FakeClock, Moment};
+use gantry_process::metrics::{BuildInfo, Metrics};
+use gantry_process::tasks::TaskMetrics;
 use gantry_reconcile::{
-    Change, Key, Kind, Meta, Note, Plan, Reference, Resource, Step, Uid, View, World, Write,
+    Change, Event, Key, Kind, Meta, ObjectReference, Plan, Resource, Step, Uid, View, World, Write,
 };
 use http::{Method, Request, Response};
 use http_body_util::Full;
@@ -30,7 +30,7 @@ impl View for Thing {
     }
 }
 
-/// The same kind through other eyes.
+/// Another view of the same kind.
 #[derive(Debug, Deserialize)]
 struct Other {
     metadata: Meta,
@@ -43,13 +43,13 @@ impl View for Other {
     }
 }
 
-/// Does what the name of a key says, and writes down when.
+/// Does what the name of a key says, and records when.
 #[derive(Default)]
-struct Obedient {
+struct ScriptedController {
     planned: Mutex<Vec<(String, Timestamp)>>,
 }
 
-impl Controller for Obedient {
+impl Controller for ScriptedController {
     fn name(&self) -> &'static str {
         "obedient"
     }
@@ -65,19 +65,19 @@ impl Controller for Obedient {
     fn plan(&self, _: &World, key: &Key, now: Timestamp) -> Plan {
         self.planned.lock().unwrap().push((key.name().to_owned(), now));
         let mut plan = Plan::default();
-        let about = Reference {
+        let about = ObjectReference {
             resource: Thing::RESOURCE,
             key: key.clone(),
             uid: Uid::new("u"),
             field: String::new(),
         };
         let writes = match key.name() {
-            "panic" => panic!("as it was told"),
+            "panic" => panic!("as the test demands"),
             "owned" => {
                 let body = json!({ "metadata": { "name": "a", "namespace": "n" } });
                 let create = Write::Create { resource: Thing::RESOURCE, body };
-                let owner = Reference { key: Key::new("n", "owner"), ..about.clone() };
-                plan.steps.push(Step::new(create).provided(owner));
+                let owner = ObjectReference { key: Key::new("n", "owner"), ..about.clone() };
+                plan.steps.push(Step::new(create).require_present(owner));
                 0
             }
             "row" => {
@@ -93,38 +93,38 @@ impl Controller for Obedient {
             "talk" => {
                 let body = json!({ "metadata": { "name": "granted", "namespace": "n" } });
                 let create = Write::Create { resource: Thing::RESOURCE, body };
-                plan.steps.push(Step::new(create).can_wait());
+                plan.steps.push(Step::new(create).deferrable());
                 0
             }
             "minutely" => {
-                plan.look_within(Duration::from_secs(60));
+                plan.requeue_after(Duration::from_secs(60));
                 0
             }
             name => name.parse().unwrap_or(0),
         };
         for n in 0..writes {
             let body = json!({ "metadata": { "name": n.to_string(), "namespace": "n" } });
-            let refused = Note::warning(about.clone(), "Failed", "Error creating".to_owned());
+            let refused = Event::warning(about.clone(), "Failed", "Error creating".to_owned());
             let create = Write::Create { resource: Thing::RESOURCE, body };
-            plan.steps.push(Step::new(create).refused(refused));
+            plan.steps.push(Step::new(create).on_refusal(refused));
         }
         plan
     }
 }
 
-/// A shell on a clock of its own, before a server that is empty and says no to everything.
-struct Stage {
-    hand: Hand,
-    handle: Handle,
-    controller: Arc<Obedient>,
-    /// The bodies of what was to be made, by the end of the path.
+/// A manager with a fake clock and a server that is empty and refuses everything.
+struct TestManager {
+    hand: FakeClock,
+    handle: ManagerHandle,
+    controller: Arc<ScriptedController>,
+    /// The bodies of create requests, by the end of the path.
     posts: Arc<Mutex<Vec<(String, String)>>>,
-    _running: JoinSet<Result<(), ShellError>>,
+    _running: JoinSet<Result<(), ManagerError>>,
 }
 
-impl Stage {
-    async fn begin(options: Options) -> Self {
-        let hand = Hand::at(Timestamp::UNIX_EPOCH);
+impl TestManager {
+    async fn start(options: ManagerOptions) -> Self {
+        let hand = FakeClock::at(Timestamp::UNIX_EPOCH);
         let posts = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&posts);
         let asked = Arc::new(AtomicUsize::new(0));
@@ -158,27 +158,30 @@ impl Stage {
                 Response::builder().status(code).body(Full::new(Bytes::from(body))).unwrap()
             }
         });
-        let metrics = Metrics::new(&Build::default());
-        let meters = Meters::register(&metrics).unwrap();
-        let counters = Counters::register(&metrics).unwrap();
+        let metrics = Metrics::new(&BuildInfo::default());
+        let meters = ControllerMetrics::register(&metrics).unwrap();
+        let counters = TaskMetrics::register(&metrics).unwrap();
         let actor = Actor::new(client.clone(), "m", "c");
-        let controller = Arc::new(Obedient::default());
-        let seats =
-            vec![Seat::new(Arc::clone(&controller) as Arc<dyn Controller>, Arc::new(actor))];
+        let controller = Arc::new(ScriptedController::default());
+        let seats = vec![Registration::new(
+            Arc::clone(&controller) as Arc<dyn Controller>,
+            Arc::new(actor),
+        )];
         let jitter = fastrand::Rng::with_seed(1);
-        let shell = Shell::new(hand.clock(), jitter.clone(), client, seats, options, meters);
-        let shell = shell.unwrap();
-        let handle = shell.handle();
+        let manager =
+            ControllerManager::new(hand.clock(), jitter.clone(), client, seats, options, meters);
+        let manager = manager.unwrap();
+        let handle = manager.handle();
         let tasks = Tasks::new(hand.clock(), counters, jitter, &CancellationToken::new());
         let mut running = JoinSet::new();
-        running.spawn(shell.run(tasks));
-        handle.filled().await;
+        running.spawn(manager.run(tasks));
+        handle.wait_for_cache_sync().await;
         Self { hand, handle, controller, posts, _running: running }
     }
 
-    async fn wake(&self, name: &str) {
-        self.handle.wake("obedient", Key::new("n", name));
-        // A few times, because each write takes some turns of the runtime.
+    async fn enqueue(&self, name: &str) {
+        self.handle.enqueue("obedient", Key::new("n", name));
+        // A few times, because each write takes several polls of the runtime.
         for _ in 0..20 {
             self.hand.advance(Duration::ZERO).await;
         }
@@ -198,11 +201,13 @@ impl Stage {
 }
 
 #[tokio::test]
-async fn after_many_refusals_the_rest_is_left() {
-    let stage = Stage::begin(Options { in_flight: 4, ..Options::default() }).await;
-    stage.wake("100").await;
+async fn many_refusals_end_the_plan() {
+    let stage =
+        TestManager::start(ManagerOptions { max_in_flight_writes: 4, ..ManagerOptions::default() })
+            .await;
+    stage.enqueue("100").await;
     let tried = stage.posts("things").len();
-    // Eight refusals, and those that were under way when the eighth came.
+    // Eight refusals, and the writes that were in flight when the eighth came.
     assert!((8..8 + 4).contains(&tried), "{tried} writes were tried");
     assert_eq!(stage.planned("100"), [0]);
     stage.hand.advance(Duration::from_millis(5)).await;
@@ -212,43 +217,45 @@ async fn after_many_refusals_the_rest_is_left() {
 }
 
 #[tokio::test]
-async fn what_comes_after_a_write_waits_for_it_to_take() {
-    let stage = Stage::begin(Options { in_flight: 1, ..Options::default() }).await;
-    stage.wake("row").await;
+async fn then_steps_wait_for_success() {
+    let stage =
+        TestManager::start(ManagerOptions { max_in_flight_writes: 1, ..ManagerOptions::default() })
+            .await;
+    stage.enqueue("row").await;
     let name = |body: &String| {
         let object: serde_json::Value = serde_json::from_str(body).unwrap();
         object["metadata"]["name"].as_str().unwrap().to_owned()
     };
     let made: Vec<String> = stage.posts("things").iter().map(name).collect();
     assert_eq!(made, ["granted-1", "granted-2", "refused", "granted-3"]);
-    let refused = stage.handle.world().refused("obedient", &Key::new("n", "row"));
-    assert_eq!(refused.len(), 1, "what never was tried was not refused: {refused:?}");
+    let refused = stage.handle.world().refused_writes("obedient", &Key::new("n", "row"));
+    assert_eq!(refused.len(), 1, "a write that was never tried was not refused: {refused:?}");
 }
 
-/// Once because nobody else asks, once because some turns belong to those that can wait; then others come
-/// first.
+/// Sent once because there are no other requests, and once because of the reserved share; then
+/// other requests come first.
 #[tokio::test]
-async fn what_can_wait_is_put_off_and_planned_anew() {
-    let stage = Stage::begin(Options::default()).await;
+async fn deferrable_writes_are_deferred() {
+    let stage = TestManager::start(ManagerOptions::default()).await;
     stage.handle.set_rate(Some(Rate { per_second: 1.0, burst: 1 }));
-    stage.wake("talk").await;
+    stage.enqueue("talk").await;
     assert_eq!(stage.posts("things").len(), 1);
-    stage.wake("talk").await;
+    stage.enqueue("talk").await;
     stage.hand.advance(Duration::from_secs(1)).await;
-    stage.wake("talk").await;
+    stage.enqueue("talk").await;
     assert_eq!((stage.planned("talk"), stage.posts("things").len()), (vec![0, 0, 1000], 2));
-    let held = stage.handle.ledger().snapshot();
+    let held = stage.handle.held_reasons().snapshot();
     assert!(held.iter().all(|it| it.held.is_empty()), "it is no failure: {held:?}");
     stage.hand.advance(Duration::from_secs(6)).await;
-    stage.wake("nothing").await;
+    stage.enqueue("nothing").await;
     assert_eq!((stage.planned("talk"), stage.posts("things").len()), (vec![0, 0, 1000, 6000], 3));
 }
 
-/// Gone, another one, going, unknown: four times nothing is written.
+/// Deleted, replaced, terminating, unknown: four times nothing is written.
 #[tokio::test]
-async fn what_depends_on_an_object_waits_for_it() {
-    let stage = Stage::begin(Options::default()).await;
-    stage.wake("owned").await;
+async fn require_present_is_checked_first() {
+    let stage = TestManager::start(ManagerOptions::default()).await;
+    stage.enqueue("owned").await;
     for tries in 1..5 {
         assert_eq!(stage.planned("owned").len(), tries);
         assert_eq!(stage.posts("things").len(), 0, "after {tries} tries");
@@ -260,23 +267,28 @@ async fn what_depends_on_an_object_waits_for_it() {
             stage.hand.advance(Duration::ZERO).await;
         }
     }
-    assert_eq!(stage.posts("things").len(), 1, "it is there");
+    assert_eq!(stage.posts("things").len(), 1, "it exists");
 }
 
 #[tokio::test]
-async fn what_is_refused_is_held_remembered_and_tried_last() {
-    let stage = Stage::begin(Options { in_flight: 1, refusals: 2, ..Options::default() }).await;
-    stage.wake("3").await;
-    let tried = |stage: &Stage| -> Vec<String> {
+async fn refused_writes_are_held_and_tried_last() {
+    let stage = TestManager::start(ManagerOptions {
+        max_in_flight_writes: 1,
+        max_refusals: 2,
+        ..ManagerOptions::default()
+    })
+    .await;
+    stage.enqueue("3").await;
+    let tried = |stage: &TestManager| -> Vec<String> {
         let name = |body: &String| body.split("\"name\":\"").nth(1).unwrap()[..1].to_owned();
         stage.posts("things").iter().map(name).collect()
     };
     assert_eq!(tried(&stage), ["0", "1"]);
     let world = stage.handle.world();
-    let refused = world.refused("obedient", &Key::new("n", "3"));
+    let refused = world.refused_writes("obedient", &Key::new("n", "3"));
     let refused: Vec<_> = refused.iter().map(|it| (it.verb, it.key.name().to_owned())).collect();
     assert_eq!(refused, [("create", "0".to_owned()), ("create", "1".to_owned())]);
-    let held = stage.handle.ledger().snapshot().remove(0).held;
+    let held = stage.handle.held_reasons().snapshot().remove(0).held;
     assert_eq!((held.len(), &*held[0].reason), (2, "Forbidden"));
     assert_eq!(held[0].message, "could not create things n/0: quota is used up");
     assert!(held[0].until.is_some(), "it is tried again");
@@ -284,14 +296,14 @@ async fn what_is_refused_is_held_remembered_and_tried_last() {
     for _ in 0..20 {
         stage.hand.advance(Duration::ZERO).await;
     }
-    assert_eq!(tried(&stage)[2], "2", "those that were refused do not keep others from their turn");
+    assert_eq!(tried(&stage)[2], "2", "refused writes do not block others");
 }
 
 #[tokio::test]
-async fn a_panic_is_the_key_s_own() {
-    let stage = Stage::begin(Options::default()).await;
-    stage.wake("panic").await;
-    stage.wake("fine").await;
+async fn a_panic_affects_one_key_only() {
+    let stage = TestManager::start(ManagerOptions::default()).await;
+    stage.enqueue("panic").await;
+    stage.enqueue("fine").await;
     assert_eq!(stage.planned("fine"), [0], "others go on");
     stage.hand.advance(Duration::from_secs(3)).await;
     let times = stage.planned("panic");
@@ -299,31 +311,31 @@ async fn a_panic_is_the_key_s_own() {
     assert!(pauses.len() > 5, "it is tried again: {pauses:?}");
     let growing = pauses.windows(3).all(|three| three[2] > three[0]);
     assert!(growing, "with growing pauses: {pauses:?}");
-    let held = stage.handle.ledger().snapshot().remove(0).held.remove(0);
+    let held = stage.handle.held_reasons().snapshot().remove(0).held.remove(0);
     assert_eq!((&*held.reason, held.about.resource), ("Panicked", Thing::RESOURCE));
 }
 
 #[tokio::test]
 async fn a_plan_is_made_again_when_it_asks_for_it() {
-    let stage = Stage::begin(Options::default()).await;
-    stage.wake("minutely").await;
+    let stage = TestManager::start(ManagerOptions::default()).await;
+    stage.enqueue("minutely").await;
     stage.hand.advance(Duration::from_secs(150)).await;
     assert_eq!(stage.planned("minutely"), [0, 60_000, 120_000]);
 }
 
 #[tokio::test]
 async fn nothing_is_written_without_a_permit() {
-    let clock = Hand::at(Timestamp::UNIX_EPOCH).clock();
+    let clock = FakeClock::at(Timestamp::UNIX_EPOCH).clock();
     let client = transport::in_process(|_: Request<Bytes>| async {
         Response::new(Full::new(Bytes::from("{}")))
     });
     let actor = Actor::new(client, "m", "c");
     let (grant, permit) = Permit::on_grant(clock.clone());
-    let limiter = Arc::new(Limiter::new(clock.clone(), None));
+    let limiter = Arc::new(RateLimiter::new(clock.clone(), None));
     let limit = Duration::from_secs(1);
-    let writer = Writer { clock, limiter, permit, limit };
+    let writer = Writer { clock, limiter, permit, timeout: limit };
     let write = Write::Create { resource: Thing::RESOURCE, body: json!({}) };
-    let no = gantry_reconcile::Outcome::Unanswered("not leading".to_owned());
+    let no = gantry_reconcile::Outcome::Unknown("not leading".to_owned());
     assert_eq!(writer.write(&actor, &write, None).await.outcome, no);
     grant.until(Moment::default() + limit);
     let yes = gantry_reconcile::Outcome::Done(Some(json!({})));
@@ -332,7 +344,7 @@ async fn nothing_is_written_without_a_permit() {
     assert_eq!(writer.write(&actor, &write, None).await.outcome, no);
 }
 
-/// Sees a kind through other eyes, or has the same name.
+/// Has another view of a kind, or the same name.
 struct Namesake(&'static str, fn() -> Kind);
 
 impl Controller for Namesake {
@@ -355,19 +367,25 @@ async fn mistakes_in_the_wiring_are_refused() {
     let client =
         transport::in_process(|_: Request<Bytes>| std::future::pending::<Response<Full<Bytes>>>());
     let actor = Arc::new(Actor::new(client, "m", "c"));
-    let seat = |name, kind| Seat::new(Arc::new(Namesake(name, kind)), Arc::clone(&actor));
+    let registration =
+        |name, kind| Registration::new(Arc::new(Namesake(name, kind)), Arc::clone(&actor));
     let thing: fn() -> Kind = Kind::of::<Thing>;
     let table = [
-        ("they agree", vec![seat("a", thing), seat("b", thing)], None),
-        ("one name", vec![seat("a", thing), seat("a", thing)], Some("two controllers named a")),
+        ("they agree", vec![registration("a", thing), registration("b", thing)], None),
         (
-            "each through eyes of its own",
-            vec![seat("a", thing), seat("b", Kind::of::<Other>)],
+            "one name",
+            vec![registration("a", thing), registration("a", thing)],
+            Some("two controllers named a"),
+        ),
+        (
+            "each has a view of its own",
+            vec![registration("a", thing), registration("b", Kind::of::<Other>)],
             None,
         ),
     ];
     for (why, seats, expected) in table {
-        let error = shelves(&seats, &Outside::default()).err().map(|error| error.to_string());
+        let error =
+            build_world(&seats, &ExternalSystems::default()).err().map(|error| error.to_string());
         assert_eq!(error.is_some(), expected.is_some(), "{why}: {error:?}");
         assert!(error.unwrap_or_default().contains(expected.unwrap_or_default()), "{why}");
     }

@@ -1,9 +1,9 @@
-//! A way to a server that is open only while this process may write.
+//! A connection that sends bytes only while this process may write.
 //!
-//! Between the question whether one leads and the system call that sends a write there are queues and
-//! other threads. A process that is stopped in between, and goes on when somebody else has long taken
-//! the lease, would send what it was allowed to send then. So the question is asked once more where
-//! the bytes leave, with nothing between the answer and the call.
+//! Between the check whether the process is the leader and the system call that sends a write there
+//! are queues and other threads. A process that is suspended in between, and resumes when another
+//! one has long taken the lease, would send what it was allowed to send before. So the check is
+//! repeated where the bytes are sent, with nothing between the check and the system call.
 
 use std::io;
 use std::pin::Pin;
@@ -17,14 +17,13 @@ use tower_service::Service;
 
 use crate::lease::{NotLeading, Permit};
 
-/// Lets bytes out while a permit lasts. Clones are the same gate; it is closed until it is told which
-/// permit that is.
+/// Lets bytes out while a permit lasts. Clones share the gate; it is closed until a permit is set.
 #[derive(Clone, Debug, Default)]
-pub struct Gate(Arc<OnceLock<Permit>>);
+pub struct WriteGate(Arc<OnceLock<Permit>>);
 
-impl Gate {
-    /// From now on this permit decides. The first that is told stays.
-    pub fn obey(&self, permit: Permit) {
+impl WriteGate {
+    /// Sets the permit. The first one that is set stays.
+    pub fn set_permit(&self, permit: Permit) {
         let _ = self.0.set(permit);
     }
 
@@ -34,23 +33,23 @@ impl Gate {
     }
 }
 
-/// Connects, and puts the gate before each connection.
+/// Connects, and gates each connection.
 #[derive(Clone, Debug)]
-pub(super) struct Gated<Connector> {
+pub(super) struct GatedConnector<Connector> {
     pub(super) connector: Connector,
-    pub(super) gate: Gate,
+    pub(super) gate: WriteGate,
 }
 
-type Connecting<Stream, Error> = Pin<Box<dyn Future<Output = Result<Stream, Error>> + Send>>;
+type ConnectFuture<Stream, Error> = Pin<Box<dyn Future<Output = Result<Stream, Error>> + Send>>;
 
-impl<Connector> Service<Uri> for Gated<Connector>
+impl<Connector> Service<Uri> for GatedConnector<Connector>
 where
     Connector: Service<Uri>,
     Connector::Future: Send + 'static,
 {
     type Response = GatedStream<Connector::Response>;
     type Error = Connector::Error;
-    type Future = Connecting<Self::Response, Self::Error>;
+    type Future = ConnectFuture<Self::Response, Self::Error>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.connector.poll_ready(context)
@@ -62,11 +61,11 @@ where
     }
 }
 
-/// A connection behind the gate. Reading is always allowed.
+/// A gated connection. Reading is always allowed.
 #[derive(Debug)]
 pub(super) struct GatedStream<Stream> {
     stream: Stream,
-    gate: Gate,
+    gate: WriteGate,
 }
 
 impl<Stream: Connection> Connection for GatedStream<Stream> {
@@ -121,7 +120,7 @@ impl<Stream: Write + Unpin> Write for GatedStream<Stream> {
 mod tests {
     use std::time::Duration;
 
-    use gantry_process::clock::{Clock, Hand};
+    use gantry_process::clock::{Clock, FakeClock};
     use http::Request;
     use jiff::Timestamp;
     use kube::Config;
@@ -130,9 +129,9 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::transport::to_cluster_behind;
+    use crate::transport::to_cluster_with_gate;
 
-    /// Answers requests on one connection, and says which came.
+    /// Responds to the requests on one connection, and returns what was received.
     async fn serve(mut connection: TcpStream) -> String {
         let mut heard = Vec::new();
         let mut buffer = [0; 4096];
@@ -146,15 +145,15 @@ mod tests {
         String::from_utf8(heard).unwrap()
     }
 
-    /// What leaves is decided where it leaves: a client that has a connection is as closed as one
-    /// that has none.
+    /// The check is made where the bytes are sent: a client with an open connection is blocked like
+    /// one without.
     #[tokio::test]
     async fn nothing_leaves_without_a_permit() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
-        let gate = Gate::default();
+        let gate = WriteGate::default();
         let config = Config::new(format!("http://{at}").parse().unwrap());
-        let client = to_cluster_behind(config, gate.clone()).unwrap();
+        let client = to_cluster_with_gate(config, gate.clone()).unwrap();
         let ask = async |path: &str| {
             let request = Request::get(path).body(Body::empty()).unwrap();
             client.send(request).await.is_ok()
@@ -167,11 +166,11 @@ mod tests {
             heard.concat()
         };
         let talk = async {
-            assert!(!ask("/before").await, "nobody said who decides");
-            let hand = Hand::at(Timestamp::UNIX_EPOCH);
+            assert!(!ask("/before").await, "no permit is set");
+            let hand = FakeClock::at(Timestamp::UNIX_EPOCH);
             let (grant, permit) = Permit::on_grant(hand.clock());
-            gate.obey(permit);
-            gate.obey(Permit::always(Clock::system()));
+            gate.set_permit(permit);
+            gate.set_permit(Permit::always(Clock::system()));
             grant.until(hand.clock().moment() + Duration::from_secs(1));
             assert!(ask("/first").await && ask("/second").await);
             hand.advance(Duration::from_secs(1)).await;

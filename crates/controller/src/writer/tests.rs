@@ -3,23 +3,23 @@ use std::time::Duration;
 use bytes::Bytes;
 use gantry_reconcile::write::PODS;
 use gantry_reconcile::{
-    Fence, Key, Outcome, Part, Propagation, Refusal, Resource, Revision, Uid, Write,
+    Fence, Key, Outcome, Propagation, Refusal, Resource, Revision, Subresource, Uid, Write,
 };
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::ask::Reply;
+use crate::api_request::ApiResponse;
 
 fn fence(revision: Option<u64>) -> Fence {
     Fence { uid: Uid::new("u-1"), revision: revision.map(Revision) }
 }
 
-fn merge(part: Part, revision: Option<u64>) -> Write {
+fn merge(part: Subresource, revision: Option<u64>) -> Write {
     Write::Merge {
         resource: PODS.clone(),
         key: Key::new("n", "a"),
-        part,
+        subresource: part,
         fence: fence(revision),
         body: json!({ "metadata": { "labels": { "x": null } } }),
     }
@@ -31,15 +31,15 @@ fn delete(grace: Option<u32>, propagation: Option<Propagation>) -> Write {
     Write::Delete { resource, key, fence, grace, propagation }
 }
 
-/// Each write in the form a server gets it.
+/// Each write as the request that a server receives.
 #[test]
-fn writes_have_the_forms_of_the_api() {
-    let nodes = Resource::namespaced("", "v1", "nodes", "Node").cluster_wide();
+fn writes_become_api_requests() {
+    let nodes = Resource::namespaced("", "v1", "nodes", "Node").cluster_scoped();
     let bare = Resource::namespaced("", "v1", "configmaps", "ConfigMap").without_status();
     let apply = |resource: &Resource, key: Key, part, fence| Write::Apply {
         resource: resource.clone(),
         key,
-        part,
+        subresource: part,
         fence,
         body: json!({ "data": { "k": "v" } }),
     };
@@ -59,17 +59,17 @@ fn writes_have_the_forms_of_the_api() {
             json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "a" } }),
         ),
         (
-            merge(Part::Main, Some(7)),
+            merge(Subresource::Main, Some(7)),
             "PATCH /api/v1/namespaces/n/pods/a?fieldManager=me%2F1 application/merge-patch+json",
             json!({ "metadata": { "labels": { "x": null }, "uid": "u-1", "resourceVersion": "7" } }),
         ),
         (
-            merge(Part::Status, None),
+            merge(Subresource::Status, None),
             "PATCH /api/v1/namespaces/n/pods/a/status?fieldManager=me%2F1 application/merge-patch+json",
             json!({ "metadata": { "labels": { "x": null }, "uid": "u-1" } }),
         ),
         (
-            apply(&bare, Key::new("n", "a"), Part::Status, None),
+            apply(&bare, Key::new("n", "a"), Subresource::Status, None),
             "PATCH /api/v1/namespaces/n/configmaps/a?fieldManager=me%2F1&force=true application/apply-patch+yaml",
             json!({
                 "apiVersion": "v1", "kind": "ConfigMap", "data": { "k": "v" },
@@ -77,7 +77,7 @@ fn writes_have_the_forms_of_the_api() {
             }),
         ),
         (
-            apply(&nodes, Key::cluster("a"), Part::Status, Some(fence(Some(9)))),
+            apply(&nodes, Key::cluster("a"), Subresource::Status, Some(fence(Some(9)))),
             "PATCH /api/v1/nodes/a/status?fieldManager=me%2F1&force=true application/apply-patch+yaml",
             json!({
                 "apiVersion": "v1", "kind": "Node", "data": { "k": "v" },
@@ -109,13 +109,14 @@ fn writes_have_the_forms_of_the_api() {
         ),
     ];
     for (write, head, body) in table {
-        let Form { method, path, content, body: made } = form(&write, "me/1").unwrap();
+        let WriteRequest { method, path, content_type: content, body: made } =
+            write_request(&write, "me/1").unwrap();
         assert_eq!(format!("{method} {path} {content}"), head);
         assert_eq!(made, body, "{head}");
     }
 }
 
-/// Names come from what users write: one that is none never becomes part of another request.
+/// Names come from what users write: an invalid one never becomes part of another request.
 #[test]
 fn an_object_that_cannot_be_addressed_is_not_written() {
     for (namespace, name) in [("n", ""), ("n", ".."), ("n", "a/status"), ("N", "a"), ("a/b", "a")] {
@@ -128,16 +129,16 @@ fn an_object_that_cannot_be_addressed_is_not_written() {
             grace: None,
             propagation: None,
         };
-        assert!(form(&write, "me").is_err(), "{key}");
+        assert!(write_request(&write, "me").is_err(), "{key}");
     }
 }
 
-fn reply(code: u16, body: &Value) -> Reply {
+fn reply(code: u16, body: &Value) -> ApiResponse {
     let status = StatusCode::from_u16(code).unwrap();
-    Reply { status, retry_after: None, body: Bytes::from(body.to_string()) }
+    ApiResponse { status, retry_after: None, body: Bytes::from(body.to_string()) }
 }
 
-/// A no as servers word it, about an object of this kind and name.
+/// A refusal as servers word it, about an object of this kind and name.
 fn status(reason: &str, kind: &str, name: &str) -> Value {
     json!({
         "kind": "Status", "status": "Failure", "message": "no", "reason": reason,
@@ -146,14 +147,14 @@ fn status(reason: &str, kind: &str, name: &str) -> Value {
 }
 
 #[test]
-fn answers_become_outcomes() {
-    let patch = || merge(Part::Main, None);
+fn responses_become_outcomes() {
+    let patch = || merge(Subresource::Main, None);
     let create = || Write::Create {
         resource: PODS.clone(),
         body: json!({ "metadata": { "name": "a", "namespace": "n" } }),
     };
-    let stale = || Outcome::Stale("no".to_owned());
-    let unanswered = || Outcome::Unanswered("no".to_owned());
+    let stale = || Outcome::Conflict("no".to_owned());
+    let unanswered = || Outcome::Unknown("no".to_owned());
     let refused = |code, reason: &str| {
         Outcome::Refused(Refusal { code, reason: reason.to_owned(), message: "no".to_owned() })
     };
@@ -164,7 +165,7 @@ fn answers_become_outcomes() {
     let object = json!({ "kind": "Pod", "metadata": { "name": "a" } });
     let table = [
         // why                        write     code  body                                expected
-        ("it took", patch(), 200, object.clone(), Outcome::Done(Some(object.clone()))),
+        ("it succeeded", patch(), 200, object.clone(), Outcome::Done(Some(object.clone()))),
         ("it was made", create(), 201, object.clone(), Outcome::Done(Some(object))),
         ("nothing is shown", patch(), 200, json!({ "kind": "Status" }), Outcome::Done(None)),
         ("changed since", patch(), 409, status("Conflict", "pods", "a"), stale()),
@@ -172,13 +173,13 @@ fn answers_become_outcomes() {
         ("a precondition", patch(), 412, status("", "pods", "a"), stale()),
         ("another of that name", patch(), 422, wrong_uid, stale()),
         ("not valid", patch(), 422, status("Invalid", "pods", "a"), refused(422, "Invalid")),
-        ("gone", patch(), 404, status("NotFound", "pods", "a"), Outcome::Absent),
+        ("gone", patch(), 404, status("NotFound", "pods", "a"), Outcome::NotFound),
         (
             "gone, to be deleted",
             delete(None, None),
             404,
             status("NotFound", "", "a"),
-            Outcome::Absent,
+            Outcome::NotFound,
         ),
         (
             "no such namespace",
@@ -205,19 +206,29 @@ fn answers_become_outcomes() {
         ("late", create(), 504, status("Timeout", "", ""), unanswered()),
     ];
     for (why, write, code, body, expected) in table {
-        assert_eq!(answer::read(&write, &reply(code, &body)).outcome, expected, "{why}");
+        assert_eq!(
+            response::parse_response(&write, &reply(code, &body)).outcome,
+            expected,
+            "{why}"
+        );
     }
-    let garbled = Reply { body: Bytes::from_static(b"{"), ..reply(200, &json!(null)) };
-    let garbled = answer::read(&patch(), &garbled).outcome;
-    assert!(matches!(garbled, Outcome::Unanswered(_)), "half an answer is none: {garbled:?}");
-    let proxy = Reply { body: Bytes::from_static(b"<html>"), ..reply(502, &json!(null)) };
-    let proxy = answer::read(&patch(), &proxy).outcome;
-    assert_eq!(proxy, Outcome::Unanswered("<html>".to_owned()), "not all answers are of servers");
+    let garbled = ApiResponse { body: Bytes::from_static(b"{"), ..reply(200, &json!(null)) };
+    let garbled = response::parse_response(&patch(), &garbled).outcome;
+    assert!(matches!(garbled, Outcome::Unknown(_)), "half an answer is none: {garbled:?}");
+    let proxy = ApiResponse { body: Bytes::from_static(b"<html>"), ..reply(502, &json!(null)) };
+    let proxy = response::parse_response(&patch(), &proxy).outcome;
+    assert_eq!(
+        proxy,
+        Outcome::Unknown("<html>".to_owned()),
+        "not all responses are from API servers"
+    );
 }
 
 #[test]
 fn a_server_may_ask_for_a_pause() {
-    let seconds = |reply: &Reply| answer::read(&merge(Part::Main, None), reply).wait;
+    let seconds = |reply: &ApiResponse| {
+        response::parse_response(&merge(Subresource::Main, None), reply).retry_after
+    };
     let said = json!({ "message": "no", "details": { "retryAfterSeconds": 3 } });
     let mut busy = reply(429, &said);
     assert_eq!(seconds(&busy), Some(Duration::from_secs(3)), "in the body");

@@ -1,12 +1,12 @@
-//! Who may hold a device beside whom.
+//! Access modes: which holders may share a device.
 
 use gantry_api::devices::{AccessMode, Sharing};
 
 use super::CapacityError;
 
-/// Whether those who hold a device bear one more in this mode.
+/// Whether the holders of a device allow one more in this mode.
 #[must_use]
-pub const fn bears(held: &Sharing, wanted: AccessMode) -> bool {
+pub const fn allows_holder(held: &Sharing, wanted: AccessMode) -> bool {
     let Sharing {
         allow_read_only_shared: _,
         allow_read_write_shared: _,
@@ -27,10 +27,10 @@ pub const fn bears(held: &Sharing, wanted: AccessMode) -> bool {
         }
 }
 
-/// Reads a mode in any of its spellings.
+/// Parses an access mode in any of its spellings.
 ///
 /// # Errors
-/// If it is none.
+/// If it is not an access mode.
 pub fn parse_mode(text: &str) -> Result<AccessMode, CapacityError> {
     AccessMode::parse(text).ok_or_else(|| CapacityError::InvalidMode { mode: text.to_owned() })
 }

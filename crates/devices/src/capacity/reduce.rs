@@ -1,25 +1,27 @@
-//! What is left of a capacity after something was taken from it.
+//! Computes what is left of a capacity after something was taken from it.
 
 use gantry_api::devices::{
-    Block, Counter, Draw, NodePool, QuantityCapacity, ResourceCapacity, Shape, TopologyAssignment,
+    Block, Counter, NodePool, QuantityCapacity, RequestedCapacity, ResourceCapacity, Shape,
+    TopologyAssignment,
 };
 use gantry_api::quantity::Quantity;
 
-use super::{CapacityError, bears};
+use super::{CapacityError, allows_holder};
 
 /// Something that was taken from a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CapacityResult {
     /// Name of the capacity.
     pub name: String,
-    /// How much, in whole portions.
-    pub draw: Draw,
-    /// Where it was taken from, one place for each kind of place.
+    /// The amount, in whole portions.
+    pub draw: RequestedCapacity,
+    /// The topology domains it was taken from, one for each kind.
     pub topologies: Vec<TopologyAssignment>,
 }
 
 impl CapacityResult {
-    /// Name and places of the capacity, as [`ResourceCapacity::key`] writes them.
+    /// Returns the name and topology domains of the capacity, as [`ResourceCapacity::key`] writes
+    /// them.
     #[must_use]
     pub fn key(&self) -> String {
         let places = self.topologies.iter();
@@ -41,7 +43,8 @@ pub struct PoolResult {
     pub devices: Vec<Vec<CapacityResult>>,
 }
 
-/// What is left of one capacity. What is taken is in whole portions already and not rounded again.
+/// Returns what is left of one capacity. What is taken is in whole portions already and not rounded
+/// again.
 ///
 /// # Errors
 /// If it was taken from another capacity or kind, or is more than there is.
@@ -62,25 +65,25 @@ pub fn reduce(
         Ok(there.checked_sub(amount)?.with_format(there.format()))
     };
     let shape = match (&capacity.shape, &taken.draw) {
-        (Shape::Counter { counter }, Draw::Counter { request }) => {
+        (Shape::Counter { counter }, RequestedCapacity::Counter { request }) => {
             if *request > counter.capacity || *request < 0 {
                 let (amount, left) = (request.to_string(), counter.capacity.to_string());
                 return Err(overdrawn(capacity, &amount, &left));
             }
             Shape::Counter { counter: Counter { capacity: counter.capacity - request } }
         }
-        (Shape::Quantity { quantity }, Draw::Quantity { request }) => {
+        (Shape::Quantity { quantity }, RequestedCapacity::Quantity { request }) => {
             let capacity = less(quantity.capacity, *request)?;
             Shape::Quantity { quantity: QuantityCapacity { capacity } }
         }
-        (Shape::Block { block }, Draw::Quantity { request }) => {
+        (Shape::Block { block }, RequestedCapacity::Quantity { request }) => {
             let capacity = less(block.capacity, *request)?;
             Shape::Block { block: Block { capacity, size: block.size } }
         }
-        (Shape::Capacity { capacity, block_size }, Draw::Quantity { request }) => {
+        (Shape::Capacity { capacity, block_size }, RequestedCapacity::Quantity { request }) => {
             Shape::Capacity { capacity: less(*capacity, *request)?, block_size: *block_size }
         }
-        (Shape::AccessMode { access_mode }, Draw::AccessMode { request }) => {
+        (Shape::AccessMode { access_mode }, RequestedCapacity::AccessMode { request }) => {
             let mut access_mode = access_mode.clone();
             let held = crate::problem::holders(&mut access_mode, *request);
             *held = held.saturating_add(1);
@@ -92,19 +95,21 @@ pub fn reduce(
             | Shape::Block { .. }
             | Shape::Capacity { .. }
             | Shape::AccessMode { .. },
-            Draw::Counter { .. } | Draw::Quantity { .. } | Draw::AccessMode { .. },
+            RequestedCapacity::Counter { .. }
+            | RequestedCapacity::Quantity { .. }
+            | RequestedCapacity::AccessMode { .. },
         ) => return Err(CapacityError::Mismatch),
     };
-    if let (Shape::AccessMode { access_mode }, Draw::AccessMode { request }) =
+    if let (Shape::AccessMode { access_mode }, RequestedCapacity::AccessMode { request }) =
         (&capacity.shape, &taken.draw)
-        && !bears(access_mode, *request)
+        && !allows_holder(access_mode, *request)
     {
-        return Err(overdrawn(capacity, request.as_str(), "what others bear"));
+        return Err(overdrawn(capacity, request.as_str(), "what other holders allow"));
     }
     Ok(ResourceCapacity { shape, ..capacity.clone() })
 }
 
-/// What is left of a device's capacities.
+/// Returns what is left of a device's capacities.
 ///
 /// # Errors
 /// If one that was taken is not among them, or cannot be reduced.
@@ -123,7 +128,7 @@ pub fn reduce_device(
     Ok(left)
 }
 
-/// What is left of a pool after its best device served.
+/// Returns what is left of a pool after its best device served.
 ///
 /// # Errors
 /// If the result is of another pool or satisfies nothing, or the device cannot be reduced.

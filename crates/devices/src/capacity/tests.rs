@@ -1,6 +1,6 @@
 use gantry_api::devices::{
-    AccessMode, Block, Counter, Draw, NodeDevice, NodePool, QuantityCapacity, ResourceCapacity,
-    Shape, Sharing, Topology, TopologyAssignment,
+    AccessMode, Block, Counter, NodeDevice, NodePool, QuantityCapacity, RequestedCapacity,
+    ResourceCapacity, Shape, Sharing, Topology, TopologyAssignment,
 };
 
 use super::*;
@@ -43,16 +43,16 @@ fn access(allowed: (bool, bool, bool), held: [u32; 4]) -> Shape {
     Shape::AccessMode { access_mode: sharing(allowed, held) }
 }
 
-fn count(request: i64) -> Draw {
-    Draw::Counter { request }
+fn count(request: i64) -> RequestedCapacity {
+    RequestedCapacity::Counter { request }
 }
 
-fn amount(request: &str) -> Draw {
-    Draw::Quantity { request: q(request) }
+fn amount(request: &str) -> RequestedCapacity {
+    RequestedCapacity::Quantity { request: q(request) }
 }
 
-fn mode(request: AccessMode) -> Draw {
-    Draw::AccessMode { request }
+fn mode(request: AccessMode) -> RequestedCapacity {
+    RequestedCapacity::AccessMode { request }
 }
 
 fn capacity(name: &str, shape: Shape, numa: Option<&str>) -> ResourceCapacity {
@@ -68,7 +68,7 @@ fn capacity(name: &str, shape: Shape, numa: Option<&str>) -> ResourceCapacity {
     }
 }
 
-fn taken(name: &str, draw: Draw, numa: Option<&str>) -> CapacityResult {
+fn taken(name: &str, draw: RequestedCapacity, numa: Option<&str>) -> CapacityResult {
     let place =
         |name: &str| TopologyAssignment { r#type: "numa".to_owned(), name: name.to_owned() };
     CapacityResult {
@@ -105,7 +105,7 @@ fn scenario_29_blocks_are_rounded_and_handed_out_to_the_last() {
 }
 
 #[test]
-fn all_part_or_none() {
+fn draws_give_all_part_or_nothing() {
     let table = [
         ("a counter has enough", counter(10), count(4), Some(count(4)), None),
         ("a counter gives what it has", counter(3), count(4), Some(count(3)), Some(count(1))),
@@ -131,7 +131,7 @@ fn all_part_or_none() {
 }
 
 #[test]
-fn kinds_that_do_not_go_together_are_no_shortage() {
+fn mismatched_kinds_are_errors() {
     let shapes = [counter(1), quantity("1"), block("1", "1"), whole("1", None)];
     let exclusive = mode(AccessMode::ReadWriteExclusive);
     for shape in &shapes {
@@ -151,8 +151,8 @@ fn kinds_that_do_not_go_together_are_no_shortage() {
 }
 
 #[test]
-fn scenario_30_who_bears_whom() {
-    let [ro, rw, we, rwe] = AccessMode::LADDER;
+fn scenario_30_access_mode_compatibility() {
+    let [ro, rw, we, rwe] = AccessMode::UPGRADE_ORDER;
     let table = [
         (ro, [true, true, true, false]),
         (rw, [true, true, false, false]),
@@ -163,10 +163,10 @@ fn scenario_30_who_bears_whom() {
         let found = [0, 1, 2, 3].map(|held| {
             let mut counts = [0; 4];
             counts[held] = 1;
-            bears(&sharing((true, true, true), counts), wanted)
+            allows_holder(&sharing((true, true, true), counts), wanted)
         });
         assert_eq!(found, expected, "{wanted:?}");
-        assert!(bears(&sharing((true, true, true), [0; 4]), wanted), "{wanted:?} alone");
+        assert!(allows_holder(&sharing((true, true, true), [0; 4]), wanted), "{wanted:?} alone");
     }
     let recorded = |allowed, wanted| draw(&access(allowed, [0; 4]), &mode(wanted)).unwrap();
     assert_eq!(recorded((true, false, true), rw).allocated, Some(mode(we)));
@@ -188,7 +188,7 @@ fn a_mode_is_read_in_any_spelling() {
 
 #[test]
 fn scenarios_14_to_18_and_31_what_is_left_of_one_capacity() {
-    let [ro, rw, ..] = AccessMode::LADDER;
+    let [ro, rw, ..] = AccessMode::UPGRADE_ORDER;
     let readers = (true, false, false);
     let writers = (false, true, false);
     let table = [
@@ -311,8 +311,8 @@ fn scenario_28_what_is_left_of_a_pool() {
 }
 
 #[test]
-fn what_cannot_be_taken_is_refused() {
-    let [_, rw, we, _] = AccessMode::LADDER;
+fn overdraws_are_errors() {
+    let [_, rw, we, _] = AccessMode::UPGRADE_ORDER;
     let table = [
         (
             counter(10),
@@ -329,7 +329,7 @@ fn what_cannot_be_taken_is_refused() {
         (
             access((true, true, true), [0, 1, 0, 0]),
             taken("c", mode(we), None),
-            "cannot take WriteExclusive of capacity \"c\": only what others bear is left",
+            "cannot take WriteExclusive of capacity \"c\": only what other holders allow is left",
         ),
     ];
     for (shape, result, expected) in table {

@@ -1,15 +1,15 @@
-//! What an expression sees of a device.
+//! The entries of a device that an expression can read.
 
 use std::collections::BTreeMap;
 
 use gantry_api::devices::{Attribute, AttributeValue};
-use gantry_cel::{Key, Map, Quantity, Text, Value, Version};
+use gantry_cel::{Key, Map, Quantity, Semver, Text, Value};
 
 /// A device, or a pool that only counts its devices, as a constraint sees it.
 ///
 /// An attribute of the device hides one of the pool with the same name, and both hide the reserved
-/// entries `driver`, `pool`, `name` and `deviceType`. What is not known is not there: the devices of
-/// a pool that only counts them have no name.
+/// entries `driver`, `pool`, `name` and `deviceType`. Unknown entries are absent: the devices of a
+/// pool that only counts them have no name.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Subject<'a> {
     /// Attributes of the device.
@@ -26,31 +26,31 @@ pub struct Subject<'a> {
     pub device_type: Option<&'a str>,
 }
 
-/// The reserved entries by which devices differ that are otherwise the same.
+/// The reserved entries in which otherwise equal devices differ.
 pub(super) const IDENTITY: [&str; 2] = ["pool", "name"];
 
 /// An entry of `device`.
 #[derive(Clone, Copy, Debug)]
-enum Seen<'a> {
+enum SubjectValue<'a> {
     Text(&'a str),
     Attribute(&'a AttributeValue),
 }
 
-/// The entries of `device` that can matter to one expression.
+/// The entries of `device` that one expression can read.
 #[derive(Debug)]
-pub(super) struct Entries<'a> {
-    /// Whether the entries are all there are, or those with known names in a known order.
-    whole: bool,
-    entries: Vec<(&'a str, Option<Seen<'a>>)>,
+pub(super) struct SubjectEntries<'a> {
+    /// Whether these are all entries, or those with known names in a known order.
+    complete: bool,
+    entries: Vec<(&'a str, Option<SubjectValue<'a>>)>,
 }
 
 impl<'a> Subject<'a> {
-    fn entry(&self, name: &str) -> Option<Seen<'a>> {
+    fn entry(&self, name: &str) -> Option<SubjectValue<'a>> {
         let attributes = self.device_attributes.iter().chain(self.pool_attributes);
         let attribute = attributes.into_iter().find(|attribute| attribute.name == name);
-        attribute.map(|attribute| Seen::Attribute(&attribute.value)).or_else(|| {
+        attribute.map(|attribute| SubjectValue::Attribute(&attribute.value)).or_else(|| {
             let (_, text) = self.reserved().into_iter().find(|(reserved, _)| *reserved == name)?;
-            text.map(Seen::Text)
+            text.map(SubjectValue::Text)
         })
     }
 
@@ -63,52 +63,54 @@ impl<'a> Subject<'a> {
         ]
     }
 
-    /// The entries with these names.
-    pub(super) fn named(&self, names: &'a [String]) -> Entries<'a> {
+    /// Returns the entries with these names.
+    pub(super) fn named(&self, names: &'a [String]) -> SubjectEntries<'a> {
         let entries = names.iter().map(|name| (name.as_str(), self.entry(name))).collect();
-        Entries { whole: false, entries }
+        SubjectEntries { complete: false, entries }
     }
 
-    /// All entries, by name.
-    pub(super) fn all(&self) -> Entries<'a> {
-        let reserved = self.reserved().into_iter().map(|(name, text)| (name, text.map(Seen::Text)));
+    /// Returns all entries, by name.
+    pub(super) fn all(&self) -> SubjectEntries<'a> {
+        let reserved =
+            self.reserved().into_iter().map(|(name, text)| (name, text.map(SubjectValue::Text)));
         let attributes = self.pool_attributes.iter().chain(self.device_attributes);
-        let attributes = attributes
-            .map(|attribute| (attribute.name.as_str(), Some(Seen::Attribute(&attribute.value))));
+        let attributes = attributes.map(|attribute| {
+            (attribute.name.as_str(), Some(SubjectValue::Attribute(&attribute.value)))
+        });
         // Later ones hide earlier ones.
         let entries: BTreeMap<_, _> = reserved.chain(attributes).collect();
-        Entries { whole: true, entries: entries.into_iter().collect() }
+        SubjectEntries { complete: true, entries: entries.into_iter().collect() }
     }
 }
 
-impl<'a> Entries<'a> {
-    /// Bytes that are the same for two devices exactly if the entries are.
+impl<'a> SubjectEntries<'a> {
+    /// Returns bytes that are equal for two devices exactly if the entries are.
     pub(super) fn signature(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(16 * self.entries.len());
         for (name, seen) in &self.entries {
-            if self.whole {
+            if self.complete {
                 push_text(&mut bytes, name);
             }
             match seen {
                 None => bytes.push(0),
-                Some(Seen::Text(text)) => push_tagged(&mut bytes, 1, text),
-                Some(Seen::Attribute(value)) => push_value(&mut bytes, value),
+                Some(SubjectValue::Text(text)) => push_tagged(&mut bytes, 1, text),
+                Some(SubjectValue::Attribute(value)) => push_value(&mut bytes, value),
             }
         }
         bytes
     }
 
-    /// The entries as an expression sees them.
+    /// Returns the entries as an expression sees them.
     ///
     /// # Errors
-    /// If an attribute is not the version it says it is.
+    /// If an attribute of type version is not a valid version.
     pub(super) fn to_map(&self) -> Result<Map<'a>, String> {
         let mut map = BTreeMap::new();
         for (name, seen) in &self.entries {
             let value = match seen {
                 None => continue,
-                Some(Seen::Text(text)) => Value::String(Text::Borrowed(text)),
-                Some(Seen::Attribute(value)) => {
+                Some(SubjectValue::Text(text)) => Value::String(Text::Borrowed(text)),
+                Some(SubjectValue::Attribute(value)) => {
                     to_value(value).map_err(|problem| format!("attribute \"{name}\": {problem}"))?
                 }
             };
@@ -124,7 +126,7 @@ fn to_value(value: &AttributeValue) -> Result<Value<'_>, String> {
         AttributeValue::Int(number) => Value::Int(*number),
         AttributeValue::Bool(truth) => Value::Bool(*truth),
         AttributeValue::Quantity(amount) => Value::Quantity(Quantity::parse(&amount.to_string())?),
-        AttributeValue::SemVer(text) => Value::Semver(Version::parse(text)?.into()),
+        AttributeValue::SemVer(text) => Value::Semver(Semver::parse(text)?.into()),
     })
 }
 
@@ -149,7 +151,7 @@ fn push_tagged(bytes: &mut Vec<u8>, tag: u8, text: &str) {
     push_text(bytes, text);
 }
 
-/// The length goes first, so that two texts in a row have one reading.
+/// Appends a string with its length first, so that consecutive strings are unambiguous.
 fn push_text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend(text.len().to_le_bytes());
     bytes.extend(text.as_bytes());

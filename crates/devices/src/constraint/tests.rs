@@ -15,7 +15,7 @@ fn version(name: &str, value: &str) -> Attribute {
     Attribute { name: name.to_owned(), value: AttributeValue::SemVer(value.to_owned()) }
 }
 
-fn judge(source: &str, pool: &[Attribute], device: &[Attribute]) -> Verdict {
+fn evaluate(source: &str, pool: &[Attribute], device: &[Attribute]) -> Verdict {
     let device = Subject {
         device_attributes: device,
         pool_attributes: pool,
@@ -24,12 +24,12 @@ fn judge(source: &str, pool: &[Attribute], device: &[Attribute]) -> Verdict {
         name: Some("dev-0"),
         device_type: Some("foozer"),
     };
-    judge_all(&[Constraints::default().get(Some(source))], &device)
+    evaluate_all(&[Constraints::default().get(Some(source))], &device)
 }
 
-/// What is wrong, if something is.
+/// Returns the error or refusal, if there is one.
 fn failure(source: &str, device: &[Attribute]) -> String {
-    match judge(source, &[], device) {
+    match evaluate(source, &[], device) {
         Verdict::Refused(Refusal::Error(text)) => text,
         verdict @ (Verdict::Met | Verdict::Refused(_)) => panic!("{source}: {verdict:?}"),
     }
@@ -88,7 +88,7 @@ fn expressions_see_attributes_by_kind() {
     ];
     for (why, source, met) in table {
         let expected = if met { Verdict::Met } else { Verdict::Refused(Refusal::Constraints) };
-        assert_eq!(judge(source, &[], &device), expected, "{why}: {source}");
+        assert_eq!(evaluate(source, &[], &device), expected, "{why}: {source}");
     }
 }
 
@@ -97,16 +97,16 @@ fn attributes_hide_reserved_entries_and_devices_hide_pools() {
     let pool = [text("driver", "pool's"), text("model", "pool's"), text("vendor", "pool's")];
     let device = [text("model", "device's")];
     let source = "device.driver == \"pool's\" && device.model == \"device's\"";
-    assert_eq!(judge(source, &pool, &device), Verdict::Met);
+    assert_eq!(evaluate(source, &pool, &device), Verdict::Met);
     let whole = "device.map(key, device[key]).filter(v, v == \"pool's\").size() == 2";
-    assert_eq!(judge(whole, &pool, &device), Verdict::Met, "driver and vendor, not model");
+    assert_eq!(evaluate(whole, &pool, &device), Verdict::Met, "driver and vendor, not model");
 }
 
 #[test]
 fn a_counted_device_has_no_name() {
     let constraint = Constraint::new("device.name == 'a'");
-    let failed = failed("no such key: name".to_owned());
-    assert_eq!(constraint.judge(&Subject::default()), failed);
+    let failed = evaluation_error("no such key: name".to_owned());
+    assert_eq!(constraint.evaluate(&Subject::default()), failed);
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn failures_say_why() {
 }
 
 #[test]
-fn what_does_not_compile_is_met_by_nothing_and_says_so_each_time() {
+fn constraints_that_do_not_compile_refuse_every_device() {
     let table = [
         ("a lone equals sign", "device.bandwidth = '1G'", "Syntax error"),
         ("an unknown name", "gadget.model == 'x'", "undeclared reference to 'gadget'"),
@@ -147,19 +147,19 @@ fn what_does_not_compile_is_met_by_nothing_and_says_so_each_time() {
     ];
     for (why, source, expected) in table {
         let constraint = Constraint::new(source);
-        let fault = constraint.fault().expect(why).to_owned();
+        let fault = constraint.compile_error().expect(why).to_owned();
         assert!(fault.contains(expected), "{why}: {fault}");
         for _ in 0..2 {
-            let verdict = constraint.judge(&Subject::default());
-            assert_eq!(verdict, failed(fault.clone()), "{why}");
+            let verdict = constraint.evaluate(&Subject::default());
+            assert_eq!(verdict, evaluation_error(fault.clone()), "{why}");
         }
     }
 }
 
 #[test]
-fn a_false_version_is_an_error_only_where_it_is_looked_at() {
+fn an_invalid_version_is_an_error_only_where_used() {
     let device = [version("firmware", "latest"), text("a", "b")];
-    assert_eq!(judge("device.a == 'b'", &[], &device), Verdict::Met);
+    assert_eq!(evaluate("device.a == 'b'", &[], &device), Verdict::Met);
     let expected = "attribute \"firmware\": No Major.Minor.Patch elements found";
     assert_eq!(failure("device.firmware > '1.0.0'", &device), expected);
     assert_eq!(failure("device.size() > 1", &device), expected);
@@ -169,7 +169,7 @@ fn a_false_version_is_an_error_only_where_it_is_looked_at() {
 fn no_constraint_and_an_empty_one_are_met() {
     let constraints = Constraints::default();
     assert!(constraints.get(None).is_none() && constraints.get(Some("")).is_none());
-    assert_eq!(judge_all(&[None, None], &Subject::default()), Verdict::Met);
+    assert_eq!(evaluate_all(&[None, None], &Subject::default()), Verdict::Met);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn the_first_constraint_that_is_not_met_decides() {
     let constraints = Constraints::default();
     let get = |source| constraints.get(Some(source));
     let subject = Subject::default();
-    let failed = failed("no such key: a".to_owned());
+    let failed = evaluation_error("no such key: a".to_owned());
     let table = [
         ("both met", ["true", "1 < 2"], Verdict::Met),
         ("the first", ["false", "device.a == 1"], Verdict::Refused(Refusal::Constraints)),
@@ -185,12 +185,12 @@ fn the_first_constraint_that_is_not_met_decides() {
         ("an error before a no", ["device.a == 1", "false"], failed),
     ];
     for (why, [class, term], expected) in table {
-        assert_eq!(judge_all(&[get(class), get(term)], &subject), expected, "{why}");
+        assert_eq!(evaluate_all(&[get(class), get(term)], &subject), expected, "{why}");
     }
 }
 
 #[test]
-fn one_source_is_compiled_once_and_told_apart_by_what_it_names() {
+fn constraints_are_compiled_once_and_cached_by_entries() {
     let constraints = Constraints::default();
     let source = Some("device.model == 'a'");
     let (one, two) = (constraints.get(source).unwrap(), constraints.get(source).unwrap());
@@ -201,18 +201,18 @@ fn one_source_is_compiled_once_and_told_apart_by_what_it_names() {
             Subject { device_attributes: &attributes, name: Some(name), ..Subject::default() };
         let expected =
             if model == "a" { Verdict::Met } else { Verdict::Refused(Refusal::Constraints) };
-        assert_eq!(one.judge(&subject), expected);
+        assert_eq!(one.evaluate(&subject), expected);
     }
-    assert_eq!(one.remembered().len(), 2, "two models, whatever the names");
+    assert_eq!(one.verdict_cache().len(), 2, "two models, whatever the names");
     let whole = constraints.get(Some("device.size() > 0")).unwrap();
     for name in ["d0", "d1"] {
         let subject = Subject { name: Some(name), ..Subject::default() };
-        assert_eq!(whole.judge(&subject), Verdict::Met);
+        assert_eq!(whole.evaluate(&subject), Verdict::Met);
     }
-    assert_eq!(whole.remembered().len(), 2, "it may have looked at the name");
+    assert_eq!(whole.verdict_cache().len(), 2, "it may have looked at the name");
     let by_name = constraints.get(Some("device.name == 'd0'")).unwrap();
-    assert!(whole.looks_at_identity() && by_name.looks_at_identity());
-    assert!(!one.looks_at_identity());
+    assert!(whole.depends_on_identity() && by_name.depends_on_identity());
+    assert!(!one.depends_on_identity());
 }
 
 fn any_attributes() -> impl Strategy<Value = Vec<Attribute>> {
@@ -228,10 +228,10 @@ fn any_attributes() -> impl Strategy<Value = Vec<Attribute>> {
 }
 
 proptest! {
-    /// What is remembered for one device is never told about another that the expression can tell
-    /// from it.
+    /// A verdict that is cached for one device is never used for another that the expression can
+    /// tell apart from it.
     #[test]
-    fn remembering_changes_no_answer(
+    fn cached_verdicts_equal_fresh_ones(
         devices in proptest::collection::vec((any_attributes(), any_attributes()), 1..12),
         source in prop_oneof![
             Just("device.x == 'a' || device.y > 1"),
@@ -248,7 +248,7 @@ proptest! {
                 device_attributes: device,
                 ..Subject::default()
             };
-            prop_assert_eq!(remembering.judge(&subject), Constraint::new(source).judge(&subject));
+            prop_assert_eq!(remembering.evaluate(&subject), Constraint::new(source).evaluate(&subject));
         }
     }
 }

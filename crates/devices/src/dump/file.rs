@@ -1,20 +1,20 @@
-//! What was found for the claims of a pod in the oldest files: every device, each by itself.
+//! Reports the results for the claims of a pod in the oldest files: every device, each by itself.
 //!
 //! Claims choose in the order of the file, and each is shown what those before it have left. If not
 //! all of them can be served, those that can beside the ones before them still take their devices,
-//! so that the first one that stands in the way is seen to.
+//! so that the first claim that blocks the others is visible.
 
-mod look;
+mod device_check;
 mod print;
 mod result;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use print::best;
-pub use print::{answer, tree};
+pub use print::{file_text, tree};
 pub use result::{
-    Asked, CapacityClaimResult, CapacityResult, DeviceResult, FileClaimResult, FilePoolResult,
-    FileResult, Standing,
+    CapacityClaimResult, CapacityResult, DeviceResult, FileClaimResult, FileOutcome,
+    FilePoolResult, FileResult, RequestedAmount,
 };
 
 use gantry_api::devices::{DevicePool, PodCapacityClaim, Term};
@@ -23,18 +23,19 @@ use crate::allocate::allocate;
 use crate::lower::file_claims;
 use crate::prepare::Prepared;
 use crate::problem::{
-    Allocation, Answer, Budget, Claim, Inventory, Node, Request, TermAllocation, TermReport,
+    Allocation, AllocationOutcome, Budget, Claim, Inventory, Node, Request, TermAllocation,
+    TermReport,
 };
 use crate::report;
-use look::Look;
+use device_check::DeviceCheck;
 
-/// What devices are called. They were resources once.
+/// What devices are called. They were called resources once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wording {
-    /// Devices.
+    /// "Devices".
     #[default]
     Device,
-    /// Resources, as the first files had it.
+    /// "Resources", as in the first files.
     Resource,
 }
 
@@ -47,33 +48,34 @@ impl Wording {
     }
 }
 
-/// A question that was put to the nodes of an inventory.
+/// A request that was tried on the nodes of an inventory.
 #[derive(Clone, Copy, Debug)]
-pub struct FileQuestion<'a> {
-    /// What there is.
+pub struct FileQuery<'a> {
+    /// The inventory.
     pub inventory: &'a Inventory,
     /// Its pools as they were published, in its order.
     pub pools: &'a [DevicePool],
-    /// What is asked.
+    /// The request.
     pub request: &'a Request,
     /// The claims that it was made of.
     pub pod: &'a PodCapacityClaim,
-    /// How long each search may take.
+    /// The budget of each search.
     pub budget: Budget<'a>,
     /// What devices are called.
     pub wording: Wording,
 }
 
-/// What was found on a node, given as a place in [`Inventory::nodes`].
+/// Reports what was found on a node, given as an index in [`Inventory::nodes`].
 #[must_use]
-pub fn file_result(question: &FileQuestion<'_>, node: usize) -> FileResult {
-    let FileQuestion { inventory, pools, request, pod, .. } = question;
-    let (standing, served) = serve(question, node);
+pub fn file_result(question: &FileQuery<'_>, node: usize) -> FileResult {
+    let FileQuery { inventory, pools, request, pod, .. } = question;
+    let (standing, served) = allocate_terms(question, node);
     let nowhere = Node::default();
     let node = inventory.nodes().get(node).unwrap_or(&nowhere);
     let drivers = pools.iter().map(|pool| pool.spec.driver.as_str()).collect();
-    let books = (*inventory).clone();
-    let mut show = Show { books, drivers, node, wording: question.wording };
+    let remaining_inventory = (*inventory).clone();
+    let mut show =
+        ClaimReporter { remaining: remaining_inventory, drivers, node, wording: question.wording };
     let sources = file_claims(pod);
     let claims = request.claims.iter().zip(&served).enumerate().map(|(place, (claim, served))| {
         let sources = sources.get(place).map_or(&[][..], |source| source.claims.as_slice());
@@ -92,16 +94,16 @@ pub fn file_result(question: &FileQuestion<'_>, node: usize) -> FileResult {
     let claims: Vec<CapacityClaimResult> = claims.collect();
     FileResult {
         score: match standing {
-            Standing::Succeeded => mean(claims.iter().map(|claim| claim.score)),
-            Standing::Failed | Standing::Undecided => 0,
+            FileOutcome::Succeeded => mean(claims.iter().map(|claim| claim.score)),
+            FileOutcome::Failed | FileOutcome::Undecided => 0,
         },
         capacity_claim_results: claims,
         node_name: node.name.clone(),
-        standing,
+        outcome: standing,
     }
 }
 
-/// The whole-number mean, 100 of nothing; 0 if any is 0, because that one is not satisfied.
+/// Returns the integer mean, 100 of nothing; 0 if any is 0, because that one is not satisfied.
 fn mean(scores: impl Iterator<Item = u32>) -> u32 {
     let scores: Vec<u32> = scores.collect();
     let count = u32::try_from(scores.len()).unwrap_or(u32::MAX);
@@ -111,16 +113,19 @@ fn mean(scores: impl Iterator<Item = u32>) -> u32 {
     scores.iter().sum::<u32>().checked_div(count).unwrap_or(100)
 }
 
-/// What each term of each claim gets. If not all can be served, those do that can beside the ones
-/// before them.
-fn serve(question: &FileQuestion<'_>, node: usize) -> (Standing, Vec<Vec<Option<TermAllocation>>>) {
-    let FileQuestion { inventory, request, budget, .. } = question;
-    if let Answer::Allocated(allocation) = allocate(inventory, node, request, budget) {
+/// Returns what each term of each claim gets. If not all can be served, those get devices that can
+/// beside the ones before them.
+fn allocate_terms(
+    question: &FileQuery<'_>,
+    node: usize,
+) -> (FileOutcome, Vec<Vec<Option<TermAllocation>>>) {
+    let FileQuery { inventory, request, budget, .. } = question;
+    if let AllocationOutcome::Allocated(allocation) = allocate(inventory, node, request, budget) {
         let claims = allocation.claims.into_iter();
         let terms = claims.map(|claim| claim.terms.into_iter().map(Some).collect());
-        return (Standing::Succeeded, terms.collect());
+        return (FileOutcome::Succeeded, terms.collect());
     }
-    let mut standing = Standing::Failed;
+    let mut standing = FileOutcome::Failed;
     let without_terms = |claim: &Claim| Claim { terms: Vec::new(), ..claim.clone() };
     let claims = request.claims.iter().map(without_terms).collect();
     let mut kept = Request { claims, ..(*request).clone() };
@@ -130,13 +135,13 @@ fn serve(question: &FileQuestion<'_>, node: usize) -> (Standing, Vec<Vec<Option<
         for term in &claim.terms {
             kept.claims[at].terms.push(term.clone());
             let fits = match allocate(inventory, node, &kept, budget) {
-                Answer::Allocated(allocation) => {
+                AllocationOutcome::Allocated(allocation) => {
                     given = allocation;
                     true
                 }
-                Answer::Unsatisfiable(_) => false,
-                Answer::Indeterminate(_) => {
-                    standing = Standing::Undecided;
+                AllocationOutcome::Unsatisfiable(_) => false,
+                AllocationOutcome::Indeterminate(_) => {
+                    standing = FileOutcome::Undecided;
                     false
                 }
             };
@@ -154,16 +159,16 @@ fn serve(question: &FileQuestion<'_>, node: usize) -> (Standing, Vec<Vec<Option<
     (standing, served.collect())
 }
 
-/// Shows term after term what those before it have left.
-struct Show<'a> {
-    books: Inventory,
+/// Reports for each term in turn what those before it have left.
+struct ClaimReporter<'a> {
+    remaining: Inventory,
     drivers: Vec<&'a str>,
     node: &'a Node,
     wording: Wording,
 }
 
-impl Show<'_> {
-    /// What the only term of a request finds, and what it takes.
+impl ClaimReporter<'_> {
+    /// Returns what the only term of a request finds, and what it takes.
     fn term(
         &mut self,
         alone: &Request,
@@ -171,17 +176,17 @@ impl Show<'_> {
         used: Option<&TermAllocation>,
     ) -> FileClaimResult {
         let way = used.map_or(0, |used| used.alternative);
-        let found = report::terms(&self.books, self.node, alone);
+        let found = report::terms(&self.remaining, self.node, alone);
         let found = found.first().and_then(|TermReport { alternatives, .. }| alternatives.get(way));
-        let prepared = Prepared::new(self.books.symbols(), alone);
-        let ask = prepared.terms.first().and_then(|term| term.asks.get(way));
+        let prepared = Prepared::new(self.remaining.symbols(), alone);
+        let ask = prepared.terms.first().and_then(|term| term.alternatives.get(way));
         let (Some(found), Some(ask)) = (found, ask) else { return FileClaimResult::default() };
-        let look = Look {
-            books: &self.books,
+        let look = DeviceCheck {
+            remaining: &self.remaining,
             driver: source.and_then(|term| term.alternatives().nth(way)?.driver.as_deref()),
             drivers: &self.drivers,
-            ask,
-            way,
+            alternative: ask,
+            alternative_index: way,
             used,
             wording: self.wording,
         };
@@ -189,12 +194,12 @@ impl Show<'_> {
         let used_pool = used.and_then(|used| used.holds.first()).map(|hold| hold.pool);
         let best = found.pools.iter().position(|report| Some(report.pool) == used_pool);
         for hold in used.iter().flat_map(|used| &used.holds) {
-            let held = self.books.hold(hold);
+            let held = self.remaining.hold(hold);
             debug_assert!(held.is_ok(), "the device was found in this inventory: {held:?}");
         }
         let claims = alone.claims.iter().flat_map(|claim| &claim.terms);
         FileClaimResult {
-            best: place(best),
+            best: index_or_minus_one(best),
             claim_name: claims.map(|term| term.name.clone()).next().unwrap_or_default(),
             failure_reason: match used {
                 Some(_) => None,
@@ -206,7 +211,7 @@ impl Show<'_> {
     }
 }
 
-/// A place as it is printed; -1 for none.
-fn place(at: Option<usize>) -> i64 {
+/// Returns an index as it is printed; -1 for none.
+fn index_or_minus_one(at: Option<usize>) -> i64 {
     at.and_then(|at| i64::try_from(at).ok()).unwrap_or(-1)
 }

@@ -1,8 +1,8 @@
-//! The text that the original printed.
+//! Prints results in the format of the original.
 
 use gantry_api::devices::{DeviceAllocation, TopologyAssignment};
 use gantry_api::quantity::Quantity;
-use gantry_api::yaml::{self, WriteError};
+use gantry_yaml::{self as yaml, WriteError};
 use serde::Serialize;
 
 use super::{NodeResult, Outcome};
@@ -10,9 +10,9 @@ use super::{NodeResult, Outcome};
 /// An allocation as it is printed. Fields are in the order in which they are printed.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Printed<'a> {
+struct PrintedAllocation<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    allocations: Vec<PrintedPart<'a>>,
+    allocations: Vec<PrintedCapacity<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     device_count: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -21,20 +21,20 @@ struct Printed<'a> {
 }
 
 #[derive(Serialize)]
-struct PrintedPart<'a> {
+struct PrintedCapacity<'a> {
     allocation: Quantity,
     name: &'a str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    topologies: Vec<PrintedPlace<'a>>,
+    topologies: Vec<PrintedTopology<'a>>,
 }
 
 #[derive(Serialize)]
-struct PrintedPlace<'a> {
+struct PrintedTopology<'a> {
     name: &'a str,
     r#type: &'a str,
 }
 
-/// What was allocated, and a line for each node, by name. Nothing allocated is `null`.
+/// Prints what was allocated, and a line for each node, by name. Nothing allocated is `null`.
 ///
 /// # Errors
 /// If something cannot be written as YAML.
@@ -42,7 +42,7 @@ pub fn normal(
     allocations: Option<&[DeviceAllocation]>,
     nodes: &[NodeResult],
 ) -> Result<String, WriteError> {
-    let mut text = head(allocations)?;
+    let mut text = allocations_text(allocations)?;
     for node in ordered(nodes) {
         let name = &node.node_name;
         let line = match &node.outcome {
@@ -52,7 +52,7 @@ pub fn normal(
             Outcome::Unsatisfied { claims } => {
                 format!("{name}: could not satisfy these claims: {}", claims.join(", "))
             }
-            Outcome::Undecided => format!("{name}: the search ended before it knew"),
+            Outcome::Undecided => format!("{name}: the search ended without a result"),
         };
         text.push_str(&line);
         text.push('\n');
@@ -60,7 +60,7 @@ pub fn normal(
     Ok(text)
 }
 
-/// What was allocated, and everything that was found on each node, by name.
+/// Prints what was allocated, and everything that was found on each node, by name.
 ///
 /// # Errors
 /// If something cannot be written as YAML.
@@ -68,11 +68,11 @@ pub fn verbose(
     allocations: Option<&[DeviceAllocation]>,
     nodes: &[NodeResult],
 ) -> Result<String, WriteError> {
-    Ok(head(allocations)? + &yaml::write(&ordered(nodes))?)
+    Ok(allocations_text(allocations)? + &yaml::write(&ordered(nodes))?)
 }
 
-fn head(allocations: Option<&[DeviceAllocation]>) -> Result<String, WriteError> {
-    let printed: Option<Vec<Printed<'_>>> =
+fn allocations_text(allocations: Option<&[DeviceAllocation]>) -> Result<String, WriteError> {
+    let printed: Option<Vec<PrintedAllocation<'_>>> =
         allocations.map(|allocations| allocations.iter().map(printed).collect());
     let allocated = yaml::write(&printed)?;
     Ok(format!(
@@ -81,13 +81,13 @@ fn head(allocations: Option<&[DeviceAllocation]>) -> Result<String, WriteError> 
     ))
 }
 
-fn printed(allocation: &DeviceAllocation) -> Printed<'_> {
-    let parts = allocation.allocations.iter().map(|part| PrintedPart {
+fn printed(allocation: &DeviceAllocation) -> PrintedAllocation<'_> {
+    let parts = allocation.allocations.iter().map(|part| PrintedCapacity {
         allocation: part.allocation,
         name: &part.name,
-        topologies: part.topologies.iter().map(place).collect(),
+        topologies: part.topologies.iter().map(printed_topology).collect(),
     });
-    Printed {
+    PrintedAllocation {
         allocations: parts.collect(),
         device_count: allocation.device_count,
         device_name: allocation.device_name.as_deref(),
@@ -95,11 +95,11 @@ fn printed(allocation: &DeviceAllocation) -> Printed<'_> {
     }
 }
 
-fn place(at: &TopologyAssignment) -> PrintedPlace<'_> {
-    PrintedPlace { name: &at.name, r#type: &at.r#type }
+fn printed_topology(at: &TopologyAssignment) -> PrintedTopology<'_> {
+    PrintedTopology { name: &at.name, r#type: &at.r#type }
 }
 
-/// Nodes by name, as they are printed.
+/// Returns the nodes by name, as they are printed.
 pub(crate) fn ordered(nodes: &[NodeResult]) -> Vec<&NodeResult> {
     let mut ordered: Vec<&NodeResult> = nodes.iter().collect();
     ordered.sort_by(|one, two| one.node_name.cmp(&two.node_name));

@@ -1,20 +1,20 @@
-//! Sets of pools, each looked at by itself.
+//! Sets of pools, each considered by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{DeviceClaimResult, PoolResult, PoolSetResult};
 use crate::problem::{
-    Alternative, Count, Draws, Inventory, PoolReport, Request, Stock, Symbol, TermAllocation,
+    Alternative, Count, Draws, Inventory, PoolDevices, PoolReport, Request, Symbol, TermAllocation,
     TermReport, ValueSymbol,
 };
 
 /// How many sets of pools are listed for a term. The search is not bound by it.
-const MOST_SETS: usize = 1024;
+const MAX_LISTED_SETS: usize = 1024;
 
-/// What a pool says whose devices do not match those taken before.
+/// The message for a pool whose devices do not match those taken before.
 const NO_MATCH: &str = "claim MatchAttributes constraint failed";
 
-/// What was found for a term, and what it got.
+/// Returns the result for a term, and what it got.
 pub(super) fn claim_result(
     inventory: &Inventory,
     request: &Request,
@@ -41,11 +41,16 @@ pub(super) fn claim_result(
     });
     let usable: Vec<&PoolReport> =
         found.pools.iter().filter(|pool| pool.reason.is_none()).collect();
-    let fill = Fill { inventory, asked, match_claim: &claim.match_attributes, way };
-    let mut listed = Listing::new(used_pools(used), used.is_some());
+    let fill = PoolSetFill {
+        inventory,
+        asked,
+        match_claim: &claim.match_attributes,
+        alternative_index: way,
+    };
+    let mut listed = PoolSetList::new(used_pools(used), used.is_some());
     if !usable.is_empty() {
         listed.list(&usable, |set| match used {
-            Some(used) if is_used(set, used) => taken(inventory, set, used),
+            Some(used) if is_used(set, used) => used_set(inventory, set, used),
             Some(_) | None => fill.set(set),
         });
     }
@@ -72,22 +77,22 @@ fn is_used(set: &[&PoolReport], used: &TermAllocation) -> bool {
 }
 
 /// Sets of pools in the order of their sizes, then of their pools.
-struct Listing {
+struct PoolSetList {
     sets: Vec<PoolSetResult>,
     /// The pools of the set that is used, and whether there is one.
     wanted: BTreeSet<usize>,
     wants: bool,
-    /// The place of that set.
+    /// The index of that set.
     used: Option<usize>,
     truncated: bool,
 }
 
-impl Listing {
+impl PoolSetList {
     fn new(wanted: BTreeSet<usize>, wants: bool) -> Self {
         Self { sets: Vec::new(), wanted, wants, used: None, truncated: false }
     }
 
-    /// Lists sets up to the first size with one that suffices, and the set that is used.
+    /// Lists sets up to the first size with a sufficient one, and the set that is used.
     fn list(&mut self, pools: &[&PoolReport], look: impl Fn(&[&PoolReport]) -> PoolSetResult) {
         for size in 1..=pools.len() {
             let mut places: Vec<usize> = (0..size).collect();
@@ -95,7 +100,7 @@ impl Listing {
                 let set: Vec<&PoolReport> = places.iter().map(|place| pools[*place]).collect();
                 let ids: BTreeSet<usize> = set.iter().map(|pool| pool.pool).collect();
                 let is_used = self.wants && ids == self.wanted;
-                if self.sets.len() >= MOST_SETS {
+                if self.sets.len() >= MAX_LISTED_SETS {
                     self.truncated = true;
                     if !self.wants || self.used.is_some() {
                         return;
@@ -107,7 +112,7 @@ impl Listing {
                 if is_used || !self.truncated {
                     self.sets.push(look(&set));
                 }
-                if !advance(&mut places, pools.len()) {
+                if !next_combination(&mut places, pools.len()) {
                     break;
                 }
             }
@@ -119,8 +124,8 @@ impl Listing {
     }
 }
 
-/// The next combination of places below `count`; whether there is one.
-fn advance(places: &mut [usize], count: usize) -> bool {
+/// Advances to the next combination of indexes below `count`. Returns whether there is one.
+fn next_combination(places: &mut [usize], count: usize) -> bool {
     let size = places.len();
     for at in (0..size).rev() {
         if places[at] < count - (size - at) {
@@ -134,18 +139,18 @@ fn advance(places: &mut [usize], count: usize) -> bool {
     false
 }
 
-/// What was really taken from the pools of a set.
-fn taken(inventory: &Inventory, set: &[&PoolReport], used: &TermAllocation) -> PoolSetResult {
+/// Returns what was really taken from the pools of a set.
+fn used_set(inventory: &Inventory, set: &[&PoolReport], used: &TermAllocation) -> PoolSetResult {
     let pools = set.iter().map(|report| {
         let pool = &inventory.pools()[report.pool];
         let holds: Vec<_> = used.holds.iter().filter(|hold| hold.pool == report.pool).collect();
-        let names = match &pool.stock {
-            Stock::Listed(devices) => holds
+        let names = match &pool.devices {
+            PoolDevices::Listed(devices) => holds
                 .iter()
                 .filter_map(|hold| devices.get(hold.device?))
                 .map(|device| device.name.clone())
                 .collect(),
-            Stock::Counted(_) => Vec::new(),
+            PoolDevices::Counted(_) => Vec::new(),
         };
         PoolResult {
             device_count: holds.len() as u64,
@@ -157,22 +162,22 @@ fn taken(inventory: &Inventory, set: &[&PoolReport], used: &TermAllocation) -> P
     PoolSetResult { failure_reason: None, pool_results: pools.collect(), score: used.score }
 }
 
-/// Takes devices from one pool after the other, as if nobody else wanted any.
-struct Fill<'a> {
+/// Takes devices from one pool after the other, as if there were no other requests.
+struct PoolSetFill<'a> {
     inventory: &'a Inventory,
     asked: &'a Alternative,
     match_claim: &'a [String],
-    way: usize,
+    alternative_index: usize,
 }
 
-impl Fill<'_> {
+impl PoolSetFill<'_> {
     fn set(&self, set: &[&PoolReport]) -> PoolSetResult {
         let all: u64 = set.iter().map(|pool| pool.candidates).sum();
         let (wanted, most) = match self.asked.count {
             Count::Between { least, most } => (u64::from(least), u64::from(most)),
             Count::All => (all.max(1), all),
         };
-        let mut state = Taken { missing: self.amounts(), ..Taken::default() };
+        let mut state = FillState { missing: self.amounts(), ..FillState::default() };
         let pools = set.iter().map(|report| self.pool(report, wanted, most, &mut state)).collect();
         let lacking = wanted.saturating_sub(state.count);
         let short = state.missing.values().any(|missing| *missing > 0);
@@ -183,12 +188,13 @@ impl Fill<'_> {
         });
         let score = match &failure_reason {
             Some(_) => 0,
-            None => u32::try_from(100_usize.saturating_sub(10 * self.way).max(1)).unwrap_or(1),
+            None => u32::try_from(100_usize.saturating_sub(10 * self.alternative_index).max(1))
+                .unwrap_or(1),
         };
         PoolSetResult { failure_reason, pool_results: pools, score }
     }
 
-    /// What has to be found in all devices together, by resource.
+    /// Returns what all devices together must have, by resource.
     fn amounts(&self) -> BTreeMap<Option<Symbol>, i128> {
         match &self.asked.draws {
             Draws::Each(_) => BTreeMap::new(),
@@ -199,12 +205,19 @@ impl Fill<'_> {
         }
     }
 
-    fn pool(&self, report: &PoolReport, wanted: u64, most: u64, state: &mut Taken) -> PoolResult {
+    fn pool(
+        &self,
+        report: &PoolReport,
+        wanted: u64,
+        most: u64,
+        state: &mut FillState,
+    ) -> PoolResult {
         let pool = &self.inventory.pools()[report.pool];
         let mut result = PoolResult { pool_name: pool.name.clone(), ..PoolResult::default() };
         let mut mismatched = false;
         let no_entries = &[][..];
-        let mut take = |attributes: &[(Symbol, ValueSymbol)], entries: &[crate::problem::Entry]| {
+        let mut take = |attributes: &[(Symbol, ValueSymbol)],
+                        entries: &[crate::problem::DeviceCapacity]| {
             let enough = state.count >= wanted && state.missing.values().all(|left| *left <= 0);
             if enough || state.count >= most {
                 return;
@@ -221,14 +234,14 @@ impl Fill<'_> {
                 }
             }
         };
-        match &pool.stock {
-            Stock::Counted(counted) => {
+        match &pool.devices {
+            PoolDevices::Counted(counted) => {
                 (0..report.candidates).for_each(|_| take(&counted.attributes, no_entries));
             }
-            Stock::Listed(devices) => {
+            PoolDevices::Listed(devices) => {
                 let refused: BTreeSet<usize> = report.devices.iter().map(|d| d.device).collect();
                 let fit = devices.iter().enumerate().filter(|(at, _)| !refused.contains(at));
-                fit.for_each(|(_, device)| take(&device.attributes, &device.entries));
+                fit.for_each(|(_, device)| take(&device.attributes, &device.capacities));
             }
         }
         if result.device_count == 0 && mismatched {
@@ -237,8 +250,8 @@ impl Fill<'_> {
         result
     }
 
-    /// Whether a device goes with those taken before; if so, it is one of them.
-    fn joins(&self, attributes: &[(Symbol, ValueSymbol)], state: &mut Taken) -> bool {
+    /// Whether a device is compatible with those taken before; if so, it is added to them.
+    fn joins(&self, attributes: &[(Symbol, ValueSymbol)], state: &mut FillState) -> bool {
         let value = |name: &String| {
             let symbol = self.inventory.symbols().find(name)?;
             attributes.iter().find(|(known, _)| *known == symbol).map(|(_, value)| *value)
@@ -249,7 +262,7 @@ impl Fill<'_> {
             here.is_some() && before.is_none_or(|before| Some(*before) == here)
         });
         let differs = self.asked.distinct_attributes.iter().all(|name| {
-            value(name).is_some_and(|here| !state.seen.contains(&(name.clone(), here)))
+            value(name).is_some_and(|here| !state.excluded.contains(&(name.clone(), here)))
         });
         if !(fits && differs) {
             return false;
@@ -258,7 +271,7 @@ impl Fill<'_> {
             state.values.extend(value(name).map(|value| (name.clone(), value)));
         }
         for name in &self.asked.distinct_attributes {
-            state.seen.extend(value(name).map(|value| (name.clone(), value)));
+            state.excluded.extend(value(name).map(|value| (name.clone(), value)));
         }
         true
     }
@@ -266,11 +279,11 @@ impl Fill<'_> {
 
 /// What a set has given so far.
 #[derive(Default)]
-struct Taken {
+struct FillState {
     count: u64,
     missing: BTreeMap<Option<Symbol>, i128>,
-    /// The values that further devices have to match.
+    /// The values that further devices must match.
     values: BTreeMap<String, ValueSymbol>,
     /// The values that further devices must not have.
-    seen: BTreeSet<(String, ValueSymbol)>,
+    excluded: BTreeSet<(String, ValueSymbol)>,
 }

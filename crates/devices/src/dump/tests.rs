@@ -7,13 +7,13 @@ use gantry_api::object::Object;
 
 use super::*;
 use crate::constraint::Constraints;
-use crate::lower::{Catalog, NodeLabels, Snapshot, Wanted, allocations};
+use crate::lower::{Catalog, ClaimSpecRef, NodeLabels, Snapshot, allocations};
 use crate::problem::{Allocation, Budget};
-use crate::{Offer, Packing, allocate, choose};
+use crate::{FeasibleNode, Packing, allocate, choose};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scenarios");
 
-/// What is allocated for the claims of one file from the pools of others, and what each node says.
+/// Allocates the claims of one file from the pools of others, and returns the result of each node.
 fn run(pools: &[&str], claims: &str) -> (Option<Vec<DeviceAllocation>>, Vec<NodeResult>) {
     let mut found: (Vec<DevicePool>, Vec<DeviceClaim>) = Default::default();
     let pools = pools.iter().map(|name| format!("pools/{name}"));
@@ -34,8 +34,11 @@ fn run(pools: &[&str], claims: &str) -> (Option<Vec<DeviceAllocation>>, Vec<Node
     let catalog = Catalog::new(Source::File, &[], &[]);
     let mut snapshot = Snapshot::new(&catalog, &nodes, &pools);
     let names: Vec<_> = claims.iter().map(|claim| claim.metadata.name.clone().unwrap()).collect();
-    let wanted: Vec<_> =
-        names.iter().zip(&claims).map(|(n, c)| (n.as_str(), Wanted::Claim(&c.spec))).collect();
+    let wanted: Vec<_> = names
+        .iter()
+        .zip(&claims)
+        .map(|(n, c)| (n.as_str(), ClaimSpecRef::Claim(&c.spec)))
+        .collect();
     let request = snapshot.request(&catalog, &Constraints::default(), &wanted).unwrap().request;
     let inventory = &snapshot.inventory;
     let results = (0..nodes.len()).map(|node| {
@@ -43,8 +46,9 @@ fn run(pools: &[&str], claims: &str) -> (Option<Vec<DeviceAllocation>>, Vec<Node
         node_result(inventory, node, &request, &answer)
     });
     let results = results.collect();
-    let offers: Vec<Offer> = (0..nodes.len()).map(|node| Offer { node, load: 0 }).collect();
-    let chosen = choose(inventory, &offers, &request, Packing::Tight, &Budget::default());
+    let offers: Vec<FeasibleNode> =
+        (0..nodes.len()).map(|node| FeasibleNode { node, load: 0 }).collect();
+    let chosen = choose(inventory, &offers, &request, Packing::BinPack, &Budget::default());
     let given = |allocation: &Allocation| {
         let claims = request.claims.iter().zip(&allocation.claims);
         claims.flat_map(|(claim, given)| allocations(inventory, claim, given)).collect()
@@ -168,7 +172,7 @@ fn a_set_that_does_not_match_says_which_pool_broke_it() {
 }
 
 #[test]
-fn a_claim_that_fits_beside_one_that_does_not_is_not_blamed() {
+fn only_claims_that_do_not_fit_are_unsatisfied() {
     let (short, _) = texts(&["shape-zero", "shape-three"], "51-foozers-and-barzers");
     let lines: Vec<&str> = short.lines().skip(6).collect();
     let expected = [

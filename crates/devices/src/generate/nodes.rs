@@ -11,7 +11,7 @@ use super::{Extent, text, version};
 /// The shapes, by name.
 pub(super) const SHAPES: [&str; 4] = ["0", "1", "2", "3"];
 
-/// The nodes of a shape; nothing if there is no such shape.
+/// Returns the nodes of a shape; `None` if there is no such shape.
 pub(super) fn shape(name: &str, extent: Extent) -> Option<Vec<NodeDevices>> {
     let count = extent.nodes.unwrap_or(1);
     let nets = extent.nets.unwrap_or(1).max(1);
@@ -42,7 +42,8 @@ fn node(word: &str, at: u32, pools: Vec<NodePool>) -> NodeDevices {
     NodeDevices { name: format!("shape-{word}-{at:03}"), pools }
 }
 
-/// What every node has: room for pods, and in each of two halves so many cores and so much memory.
+/// Returns what every node has: a pod limit, and in each of two halves so many cores and so much
+/// memory.
 fn primary(cores: u32, gigabytes: u32) -> NodePool {
     let mut capacities = vec![counter("pods", 100, vec![]), counter("containers", 1000, vec![])];
     for (name, capacity, size) in

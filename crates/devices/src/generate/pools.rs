@@ -8,9 +8,9 @@ use super::{Extent, text, version};
 /// The shapes whose pools only count their devices, by name.
 pub(super) const COUNTED: [&str; 5] = ["zero", "one", "two", "three", "foozer-barzer"];
 
-/// What pools of one model are like.
+/// The properties of pools of one model.
 struct Model {
-    /// What the names of pools have after that of the node.
+    /// The suffix of the names of pools after that of the node.
     base: &'static str,
     driver: &'static str,
     model: &'static str,
@@ -44,7 +44,8 @@ const fn barzers(count: u32) -> Model {
     }
 }
 
-/// The pools of a shape, one of each model for each half of a node; nothing if there is no such shape.
+/// Returns the pools of a shape, one of each model for each half of a node; `None` if there is no
+/// such shape.
 pub(super) fn counted(name: &str, extent: Extent) -> Option<Vec<DevicePool>> {
     let (numas, models): (u32, &[Model]) = match name {
         "zero" => (1, &[foozers("foozer-1000", "4.2.1-gen3", 2)]),
@@ -81,14 +82,14 @@ const MODELS: [&str; 2] = ["foozer-1000", "foozer-4000"];
 const SIZES: [(&str, u32, u32); 4] =
     [("tiny", 1, 2), ("small", 1, 4), ("medium", 2, 4), ("large", 4, 4)];
 
-/// The shapes whose pools list their devices, by name.
+/// Returns the shapes whose pools list their devices, by name.
 pub(super) fn listed_shapes() -> impl Iterator<Item = String> {
     MODELS
         .into_iter()
         .flat_map(|model| SIZES.into_iter().map(move |(size, ..)| format!("{model}-{size}")))
 }
 
-/// The pools of a shape, one for each node; nothing if there is no such shape.
+/// Returns the pools of a shape, one for each node; `None` if there is no such shape.
 pub(super) fn listed(name: &str, extent: Extent) -> Option<Vec<DevicePool>> {
     let (model, size) = name.rsplit_once('-').filter(|(model, _)| MODELS.contains(model))?;
     let (_, numas, each) = SIZES.into_iter().find(|(known, ..)| *known == size)?;

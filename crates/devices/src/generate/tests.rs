@@ -7,7 +7,7 @@ use super::*;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scenarios");
 
-/// What a file of the scenarios has.
+/// Reads a file of the scenarios.
 fn file(name: &str) -> Example {
     let text = fs::read_to_string(format!("{FOLDER}/{name}.yaml")).unwrap();
     read(&text)
@@ -100,7 +100,7 @@ fn every_shape_reads_back_as_it_was_made() {
             .documents()
             .unwrap()
             .iter()
-            .map(|document| gantry_api::yaml::write(document).unwrap())
+            .map(|document| gantry_yaml::write(document).unwrap())
             .collect();
         assert_eq!(read(&text.join("---\n")), made, "{shape}");
     }

@@ -2,7 +2,7 @@ use gantry_api::decode::{self, Options};
 
 use super::*;
 
-fn injected(text: &str, keep: Keep) -> Injected {
+fn injected(text: &str, keep: SchedulingHold) -> Injected {
     let mut documents = decode::documents(text, Options::default()).unwrap();
     assert_eq!(documents.len(), 1);
     let document = documents.remove(0);
@@ -23,7 +23,7 @@ spec:
 
 #[test]
 fn fields_that_kubernetes_lacks_become_annotations() {
-    let Injected { object, remarks, .. } = injected(POD, Keep::Scheduler);
+    let Injected { object, remarks, .. } = injected(POD, SchedulingHold::Scheduler);
     let expected = json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -44,22 +44,22 @@ fn fields_that_kubernetes_lacks_become_annotations() {
     let expected = [
         "deviceClass: \"sriov-nic-1Gbps\" written in lower case: \"sriov-nic-1gbps\"",
         "spec.deviceClaims and devices of containers: moved to annotations",
-        "spec.schedulerName: set to gantry, which knows of devices",
+        "spec.schedulerName: set to gantry, which allocates devices",
     ];
     assert_eq!(remarks, expected);
-    let again = inject(&Decoded::Foreign(object.clone()), Keep::Scheduler).unwrap();
+    let again = inject(&Decoded::Foreign(object.clone()), SchedulingHold::Scheduler).unwrap();
     assert_eq!((again.object, again.remarks), (object, Vec::new()), "once is enough");
 }
 
 #[test]
-fn a_pod_that_wants_devices_is_kept_as_told() {
-    let gated = injected(POD, Keep::Gate);
-    assert_eq!(gated.object["spec"]["schedulingGates"], json!([{"name": GATE}]));
+fn pods_with_claims_get_scheduler_or_gate() {
+    let gated = injected(POD, SchedulingHold::Gate);
+    assert_eq!(gated.object["spec"]["schedulingGates"], json!([{"name": SCHEDULING_GATE}]));
     assert_eq!(gated.object["spec"]["schedulerName"], Value::Null);
-    let free = injected(POD, Keep::Not);
+    let free = injected(POD, SchedulingHold::Unchanged);
     assert_eq!(free.object["spec"]["schedulerName"], Value::Null);
     let own = POD.replace("spec:\n", "spec:\n  schedulerName: mine\n");
-    assert_eq!(injected(&own, Keep::Scheduler).object["spec"]["schedulerName"], "mine");
+    assert_eq!(injected(&own, SchedulingHold::Scheduler).object["spec"]["schedulerName"], "mine");
 }
 
 #[test]
@@ -74,7 +74,7 @@ spec:
     restartPolicy: Never, deviceClaims: [{name: a, claimTemplateName: Tmpl}],
     containers: [{name: c, image: i, devices: [{name: a}]}]}}}}
 ";
-    let Injected { object, .. } = injected(text, Keep::Scheduler);
+    let Injected { object, .. } = injected(text, SchedulingHold::Scheduler);
     let pod = &object["spec"]["jobTemplate"]["spec"]["template"];
     assert_eq!(pod["spec"].get("deviceClaims"), None);
     let annotations = &pod["metadata"]["annotations"];
@@ -85,20 +85,20 @@ spec:
 #[test]
 fn names_and_references_are_written_in_lower_case() {
     let class = "{apiVersion: devmgmtproto.k8s.io/v1alpha1, kind: DeviceClass, metadata: {name: Nic-1Gbps}, spec: {deviceType: nic, driver: Sriov, configs: [{apiVersion: v1, kind: ConfigMap, namespace: ns, name: KeepThis}]}}";
-    let Injected { object, remarks, .. } = injected(class, Keep::Scheduler);
+    let Injected { object, remarks, .. } = injected(class, SchedulingHold::Scheduler);
     assert_eq!(object["metadata"]["name"], "nic-1gbps");
     assert_eq!(object["spec"]["driver"], "sriov");
     assert_eq!(object["spec"]["configs"][0]["name"], "KeepThis", "not a name of ours");
     assert_eq!(remarks.len(), 2, "{remarks:?}");
     let claim = "{apiVersion: devmgmtproto.k8s.io/v1alpha1, kind: DeviceClaim, metadata: {name: c}, spec: {claims: [{oneOf: [{deviceClass: A}, {deviceClass: b}]}]}}";
-    let Injected { object, .. } = injected(claim, Keep::Scheduler);
+    let Injected { object, .. } = injected(claim, SchedulingHold::Scheduler);
     assert_eq!(object["spec"]["claims"][0]["oneOf"][0]["deviceClass"], "a");
 }
 
 #[test]
 fn values_of_config_maps_are_put_in_quotes() {
     let text = "{apiVersion: v1, kind: ConfigMap, metadata: {name: vlan}, data: {vlanID: 2000, on: true, text: x}}";
-    let Injected { object, remarks, .. } = injected(text, Keep::Scheduler);
+    let Injected { object, remarks, .. } = injected(text, SchedulingHold::Scheduler);
     assert_eq!(object["data"], json!({"vlanID": "2000", "true": "true", "text": "x"}));
     assert_eq!(remarks[0], "data.vlanID: put in quotes: \"2000\"");
 }
@@ -107,24 +107,24 @@ fn values_of_config_maps_are_put_in_quotes() {
 fn what_is_no_object_is_refused() {
     let nodes =
         decode::documents("[{name: node-1, pools: []}]", Options::default()).unwrap().remove(0);
-    assert_eq!(inject(&nodes.content, Keep::Scheduler), Err(InjectError::NoObject));
+    assert_eq!(inject(&nodes.content, SchedulingHold::Scheduler), Err(InjectError::NoObject));
     let others = "{apiVersion: example.com/v1, kind: FoozerConfig, metadata: {name: X}, spec: {deviceClass: Q}}";
-    let Injected { object, remarks, .. } = injected(others, Keep::Scheduler);
+    let Injected { object, remarks, .. } = injected(others, SchedulingHold::Scheduler);
     assert_eq!((object["metadata"]["name"].as_str(), remarks.len()), (Some("X"), 0));
 }
 
 #[test]
-fn two_names_do_not_become_one_unnoticed() {
+fn names_that_differ_only_in_case_clash() {
     let class = |name: &str| {
         let text = format!(
             "{{apiVersion: devmgmtproto.k8s.io/v1alpha1, kind: DeviceClass, metadata: {{name: {name}}}, spec: {{deviceType: nic}}}}"
         );
-        injected(&text, Keep::Scheduler)
+        injected(&text, SchedulingHold::Scheduler)
     };
-    let mut names = Names::default();
-    assert_eq!(names.take(&class("nic-1Gbps")), Ok(()));
-    assert_eq!(names.take(&class("nic-1Gbps")), Ok(()), "applied again");
-    assert_eq!(names.take(&class("other")), Ok(()));
-    let clash = names.take(&class("nic-1gbps")).unwrap_err().to_string();
+    let mut names = LowercaseNames::default();
+    assert_eq!(names.reserve(&class("nic-1Gbps")), Ok(()));
+    assert_eq!(names.reserve(&class("nic-1Gbps")), Ok(()), "applied again");
+    assert_eq!(names.reserve(&class("other")), Ok(()));
+    let clash = names.reserve(&class("nic-1gbps")).unwrap_err().to_string();
     assert!(clash.starts_with("\"nic-1Gbps\" and \"nic-1gbps\" differ only"), "{clash}");
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gantry_api::devices::{ClassSpec, DeviceClass, DeviceDriver, PoolSpec};
 use gantry_api::finding::Source;
 
-/// Who handles which types of devices, and the prepared ways to ask for them.
+/// The drivers with the device types they handle, and the device classes.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     source: Source,
@@ -14,7 +14,7 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// The drivers and classes of a cluster or of files.
+    /// Creates the catalog of the drivers and classes of a cluster or of files.
     #[must_use]
     pub fn new<'a>(
         source: Source,
@@ -28,19 +28,20 @@ impl Catalog {
         Self { source, drivers, classes: classes.collect() }
     }
 
-    /// Where the objects come from.
+    /// Returns where the objects come from.
     #[must_use]
     pub fn source(&self) -> Source {
         self.source
     }
 
-    /// A class.
+    /// Returns a class.
     #[must_use]
     pub fn class(&self, name: &str) -> Option<&ClassSpec> {
         self.classes.get(name)
     }
 
-    /// The registered drivers that serve a class, by name. Without any the class is not ready.
+    /// Returns the registered drivers that serve a class, by name. Without any the class is not
+    /// ready.
     #[must_use]
     pub fn drivers_of(&self, class: &ClassSpec) -> Vec<&str> {
         let serves = |(name, types): &(&String, &BTreeSet<String>)| {
@@ -50,7 +51,8 @@ impl Catalog {
         self.drivers.iter().filter(serves).map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Whether nobody says of which type the devices of a pool are, so that they count as each.
+    /// Whether neither driver nor pool determines the type of a pool's devices, so that they count
+    /// as each.
     #[must_use]
     pub fn is_ambiguous(&self, pool: &PoolSpec) -> bool {
         self.types_of(pool).len() > 1
@@ -61,7 +63,7 @@ impl Catalog {
         !self.classes.is_empty()
     }
 
-    /// The classes of a type that are not for administrators, by name.
+    /// Returns the classes of a type without administrator access, by name.
     pub fn of_type<'a>(
         &'a self,
         device_type: &'a str,
@@ -69,7 +71,7 @@ impl Catalog {
         self.classes_of(device_type).filter(|(_, class)| !class.admin_access)
     }
 
-    /// The classes of a type, by name.
+    /// Returns the classes of a type, by name.
     pub(super) fn classes_of<'a>(
         &'a self,
         device_type: &'a str,
@@ -79,10 +81,10 @@ impl Catalog {
         of_type.map(|(name, class)| (name.as_str(), class))
     }
 
-    /// The types of a pool's devices, of which there is one unless driver and pool leave it open.
+    /// Returns the types of a pool's devices: one, unless driver and pool leave it open.
     ///
-    /// A driver answers for the types it is registered for and no others. Files need not have the
-    /// driver: then the pool is taken at its word.
+    /// A driver serves the types it is registered for and no others. Files need not contain the
+    /// driver: then the pool's own type is used.
     pub(super) fn types_of(&self, pool: &PoolSpec) -> Vec<String> {
         match (&pool.device_type, self.drivers.get(&pool.driver), self.source) {
             (Some(device_type), Some(registered), _) => {

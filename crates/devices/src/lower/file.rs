@@ -1,13 +1,13 @@
-//! The files from before there were API kinds.
+//! Reads files from before there were API kinds.
 
 use gantry_api::devices::{
     CapacityClaim, Device, DevicePool, NodeDevices, NodePool, PodCapacityClaim, PoolSpec,
 };
 use gantry_api::meta::ObjectMeta;
 
-use super::reach::NodeLabels;
+use super::node_selection::NodeLabels;
 
-/// The nodes and pools of an inventory file, in its order.
+/// Returns the nodes and pools of an inventory file, in its order.
 #[must_use]
 pub fn file_pools(nodes: &[NodeDevices]) -> (Vec<NodeLabels>, Vec<DevicePool>) {
     let labels =
@@ -35,7 +35,8 @@ fn object(node: &str, pool: &NodePool) -> DevicePool {
     DevicePool { metadata, spec, ..DevicePool::default() }
 }
 
-/// The claims of a pod in the order in which they choose: the pod's own, then its containers'.
+/// Returns the claims of a pod in the order in which they choose: the pod's own, then its
+/// containers'.
 #[must_use]
 pub fn file_claims(pod: &PodCapacityClaim) -> Vec<&CapacityClaim> {
     pod.pod_claim.iter().chain(&pod.container_claims).collect()

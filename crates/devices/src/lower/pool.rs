@@ -1,4 +1,4 @@
-//! What a pool publishes, as the search sees it.
+//! Converts what a pool publishes to the form of the search.
 
 use std::collections::BTreeMap;
 
@@ -9,41 +9,42 @@ use gantry_api::finding::{Findings, Source};
 use gantry_api::quantity::Quantity;
 
 use crate::problem::{
-    Charge, Device, Entry, Grain, Place, Pooled, Symbol, Symbols, Value, ValueSymbol,
+    Charge, Device, DeviceCapacity, Granularity, PoolResource, Symbol, Symbols, TopologyDomain,
+    Value, ValueSymbol,
 };
 
-/// Why a pool cannot be used, if so: the first thing that is wrong with it.
-pub(super) fn fault(pool: &DevicePool, source: Source) -> Option<String> {
+/// Returns why a pool cannot be used, if so: the first problem.
+pub(super) fn invalid_reason(pool: &DevicePool, source: Source) -> Option<String> {
     let mut findings = Findings::from(source);
     pool.validate(&mut findings);
     let wrong = findings.errors.first().map(|error| format!("{}: {}", error.path, error.text));
-    wrong.or_else(|| charge_fault(&pool.spec)).or_else(|| access_fault(&pool.spec))
+    wrong.or_else(|| charge_problem(&pool.spec)).or_else(|| access_problem(&pool.spec))
 }
 
-/// Devices that take what the pool does not have.
-fn charge_fault(pool: &PoolSpec) -> Option<String> {
+/// Reports devices that charge resources which the pool does not have.
+fn charge_problem(pool: &PoolSpec) -> Option<String> {
     pool.devices.iter().find_map(|device| {
         device.requests.keys().find_map(|name| {
             let mut listed = pool.resources.iter().filter(|resource| resource.name == *name);
             let device = &device.name;
             match (listed.next().map(|resource| &resource.shape), listed.next()) {
                 (None, _) => Some(format!(
-                    "device \"{device}\" takes \"{name}\", which the pool does not list"
+                    "device \"{device}\" uses \"{name}\", which the pool does not list"
                 )),
                 (Some(Shape::AccessMode { .. }), _) => {
-                    Some(format!("device \"{device}\" takes \"{name}\", which is no amount"))
+                    Some(format!("device \"{device}\" uses \"{name}\", which is not an amount"))
                 }
-                (Some(_), Some(_)) => Some(format!(
-                    "device \"{device}\" takes \"{name}\", which the pool lists twice"
-                )),
+                (Some(_), Some(_)) => {
+                    Some(format!("device \"{device}\" uses \"{name}\", which the pool lists twice"))
+                }
                 (Some(_), None) => None,
             }
         })
     })
 }
 
-/// Devices of which nobody knows who may hold them.
-fn access_fault(pool: &PoolSpec) -> Option<String> {
+/// Reports devices without a valid access mode.
+fn access_problem(pool: &PoolSpec) -> Option<String> {
     let twice = pool.devices.iter().find(|device| access(&device.resources).nth(1).is_some())?;
     Some(format!("device \"{}\" has two capacities of kind accessMode", twice.name))
 }
@@ -58,35 +59,40 @@ fn access(resources: &[ResourceCapacity]) -> impl Iterator<Item = (&str, &Sharin
     })
 }
 
-/// The amount of a capacity in 10⁻⁹ units and how it is handed out; nothing for access.
-fn amount(shape: &Shape) -> Option<(i128, Grain)> {
+/// Returns the amount of a capacity in 10⁻⁹ units and its granularity; `None` for access.
+fn amount(shape: &Shape) -> Option<(i128, Granularity)> {
     match shape {
         Shape::Capacity { capacity, block_size } => {
-            let size = block_size.map_or(Grain::UNIT, Quantity::nanos);
-            Some((capacity.nanos(), Grain::Block(size)))
+            let size = block_size.map_or(Granularity::UNIT, Quantity::nanos);
+            Some((capacity.nanos(), Granularity::Block(size)))
         }
         Shape::Counter { counter } => {
-            Some((i128::from(counter.capacity) * Grain::UNIT, Grain::Counter))
+            Some((i128::from(counter.capacity) * Granularity::UNIT, Granularity::Counter))
         }
-        Shape::Quantity { quantity } => Some((quantity.capacity.nanos(), Grain::Any)),
-        Shape::Block { block } => Some((block.capacity.nanos(), Grain::Block(block.size.nanos()))),
+        Shape::Quantity { quantity } => Some((quantity.capacity.nanos(), Granularity::Any)),
+        Shape::Block { block } => {
+            Some((block.capacity.nanos(), Granularity::Block(block.size.nanos())))
+        }
         Shape::AccessMode { .. } => None,
     }
 }
 
-/// What the devices of a pool share.
-pub(super) fn pooled(pool: &PoolSpec, symbols: &mut Symbols) -> Vec<Pooled> {
+/// Returns the resources that the devices of a pool share.
+pub(super) fn pool_resources(pool: &PoolSpec, symbols: &mut Symbols) -> Vec<PoolResource> {
     let amounts = pool.resources.iter().filter_map(|resource| {
         let (capacity, _) = amount(&resource.shape)?;
-        Some(Pooled { name: symbols.intern(&resource.name), capacity, used: 0 })
+        Some(PoolResource { name: symbols.intern(&resource.name), capacity, used: 0 })
     });
     amounts.collect()
 }
 
-/// A device without holds.
+/// Returns a device without holds.
 pub(super) fn device(pool: &PoolSpec, published: &Published, symbols: &mut Symbols) -> Device {
-    let entries: Vec<Entry> =
-        published.resources.iter().filter_map(|resource| entry(resource, symbols)).collect();
+    let entries: Vec<DeviceCapacity> = published
+        .resources
+        .iter()
+        .filter_map(|resource| device_capacity(resource, symbols))
+        .collect();
     let access = access(&published.resources).next();
     let sharing = match access {
         Some((_, sharing)) => sharing.clone(),
@@ -97,26 +103,26 @@ pub(super) fn device(pool: &PoolSpec, published: &Published, symbols: &mut Symbo
         attributes: attributes(&pool.attributes, &published.attributes, symbols),
         charges: charges(pool, published),
         access: access.map(|(name, _)| symbols.intern(name)),
-        entries,
+        capacities: entries,
         sharing,
         taints: published.taints.clone(),
         ..Device::default()
     }
 }
 
-fn entry(resource: &ResourceCapacity, symbols: &mut Symbols) -> Option<Entry> {
+fn device_capacity(resource: &ResourceCapacity, symbols: &mut Symbols) -> Option<DeviceCapacity> {
     let (capacity, grain) = amount(&resource.shape)?;
-    let places = resource.topologies.iter().map(|topology| Place {
+    let places = resource.topologies.iter().map(|topology| TopologyDomain {
         kind: symbols.intern(&topology.r#type),
         name: symbols.intern(&topology.name),
     });
     let places = places.collect();
     let name = symbols.intern(&resource.name);
     let splits = resource.topologies.iter().all(|topology| topology.group_in_device);
-    Some(Entry { name, grain, capacity, used: 0, places, splits })
+    Some(DeviceCapacity { name, granularity: grain, capacity, used: 0, domains: places, splits })
 }
 
-/// What a device takes of the pool. A pool where that does not add up is not used at all.
+/// Returns what a device charges to the pool. A pool with inconsistent charges is not used at all.
 fn charges(pool: &PoolSpec, published: &Published) -> Vec<Charge> {
     let amounts = pool.resources.iter().filter_map(|r| Some((&r.name, amount(&r.shape)?)));
     let taken = amounts.enumerate().filter_map(|(resource, (name, (_, grain)))| {
@@ -127,7 +133,7 @@ fn charges(pool: &PoolSpec, published: &Published) -> Vec<Charge> {
     taken.filter(|charge| charge.amount > 0).collect()
 }
 
-/// The attributes of a device over those of its pool, sorted by name.
+/// Returns the attributes of a device over those of its pool, sorted by name.
 pub(super) fn attributes(
     pool: &[Attribute],
     device: &[Attribute],

@@ -1,17 +1,17 @@
-//! Which devices an alternative may be given, before anyone asks what is left of them.
+//! Decides which devices qualify for an alternative, regardless of what is held.
 
 use std::sync::Arc;
 
 use gantry_api::devices::Attribute;
 
 use super::catalog::Catalog;
-use super::claim::Fault;
+use super::claim::TermProblem;
 use crate::constraint::{Constraint, Constraints, Subject};
 use crate::problem::{Refusal, Verdict};
 
-/// What devices look like, as far as driver, type and constraints go.
+/// The properties of devices that driver, type and constraints are checked against.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Look {
+pub(super) struct DeviceProfile {
     pub(super) driver: String,
     pub(super) types: Vec<String>,
     pub(super) pool_attributes: Arc<[Attribute]>,
@@ -22,16 +22,16 @@ pub(super) struct Look {
 
 /// The conditions on driver, type and attributes of an alternative.
 #[derive(Clone, Debug)]
-pub(super) struct Selector {
+pub(super) struct DeviceSelector {
     /// The driver that the term names.
     driver: Option<String>,
-    /// The type that is asked for.
+    /// The requested type.
     device_type: Option<String>,
-    /// The classes of which one has to be met; none if nothing is asked of a class.
+    /// The classes of which one must be met; `None` if no class is requested.
     classes: Option<Vec<ClassCondition>>,
-    /// What the term says.
+    /// The constraint of the term.
     constraint: Option<Arc<Constraint>>,
-    /// Tells selectors apart that say different things.
+    /// A key that differs for selectors with different conditions.
     key: String,
 }
 
@@ -41,7 +41,7 @@ struct ClassCondition {
     constraint: Option<Arc<Constraint>>,
 }
 
-/// What a term says about driver, type and constraints.
+/// The conditions of a term on driver, type and constraints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Conditions<'a> {
     pub(super) driver: Option<&'a str>,
@@ -50,14 +50,14 @@ pub(super) struct Conditions<'a> {
     pub(super) constraints: Option<&'a str>,
 }
 
-impl Selector {
+impl DeviceSelector {
     pub(super) fn new(
         asked: &Conditions<'_>,
         catalog: &Catalog,
         constraints: &Constraints,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, TermProblem> {
         let class = match asked.class {
-            Some(name) => Some(catalog.class(name).ok_or_else(|| Fault::no_class(name))?),
+            Some(name) => Some(catalog.class(name).ok_or_else(|| TermProblem::no_class(name))?),
             None => None,
         };
         let device_type = class.map(|class| class.device_type.as_str()).or(asked.device_type);
@@ -89,24 +89,24 @@ impl Selector {
         })
     }
 
-    /// Two selectors with the same key say the same about every device.
+    /// Returns the key: two selectors with the same key have the same verdict about every device.
     pub(super) fn key(&self) -> &str {
         &self.key
     }
 
     /// Whether it can tell devices apart that differ only in their names or their pools' names.
-    pub(super) fn looks_at_identity(&self) -> bool {
+    pub(super) fn depends_on_identity(&self) -> bool {
         let classes = self.classes.iter().flatten().filter_map(|class| class.constraint.as_ref());
-        classes.chain(&self.constraint).any(|constraint| constraint.looks_at_identity())
+        classes.chain(&self.constraint).any(|constraint| constraint.depends_on_identity())
     }
 
-    /// What it says about devices that look like this.
-    pub(super) fn judge(&self, look: &Look) -> Verdict {
+    /// Evaluates it for devices with this profile.
+    pub(super) fn evaluate(&self, look: &DeviceProfile) -> Verdict {
         let is = |driver: &Option<String>| driver.as_ref().is_none_or(|name| *name == look.driver);
         if !is(&self.driver) {
             return Verdict::Refused(Refusal::Driver);
         }
-        // A class that names another driver is told before the type, like a term that does.
+        // A class that names another driver is reported before the type, like a term that does.
         if let Some(classes) = &self.classes
             && !classes.is_empty()
             && !classes.iter().any(|class| is(&class.driver))
@@ -130,14 +130,14 @@ impl Selector {
             },
         };
         let judge = |constraint: &Option<Arc<Constraint>>| match constraint {
-            Some(constraint) => constraint.judge(&device),
+            Some(constraint) => constraint.evaluate(&device),
             None => Verdict::Met,
         };
         let by_class = match &self.classes {
             None => Verdict::Met,
             Some(classes) => {
                 let judged = classes.iter().filter(|class| is(&class.driver));
-                best(judged.map(|class| judge(&class.constraint)))
+                best_verdict(judged.map(|class| judge(&class.constraint)))
             }
         };
         match by_class {
@@ -147,7 +147,7 @@ impl Selector {
     }
 }
 
-/// The texts, and how long each is or that there is none: two lists have one key only if they are
+/// Joins texts with their lengths or a mark for `None`: two lists have one key only if they are
 /// equal.
 fn key<'a>(texts: impl Iterator<Item = Option<&'a str>>) -> String {
     let mut key = String::new();
@@ -164,8 +164,8 @@ fn key<'a>(texts: impl Iterator<Item = Option<&'a str>>) -> String {
     key
 }
 
-/// One that is met will do; of those that are not, an error tells most.
-fn best(verdicts: impl Iterator<Item = Verdict>) -> Verdict {
+/// Returns the best verdict: one that is met suffices; of the others, an error tells most.
+fn best_verdict(verdicts: impl Iterator<Item = Verdict>) -> Verdict {
     let mut best = Verdict::Refused(Refusal::Constraints);
     for verdict in verdicts {
         match (&verdict, &best) {

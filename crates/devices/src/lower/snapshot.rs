@@ -1,4 +1,4 @@
-//! What there is at one moment, and the requests that can be made of it.
+//! The devices and holds at one moment, and the requests against them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,60 +10,63 @@ use gantry_api::devices::{
 use gantry_api::finding::Source;
 
 use super::catalog::Catalog;
-use super::claim::{ClaimError, Lower, Lowered, Wanted};
-use super::reach::{NodeLabels, reaches};
-use super::selector::{Look, Selector};
+use super::claim::{ClaimError, ClaimLowering, ClaimSpecRef, LoweredRequest};
+use super::node_selection::{NodeLabels, reaches};
+use super::selector::{DeviceProfile, DeviceSelector};
 use super::{file_claims, pool};
 use crate::constraint::Constraints;
 use crate::problem::{
-    Counted, Device, Hold, Inventory, Node, Part, Pool, Request, Signature, Stock, Symbols, Verdict,
+    CapacityPart, CountedDevices, Device, Hold, Inventory, Node, Pool, PoolDevices, Request,
+    Signature, Symbols, Verdict,
 };
 
-/// Pools with their holds, the nodes that reach them, and what constraints say about their devices.
+/// Pools with their holds, the nodes that reach them, and the verdicts of constraints about their
+/// devices.
 ///
-/// Constraints are evaluated once for each selector and each look of a device, for as long as the
-/// snapshot lives.
+/// Constraints are evaluated once for each selector and each profile of a device, for as long as
+/// the snapshot lives.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// What is searched.
+    /// The inventory that is searched.
     pub inventory: Inventory,
-    /// What is held and not to be found: the device is gone, or a part of it. The holders keep it.
-    pub lost: Vec<Lost>,
-    looks: Vec<Look>,
-    /// Where each pool is in the inventory, by its name.
-    places: HashMap<String, usize>,
-    /// What the only look of devices leaves out, by pool and device.
+    /// Holds on something that is not found: the device is gone, or a part of it. The holders keep
+    /// it.
+    pub lost_holds: Vec<LostHold>,
+    profiles: Vec<DeviceProfile>,
+    /// The index of each pool in the inventory, by its name.
+    pool_indices: HashMap<String, usize>,
+    /// The names that shared profiles of devices leave out, by pool and device.
     names: Vec<Vec<Option<String>>>,
-    /// Whether devices that differ only by name have looks of their own.
-    identified: bool,
-    rows: HashMap<String, Arc<[Verdict]>>,
+    /// Whether devices that differ only by name have profiles of their own.
+    profiles_by_name: bool,
+    verdict_cache: HashMap<String, Arc<[Verdict]>>,
 }
 
-/// How many selectors are remembered with what they say about every look. Past it all are forgotten:
-/// those in use come back at once.
-const ROWS: usize = 1_024;
+/// How many selectors are cached with their verdicts about every profile. Beyond that the cache is
+/// cleared: those in use are evaluated again at once.
+const MAX_CACHED_SELECTORS: usize = 1_024;
 
 /// A hold on something that is not published any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lost {
+pub struct LostHold {
     /// The pool.
     pub pool: String,
-    /// The device; none for a pool that only counts.
+    /// The device; `None` for a pool that only counts.
     pub device: Option<String>,
     /// What of the device is gone, if not all of it.
     pub capacity: Option<String>,
 }
 
-/// What somebody has of a pool, in the words of ledgers and claims.
-struct Taken<'a> {
+/// What a claim has of a pool, in the terms of ledgers and claims.
+struct HeldAllocation<'a> {
     device: Option<&'a str>,
     count: u32,
     mode: AccessMode,
     parts: &'a [ResourceAllocation],
 }
 
-impl<'a> Taken<'a> {
-    fn by(entry: &'a LedgerEntry) -> Self {
+impl<'a> HeldAllocation<'a> {
+    fn from_entry(entry: &'a LedgerEntry) -> Self {
         Self {
             device: entry.device_name.as_deref(),
             count: entry.count.unwrap_or(1),
@@ -73,16 +76,16 @@ impl<'a> Taken<'a> {
     }
 }
 
-/// The same in the words of the inventory, and what of it is not published any more.
+/// The same in the terms of the inventory, and what of it is not published any more.
 #[derive(Default)]
-struct Held {
+struct LocatedHold {
     hold: Option<Hold>,
     times: usize,
-    gone: Vec<String>,
+    missing: Vec<String>,
 }
 
 impl Snapshot {
-    /// Reads pools and what is in their books.
+    /// Reads pools and their ledgers.
     ///
     /// Pools are tried in the order of their names if they come from a server, and in the order
     /// given if they come from files.
@@ -93,9 +96,9 @@ impl Snapshot {
             Source::File => {}
             Source::Server => ordered.sort_by(|one, two| one.metadata.name.cmp(&two.metadata.name)),
         }
-        let mut build = Build::default();
+        let mut build = InventoryBuilder::default();
         let lowered = ordered.iter().map(|pool| build.pool(catalog, pool)).collect();
-        let nodes = nodes.iter().zip(reached(nodes, &ordered));
+        let nodes = nodes.iter().zip(reachable_pools(nodes, &ordered));
         let nodes = nodes.map(|(node, pools)| Node { name: node.name.clone(), pools });
         let inventory = Inventory::new(build.symbols, lowered, nodes.collect());
         let names = ordered.iter().map(|pool| {
@@ -107,125 +110,142 @@ impl Snapshot {
         };
         let mut snapshot = Self {
             inventory,
-            looks: build.looks,
+            profiles: build.profiles,
             names: names.collect(),
-            // Of two with one name, which only files can have, the first.
-            places: ordered.iter().enumerate().rev().map(name).collect(),
+            // Of two pools with one name, which only files can have, the first counts.
+            pool_indices: ordered.iter().enumerate().rev().map(name).collect(),
             ..Self::default()
         };
         for (place, pool) in ordered.iter().enumerate() {
             let ledger = pool.status.as_ref().map_or(&[] as &[LedgerEntry], |s| &s.allocations);
             for entry in ledger {
-                snapshot.take(place, &Taken::by(entry));
+                snapshot.hold_at(place, &HeldAllocation::from_entry(entry));
             }
         }
         snapshot
     }
 
-    /// Puts what a claim's status says into the books, for claims that are in no pool's ledger.
-    pub fn hold(&mut self, allocation: &DeviceAllocation) {
+    /// Holds what a claim's status lists, for claims that are in no pool's ledger.
+    pub fn hold_allocation(&mut self, allocation: &DeviceAllocation) {
         let name = &allocation.device_pool_name;
-        let Some(place) = self.place(name) else {
+        let Some(place) = self.pool_index(name) else {
             let device = allocation.device_name.clone();
-            self.lost.push(Lost { pool: name.clone(), device, capacity: None });
+            self.lost_holds.push(LostHold { pool: name.clone(), device, capacity: None });
             return;
         };
         let mode = allocation.access_mode.unwrap_or(AccessMode::ReadWriteExclusive);
         let device = allocation.device_name.as_deref();
         let count = allocation.device_count.unwrap_or(1);
-        self.take(place, &Taken { device, count, mode, parts: &allocation.allocations });
+        self.hold_at(
+            place,
+            &HeldAllocation { device, count, mode, parts: &allocation.allocations },
+        );
     }
 
-    /// Takes an entry out of the books of a pool, as if it were not written there. What is not in
-    /// them is not missed.
-    pub fn release(&mut self, pool: &str, entry: &LedgerEntry) {
-        let Some(place) = self.place(pool) else { return };
-        let Held { hold, times, .. } = self.held(place, &Taken::by(entry));
+    /// Releases an entry of a pool's ledger, as if it were not written there. An entry that is not
+    /// held is ignored.
+    pub fn release_entry(&mut self, pool: &str, entry: &LedgerEntry) {
+        let Some(place) = self.pool_index(pool) else { return };
+        let LocatedHold { hold, times, .. } =
+            self.locate_hold(place, &HeldAllocation::from_entry(entry));
         for hold in hold.iter().cycle().take(times) {
-            // Who was never put in, for want of the device, cannot be taken out.
+            // An entry that was never held, because its device is not published, cannot be
+            // released.
             let _ = self.inventory.release(hold);
         }
     }
 
-    /// Puts an entry into the books of a pool.
-    pub fn enter(&mut self, pool: &str, entry: &LedgerEntry) {
-        if let Some(place) = self.place(pool) {
-            self.take(place, &Taken::by(entry));
+    /// Holds an entry of a pool's ledger.
+    pub fn hold_entry(&mut self, pool: &str, entry: &LedgerEntry) {
+        if let Some(place) = self.pool_index(pool) {
+            self.hold_at(place, &HeldAllocation::from_entry(entry));
         }
     }
 
-    /// Lets nobody take more of a pool, for this reason; who has something of it keeps that. The
-    /// inventory is made anew, so this is for what happens rarely.
-    pub fn close(&mut self, pool: &str, why: &str) {
-        let Some(place) = self.place(pool) else { return };
+    /// Closes a pool to further allocations, for this reason; existing holders keep their devices.
+    /// The inventory is rebuilt, so this is for what happens rarely.
+    pub fn close_pool(&mut self, pool: &str, why: &str) {
+        let Some(place) = self.pool_index(pool) else { return };
         let mut pools = self.inventory.pools().to_vec();
         if let Some(pool) = pools.get_mut(place) {
-            pool.fault.get_or_insert_with(|| why.to_owned());
+            pool.invalid_reason.get_or_insert_with(|| why.to_owned());
         }
         let symbols = self.inventory.symbols().clone();
         let nodes = self.inventory.nodes().to_vec();
         self.inventory = Inventory::new(symbols, pools, nodes);
     }
 
-    fn place(&self, pool: &str) -> Option<usize> {
-        self.places.get(pool).copied()
+    fn pool_index(&self, pool: &str) -> Option<usize> {
+        self.pool_indices.get(pool).copied()
     }
 
-    fn take(&mut self, place: usize, taken: &Taken<'_>) {
-        let Held { hold, times, gone } = self.held(place, taken);
+    fn hold_at(&mut self, place: usize, taken: &HeldAllocation<'_>) {
+        let LocatedHold { hold, times, missing: gone } = self.locate_hold(place, taken);
         let all = hold.iter().cycle().take(times);
         let held = hold.is_some() && all.map(|hold| self.inventory.hold(hold)).all(|it| it.is_ok());
         if !held {
-            self.lose(place, taken.device, None);
+            self.record_lost(place, taken.device, None);
         }
         for capacity in gone {
-            self.lose(place, taken.device, Some(capacity));
+            self.record_lost(place, taken.device, Some(capacity));
         }
     }
 
-    /// What is held: one device, or a number of them that nobody tells apart.
-    fn held(&self, place: usize, taken: &Taken<'_>) -> Held {
-        let stock = self.inventory.pools().get(place).map(|pool| &pool.stock);
-        let mut held = Held::default();
+    /// Finds what is held: one device, or a number of indistinguishable ones.
+    fn locate_hold(&self, place: usize, taken: &HeldAllocation<'_>) -> LocatedHold {
+        let stock = self.inventory.pools().get(place).map(|pool| &pool.devices);
+        let mut held = LocatedHold::default();
         match (stock, taken.device) {
-            (Some(Stock::Listed(devices)), Some(name)) => {
+            (Some(PoolDevices::Listed(devices)), Some(name)) => {
                 let Some(at) = devices.iter().position(|device| device.name == name) else {
                     return held;
                 };
                 let mut parts = Vec::new();
                 for part in taken.parts {
-                    match self.entry(place, at, part) {
+                    match self.capacity_index(place, at, part) {
                         Some(entry) => {
-                            parts.push(Part { entry, amount: part.allocation.nanos() });
+                            parts.push(CapacityPart {
+                                capacity_index: entry,
+                                amount: part.allocation.nanos(),
+                            });
                         }
-                        None => held.gone.push(part.name.clone()),
+                        None => held.missing.push(part.name.clone()),
                     }
                 }
                 let (device, mode) = (Some(at), taken.mode);
                 held.hold = Some(Hold { pool: place, device, mode, admin: false, parts });
                 held.times = 1;
             }
-            (Some(Stock::Counted(counted)), None) => {
+            (Some(PoolDevices::Counted(counted)), None) => {
                 let mode = AccessMode::ReadWriteExclusive;
                 let parts = Vec::new();
                 held.hold = Some(Hold { pool: place, device: None, mode, admin: false, parts });
-                // More than all of them is as much as any number beyond.
+                // More than all of them has the same effect as any larger number.
                 let times = taken.count.min(counted.count.saturating_add(1));
                 held.times = times.try_into().unwrap_or(usize::MAX);
             }
-            (Some(Stock::Listed(_)), None) | (Some(Stock::Counted(_)), Some(_)) | (None, _) => {}
+            (Some(PoolDevices::Listed(_)), None)
+            | (Some(PoolDevices::Counted(_)), Some(_))
+            | (None, _) => {}
         }
         held
     }
 
-    /// The entry of a device that an allocation was taken from.
-    fn entry(&self, place: usize, at: usize, allocation: &ResourceAllocation) -> Option<usize> {
+    /// Returns the capacity entry of a device that an allocation was taken from.
+    fn capacity_index(
+        &self,
+        place: usize,
+        at: usize,
+        allocation: &ResourceAllocation,
+    ) -> Option<usize> {
         let symbols = self.inventory.symbols();
-        let Stock::Listed(devices) = &self.inventory.pools().get(place)?.stock else { return None };
+        let PoolDevices::Listed(devices) = &self.inventory.pools().get(place)?.devices else {
+            return None;
+        };
         let wanted: BTreeMap<&str, &str> =
             allocation.topologies.iter().map(|t| (t.r#type.as_str(), t.name.as_str())).collect();
-        devices.get(at)?.entries.iter().position(|entry| {
-            let places = entry.places.iter();
+        devices.get(at)?.capacities.iter().position(|entry| {
+            let places = entry.domains.iter();
             symbols.name(entry.name) == allocation.name
                 && places
                     .map(|p| (symbols.name(p.kind), symbols.name(p.name)))
@@ -234,18 +254,18 @@ impl Snapshot {
         })
     }
 
-    fn lose(&mut self, place: usize, device: Option<&str>, capacity: Option<String>) {
+    fn record_lost(&mut self, place: usize, device: Option<&str>, capacity: Option<String>) {
         let pool = self.inventory.pools().get(place).map_or_else(String::new, |p| p.name.clone());
-        self.lost.push(Lost { pool, device: device.map(ToOwned::to_owned), capacity });
+        self.lost_holds.push(LostHold { pool, device: device.map(ToOwned::to_owned), capacity });
     }
 
-    /// The place of a node in the inventory.
+    /// Returns the index of a node in the inventory.
     #[must_use]
-    pub fn node(&self, name: &str) -> Option<usize> {
+    pub fn node_index(&self, name: &str) -> Option<usize> {
         self.inventory.nodes().iter().position(|node| node.name == name)
     }
 
-    /// What a pod's claims ask for, in the order in which they choose.
+    /// Converts a pod's claims to a request, in the order in which they choose.
     ///
     /// # Errors
     /// The first claim that contradicts itself or its class, or whose class is missing.
@@ -253,17 +273,17 @@ impl Snapshot {
         &mut self,
         catalog: &Catalog,
         constraints: &Constraints,
-        claims: &[(&str, Wanted<'_>)],
-    ) -> Result<Lowered, ClaimError> {
-        let mut lower = Lower::new(catalog, constraints);
-        let claims = claims.iter().map(|(name, wanted)| lower.wanted(name, *wanted));
+        claims: &[(&str, ClaimSpecRef<'_>)],
+    ) -> Result<LoweredRequest, ClaimError> {
+        let mut lower = ClaimLowering::new(catalog, constraints);
+        let claims = claims.iter().map(|(name, wanted)| lower.claim(name, *wanted));
         let claims = claims.collect::<Result<_, _>>()?;
         let request =
-            Request { claims, verdicts: self.rows(&lower.selectors), ..Request::default() };
-        Ok(Lowered { request, notes: lower.notes })
+            Request { claims, verdicts: self.verdict_rows(&lower.selectors), ..Request::default() };
+        Ok(LoweredRequest { request, warnings: lower.warnings })
     }
 
-    /// What the claims of a pod in the oldest files ask for.
+    /// Converts the claims of a pod in the oldest files to a request.
     ///
     /// # Errors
     /// As for [`Snapshot::request`].
@@ -272,8 +292,8 @@ impl Snapshot {
         catalog: &Catalog,
         constraints: &Constraints,
         pod: &PodCapacityClaim,
-    ) -> Result<Lowered, ClaimError> {
-        let mut lower = Lower::new(catalog, constraints);
+    ) -> Result<LoweredRequest, ClaimError> {
+        let mut lower = ClaimLowering::new(catalog, constraints);
         let claims = file_claims(pod).into_iter().map(|claim| {
             let lowered = lower.terms(&claim.name, &claim.claims)?;
             Ok(crate::problem::Claim { topologies: claim.topologies.clone(), ..lowered })
@@ -281,62 +301,63 @@ impl Snapshot {
         let claims = claims.collect::<Result<_, _>>()?;
         let request = Request {
             claims,
-            verdicts: self.rows(&lower.selectors),
+            verdicts: self.verdict_rows(&lower.selectors),
             topologies: pod.topologies.clone(),
             ..Request::default()
         };
-        Ok(Lowered { request, notes: lower.notes })
+        Ok(LoweredRequest { request, warnings: lower.warnings })
     }
 
-    fn rows(&mut self, selectors: &[Selector]) -> Vec<Arc<[Verdict]>> {
-        if !self.identified && selectors.iter().any(Selector::looks_at_identity) {
-            self.identify();
+    fn verdict_rows(&mut self, selectors: &[DeviceSelector]) -> Vec<Arc<[Verdict]>> {
+        if !self.profiles_by_name && selectors.iter().any(DeviceSelector::depends_on_identity) {
+            self.split_profiles_by_name();
         }
-        let looks = &self.looks;
+        let looks = &self.profiles;
         let rows = selectors.iter().map(|selector| {
-            if let Some(known) = self.rows.get(selector.key()) {
+            if let Some(known) = self.verdict_cache.get(selector.key()) {
                 return Arc::clone(known);
             }
-            if self.rows.len() >= ROWS {
-                self.rows.clear();
+            if self.verdict_cache.len() >= MAX_CACHED_SELECTORS {
+                self.verdict_cache.clear();
             }
-            let row: Arc<[Verdict]> = looks.iter().map(|look| selector.judge(look)).collect();
-            self.rows.insert(selector.key().to_owned(), Arc::clone(&row));
+            let row: Arc<[Verdict]> = looks.iter().map(|look| selector.evaluate(look)).collect();
+            self.verdict_cache.insert(selector.key().to_owned(), Arc::clone(&row));
             row
         });
         rows.collect()
     }
 
-    /// Gives each device a look of its own, once a constraint asks for names.
-    fn identify(&mut self) {
+    /// Gives each device a profile of its own, once a constraint reads names.
+    fn split_profiles_by_name(&mut self) {
         let mut pools = self.inventory.pools().to_vec();
         let mut looks = Vec::new();
         for (pool, names) in pools.iter_mut().zip(&self.names) {
             let mut give = |signature: &mut Signature, name: &Option<String>| {
-                let look = self.looks.get(signature.index()).cloned().unwrap_or_default();
-                looks.push(Look { pool: pool.name.clone(), name: name.clone(), ..look });
-                *signature = last(&looks);
+                let look = self.profiles.get(signature.index()).cloned().unwrap_or_default();
+                looks.push(DeviceProfile { pool: pool.name.clone(), name: name.clone(), ..look });
+                *signature = last_signature(&looks);
             };
-            match &mut pool.stock {
-                Stock::Listed(devices) => {
+            match &mut pool.devices {
+                PoolDevices::Listed(devices) => {
                     for (device, name) in devices.iter_mut().zip(names) {
                         give(&mut device.signature, name);
                     }
                 }
-                Stock::Counted(counted) => give(&mut counted.signature, &None),
+                PoolDevices::Counted(counted) => give(&mut counted.signature, &None),
             }
         }
         let symbols = self.inventory.symbols().clone();
         let nodes = self.inventory.nodes().to_vec();
         self.inventory = Inventory::new(symbols, pools, nodes);
-        self.looks = looks;
-        self.rows.clear();
-        self.identified = true;
+        self.profiles = looks;
+        self.verdict_cache.clear();
+        self.profiles_by_name = true;
     }
 }
 
-/// The pools that each node reaches, in their order. Most are of one node, and are found by its name.
-fn reached(nodes: &[NodeLabels], pools: &[&DevicePool]) -> Vec<Vec<usize>> {
+/// Returns the pools that each node reaches, in their order. Most belong to one node, and are found
+/// by its name.
+fn reachable_pools(nodes: &[NodeLabels], pools: &[&DevicePool]) -> Vec<Vec<usize>> {
     let mut by_name: HashMap<&str, Vec<usize>> = HashMap::new();
     for (at, node) in nodes.iter().enumerate() {
         by_name.entry(&node.name).or_default().push(at);
@@ -354,31 +375,31 @@ fn reached(nodes: &[NodeLabels], pools: &[&DevicePool]) -> Vec<Vec<usize>> {
     reached
 }
 
-fn last(looks: &[Look]) -> Signature {
+fn last_signature(looks: &[DeviceProfile]) -> Signature {
     let place = looks.len().saturating_sub(1);
     Signature(u32::try_from(place).expect("an inventory has fewer than 2^32 devices"))
 }
 
-/// Pools under construction: names get numbers, and devices that look alike share a look.
+/// Pools under construction: names get numbers, and equal devices share a profile.
 #[derive(Default)]
-struct Build {
+struct InventoryBuilder {
     symbols: Symbols,
-    looks: Vec<Look>,
-    /// Looks of the pool that is being read, by the attributes of the device.
-    known: HashMap<String, Signature>,
+    profiles: Vec<DeviceProfile>,
+    /// Profiles of the pool that is being read, by the attributes of the device.
+    signatures: HashMap<String, Signature>,
 }
 
-impl Build {
+impl InventoryBuilder {
     fn pool(&mut self, catalog: &Catalog, published: &DevicePool) -> Pool {
         let spec = &published.spec;
-        let look = Look {
+        let look = DeviceProfile {
             driver: spec.driver.clone(),
             types: catalog.types_of(spec),
             pool_attributes: sorted(&spec.attributes).into(),
-            ..Look::default()
+            ..DeviceProfile::default()
         };
         let stock = if spec.devices.is_empty() && spec.device_count.is_some() {
-            Stock::Counted(Counted {
+            PoolDevices::Counted(CountedDevices {
                 count: spec.device_count.unwrap_or(0),
                 held: 0,
                 signature: self.signature(&look, &[]),
@@ -389,26 +410,26 @@ impl Build {
                 signature: self.signature(&look, &device.attributes),
                 ..pool::device(spec, device, &mut self.symbols)
             });
-            Stock::Listed(devices.collect())
+            PoolDevices::Listed(devices.collect())
         };
         Pool {
             name: published.metadata.name.clone().unwrap_or_default(),
-            fault: pool::fault(published, catalog.source()),
-            resources: pool::pooled(spec, &mut self.symbols),
-            stock,
+            invalid_reason: pool::invalid_reason(published, catalog.source()),
+            resources: pool::pool_resources(spec, &mut self.symbols),
+            devices: stock,
         }
     }
 
-    /// The column of a look, a new one if nothing has looked so before.
-    fn signature(&mut self, look: &Look, attributes: &[Attribute]) -> Signature {
-        let look = Look { device_attributes: sorted(attributes), ..look.clone() };
+    /// Returns the column of a profile, a new one if the profile is new.
+    fn signature(&mut self, look: &DeviceProfile, attributes: &[Attribute]) -> Signature {
+        let look = DeviceProfile { device_attributes: sorted(attributes), ..look.clone() };
         let key = format!("{look:?}");
-        if let Some(known) = self.known.get(&key) {
+        if let Some(known) = self.signatures.get(&key) {
             return *known;
         }
-        self.looks.push(look);
-        let signature = last(&self.looks);
-        self.known.insert(key, signature);
+        self.profiles.push(look);
+        let signature = last_signature(&self.profiles);
+        self.signatures.insert(key, signature);
         signature
     }
 }

@@ -1,13 +1,16 @@
-//! What a claim got, in the words of its status.
+//! Converts the allocation of a claim to the form of its status.
 
-use gantry_api::devices::{DeviceAllocation, Draw, ResourceAllocation, TopologyAssignment};
+use gantry_api::devices::{
+    DeviceAllocation, RequestedCapacity, ResourceAllocation, TopologyAssignment,
+};
 use gantry_api::quantity::{Format, Quantity};
 
 use crate::problem::{
-    Alternative, Claim, ClaimAllocation, Device, Draws, Hold, Inventory, Part, Stock,
+    Alternative, CapacityPart, Claim, ClaimAllocation, Device, Draws, Hold, Inventory, PoolDevices,
 };
 
-/// What a claim got: an entry for each device, or for each pool that only counts its devices.
+/// Returns what a claim got: an entry for each device, or for each pool that only counts its
+/// devices.
 #[must_use]
 pub fn allocations(
     inventory: &Inventory,
@@ -19,8 +22,8 @@ pub fn allocations(
         let Some(asked) = term.alternatives.get(given.alternative) else { continue };
         for hold in &given.holds {
             let Some(pool) = inventory.pools().get(hold.pool) else { continue };
-            match (&pool.stock, hold.device) {
-                (Stock::Listed(devices), Some(at)) => {
+            match (&pool.devices, hold.device) {
+                (PoolDevices::Listed(devices), Some(at)) => {
                     let Some(device) = devices.get(at) else { continue };
                     all.push(DeviceAllocation {
                         claim_name: Some(term.name.clone()),
@@ -31,7 +34,7 @@ pub fn allocations(
                         allocations: parts(inventory, device, asked, hold),
                     });
                 }
-                (Stock::Counted(_), _) | (Stock::Listed(_), None) => {
+                (PoolDevices::Counted(_), _) | (PoolDevices::Listed(_), None) => {
                     let same = |entry: &&mut DeviceAllocation| {
                         entry.claim_name.as_ref() == Some(&term.name)
                             && entry.device_pool_name == pool.name
@@ -59,10 +62,10 @@ fn parts(
     hold: &Hold,
 ) -> Vec<ResourceAllocation> {
     let symbols = inventory.symbols();
-    let part = |part: &Part| {
-        let entry = device.entries.get(part.entry)?;
+    let part = |part: &CapacityPart| {
+        let entry = device.capacities.get(part.capacity_index)?;
         let name = symbols.name(entry.name);
-        let topologies = entry.places.iter().map(|place| TopologyAssignment {
+        let topologies = entry.domains.iter().map(|place| TopologyAssignment {
             r#type: symbols.name(place.kind).to_owned(),
             name: symbols.name(place.name).to_owned(),
         });
@@ -75,21 +78,25 @@ fn parts(
     hold.parts.iter().filter_map(part).collect()
 }
 
-/// The suffixes in which an amount was asked for.
+/// Returns the suffixes in which an amount was requested.
 fn format(asked: &Alternative, name: &str) -> Format {
     let format = match &asked.draws {
         Draws::Together(list) => {
             list.iter().find(|(known, _)| known == name).map(|(_, amount)| amount.format())
         }
         Draws::Each(list) => list.iter().find_map(|request| match request.draw {
-            Draw::Quantity { request: amount } if request.name == name => Some(amount.format()),
-            Draw::Quantity { .. } | Draw::Counter { .. } | Draw::AccessMode { .. } => None,
+            RequestedCapacity::Quantity { request: amount } if request.name == name => {
+                Some(amount.format())
+            }
+            RequestedCapacity::Quantity { .. }
+            | RequestedCapacity::Counter { .. }
+            | RequestedCapacity::AccessMode { .. } => None,
         }),
     };
     format.unwrap_or(Format::DecimalSi)
 }
 
-/// An amount in the suffixes in which it was asked for.
+/// Returns an amount in the suffixes in which it was requested.
 pub(crate) fn amount_as_asked(asked: &Alternative, name: &str, nanos: i128) -> Quantity {
     let exact = Quantity::parse(&format!("{nanos}n"));
     exact.expect("a part is no larger than the capacity it is of").with_format(format(asked, name))

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::constraint::Constraints;
-use crate::problem::{Count, Draws, Grain, Refusal, Request, Stock, Verdict};
+use crate::problem::{Count, Draws, Granularity, PoolDevices, Refusal, Request, Verdict};
 
 fn object<T: DeserializeOwned>(kind: &str, name: &str, rest: &Value) -> T {
     let mut object = json!({
@@ -49,15 +49,15 @@ fn request(
     catalog: &Catalog,
     snapshot: &mut Snapshot,
     term: &Value,
-) -> Result<Lowered, ClaimError> {
+) -> Result<LoweredRequest, ClaimError> {
     let mut term = term.clone();
     term["name"] = json!("main");
     let spec: ClaimSpec = serde_json::from_value(json!({"claims": [term]})).unwrap();
-    snapshot.request(catalog, &Constraints::default(), &[("claim", Wanted::Claim(&spec))])
+    snapshot.request(catalog, &Constraints::default(), &[("claim", ClaimSpecRef::Claim(&spec))])
 }
 
-/// What is wrong with a term, given a class of this spec.
-fn fault(class_spec: &Value, term: &Value) -> Option<String> {
+/// Returns the problem of a term, given a class of this spec.
+fn term_problem(class_spec: &Value, term: &Value) -> Option<String> {
     let catalog = catalog(Source::Server, &[class("gold", class_spec)]);
     let lowered = request(&catalog, &mut Snapshot::default(), term);
     lowered.err().map(|error| error.to_string())
@@ -97,21 +97,21 @@ fn a_term_must_not_contradict_its_class() {
             "too few",
             json!({"deviceClass": "gold", "requests": {"count": "1"}}),
             Some(
-                "claim claim, entry main: requests.count 1 is outside of what the device class gives: 2 to 4",
+                "claim claim, entry main: requests.count 1 is outside of what the device class allows: 2 to 4",
             ),
         ),
         (
             "too many",
             json!({"deviceClass": "gold", "requests": {"count": "5"}}),
             Some(
-                "claim claim, entry main: requests.count 5 is outside of what the device class gives: 2 to 4",
+                "claim claim, entry main: requests.count 5 is outside of what the device class allows: 2 to 4",
             ),
         ),
         (
             "a limit too far",
             json!({"deviceClass": "gold", "limits": {"count": "9"}}),
             Some(
-                "claim claim, entry main: limits.count 9 is outside of what the device class gives: 2 to 4",
+                "claim claim, entry main: limits.count 9 is outside of what the device class allows: 2 to 4",
             ),
         ),
         (
@@ -123,12 +123,12 @@ fn a_term_must_not_contradict_its_class() {
             "all of a bounded class",
             json!({"deviceClass": "gold", "allocationMode": "All"}),
             Some(
-                "claim claim, entry main: allocationMode All takes any number of devices, and the device class gives 2 to 4",
+                "claim claim, entry main: allocationMode All takes any number of devices, and the device class allows 2 to 4",
             ),
         ),
     ];
     for (why, term, expected) in table {
-        assert_eq!(fault(&gold, &term).as_deref(), expected, "{why}");
+        assert_eq!(term_problem(&gold, &term).as_deref(), expected, "{why}");
     }
 }
 
@@ -165,12 +165,12 @@ fn a_term_is_completed_by_its_class() {
 }
 
 #[test]
-fn what_is_not_heeded_is_said() {
+fn ignored_fields_become_warnings() {
     let lowered = |source, classes: &[DeviceClass], term: Value| {
         request(&catalog(source, classes), &mut Snapshot::default(), &term)
     };
-    let notes = |lowered: Result<Lowered, ClaimError>| {
-        lowered.unwrap().notes.iter().map(ToString::to_string).collect::<Vec<_>>()
+    let notes = |lowered: Result<LoweredRequest, ClaimError>| {
+        lowered.unwrap().warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let limits = json!({"deviceType": "gpu", "limits": {"count": "1", "memory": "1Gi"}});
     let expected = ["claim claim, entry main: the limit on \"memory\" is not enforced"];
@@ -180,19 +180,19 @@ fn what_is_not_heeded_is_said() {
         "claim claim, entry main: there are no classes here, so \"not implemented yet\" is ignored",
     ];
     assert_eq!(notes(lowered(Source::File, &[], never.clone())), expected);
-    let missing = Fault::NoClass("not implemented yet".to_owned());
+    let missing = TermProblem::NoClass("not implemented yet".to_owned());
     let other = [class("gold", &json!({"deviceType": "gpu"}))];
     assert_eq!(lowered(Source::File, &other, never.clone()).unwrap_err().fault, missing);
     assert_eq!(lowered(Source::Server, &[], never).unwrap_err().fault, missing);
 }
 
-/// What the only term says about the devices of each pool, by its first device.
+/// Returns the verdict of the only term about the devices of each pool, by its first device.
 fn verdicts(snapshot: &Snapshot, request: &Request) -> Vec<Verdict> {
     let selector = request.claims[0].terms[0].alternatives[0].selector;
     let pools = snapshot.inventory.pools().iter();
-    let signatures = pools.map(|pool| match &pool.stock {
-        Stock::Listed(devices) => devices[0].signature,
-        Stock::Counted(counted) => counted.signature,
+    let signatures = pools.map(|pool| match &pool.devices {
+        PoolDevices::Listed(devices) => devices[0].signature,
+        PoolDevices::Counted(counted) => counted.signature,
     });
     signatures.map(|signature| request.verdict(selector, signature).clone()).collect()
 }
@@ -225,11 +225,11 @@ fn types_come_from_the_pool_or_else_from_its_driver() {
     let by_driver = json!({"deviceType": "gpu", "driver": "d.example.com"});
     let other = || refused(Driver);
     let expected = vec![met(), other(), other(), type_no(), other(), other()];
-    assert_eq!(judge(Source::Server, &[], &by_driver), expected, "the driver is told first");
+    assert_eq!(judge(Source::Server, &[], &by_driver), expected, "the driver is reported first");
     let narrow = json!({"deviceType": "gpu", "driver": "d.example.com", "constraints": "false"});
     let no = vec![refused(False), other(), other(), type_no(), other(), other()];
     assert_eq!(judge(Source::Server, &[], &narrow), no);
-    // Any class of the type that is not for administrators opens the way to its devices.
+    // Any class of the type without administrator access gives access to its devices.
     let class_of = |name, constraints: &str, admin: bool| {
         class(name, &json!({"deviceType": "gpu", "constraints": constraints, "adminAccess": admin}))
     };
@@ -280,7 +280,7 @@ fn a_class_is_served_by_the_drivers_of_its_type() {
 }
 
 #[test]
-fn devices_share_a_look_until_a_constraint_asks_for_names() {
+fn devices_share_a_profile_until_names_matter() {
     let listed = json!({"driver": "d.example.com", "nodeName": "node-a", "devices": [
         {"name": "x"}, {"name": "y"}, {"name": "z", "attributes": [{"name": "a", "intValue": 1}]},
     ]});
@@ -289,9 +289,9 @@ fn devices_share_a_look_until_a_constraint_asks_for_names() {
     let columns = |snapshot: &Snapshot| -> Vec<Vec<u32>> {
         let pools = snapshot.inventory.pools().iter();
         pools
-            .map(|pool| match &pool.stock {
-                Stock::Listed(devices) => devices.iter().map(|d| d.signature.0).collect(),
-                Stock::Counted(_) => Vec::new(),
+            .map(|pool| match &pool.devices {
+                PoolDevices::Listed(devices) => devices.iter().map(|d| d.signature.0).collect(),
+                PoolDevices::Counted(_) => Vec::new(),
             })
             .collect()
     };
@@ -332,7 +332,7 @@ fn pools_are_ordered_and_reached() {
 }
 
 #[test]
-fn a_pool_that_contradicts_itself_is_not_used() {
+fn an_inconsistent_pool_is_invalid() {
     let device = |device: Value| json!({"driver": "d.example.com", "devices": [device]});
     let table = [
         ("nothing wrong", device(json!({"name": "x"})), None),
@@ -356,13 +356,13 @@ fn a_pool_that_contradicts_itself_is_not_used() {
         (
             "a charge on nothing",
             device(json!({"name": "x", "requests": {"mem": "1"}})),
-            Some("device \"x\" takes \"mem\", which the pool does not list"),
+            Some("device \"x\" uses \"mem\", which the pool does not list"),
         ),
         (
             "a charge on access",
             json!({"driver": "d.example.com", "resources": [{"name": "mem", "accessMode": {}}],
                 "devices": [{"name": "x", "requests": {"mem": "1"}}]}),
-            Some("device \"x\" takes \"mem\", which is no amount"),
+            Some("device \"x\" uses \"mem\", which is not an amount"),
         ),
         (
             "a block of nothing",
@@ -383,7 +383,7 @@ fn a_pool_that_contradicts_itself_is_not_used() {
     ];
     for (why, spec, expected) in table {
         let snapshot = snapshot(&catalog(Source::Server, &[]), &[pool("p", &spec)]);
-        assert_eq!(snapshot.inventory.pools()[0].fault.as_deref(), expected, "{why}");
+        assert_eq!(snapshot.inventory.pools()[0].invalid_reason.as_deref(), expected, "{why}");
     }
 }
 
@@ -403,8 +403,8 @@ fn capacities_and_charges_become_amounts() {
     });
     let snapshot = snapshot(&catalog(Source::Server, &[]), &[pool("p", &spec)]);
     let only = &snapshot.inventory.pools()[0];
-    let Stock::Listed(devices) = &only.stock else { panic!("{only:?}") };
-    let unit = Grain::UNIT;
+    let PoolDevices::Listed(devices) = &only.devices else { panic!("{only:?}") };
+    let unit = Granularity::UNIT;
     let charges: Vec<i128> = devices[0].charges.iter().map(|charge| charge.amount).collect();
     assert_eq!(
         charges,
@@ -412,15 +412,15 @@ fn capacities_and_charges_become_amounts() {
         "whole units by default, any amount of a quantity"
     );
     let entries: Vec<_> = devices[0]
-        .entries
+        .capacities
         .iter()
-        .map(|e| (e.grain, e.capacity, e.places.len(), e.splits))
+        .map(|e| (e.granularity, e.capacity, e.domains.len(), e.splits))
         .collect();
     let expected = [
-        (Grain::Block(unit), 3 * unit, 0, true),
-        (Grain::Counter, 2 * unit, 0, true),
-        (Grain::Any, 3 * unit / 2, 0, true),
-        (Grain::Block(2 * unit), 4 * unit, 1, false),
+        (Granularity::Block(unit), 3 * unit, 0, true),
+        (Granularity::Counter, 2 * unit, 0, true),
+        (Granularity::Any, 3 * unit / 2, 0, true),
+        (Granularity::Block(2 * unit), 4 * unit, 1, false),
     ];
     assert_eq!(entries, expected);
     let access = devices[0].access.map(|name| snapshot.inventory.symbols().name(name));
@@ -428,7 +428,7 @@ fn capacities_and_charges_become_amounts() {
 }
 
 #[test]
-fn the_ledger_is_in_the_books() {
+fn ledger_entries_become_holds() {
     let entry = |rest: Value| {
         let mut entry = json!({
             "claimRef": {"namespace": "n", "name": "c", "uid": "u"}, "term": "main",
@@ -466,23 +466,26 @@ fn the_ledger_is_in_the_books() {
     );
     let mut snapshot = snapshot(&catalog(Source::File, &[]), &[listed, counted]);
     let pools = snapshot.inventory.pools();
-    let (Stock::Listed(devices), Stock::Counted(count)) = (&pools[0].stock, &pools[1].stock) else {
+    let (PoolDevices::Listed(devices), PoolDevices::Counted(count)) =
+        (&pools[0].devices, &pools[1].devices)
+    else {
         panic!("{pools:?}")
     };
     assert_eq!((devices[0].holds, devices[0].sharing.read_write_shared), (2, 2));
-    let used: Vec<i128> = devices[0].entries.iter().map(|entry| entry.used / Grain::UNIT).collect();
+    let used: Vec<i128> =
+        devices[0].capacities.iter().map(|entry| entry.used / Granularity::UNIT).collect();
     assert_eq!(used, [0, 1]);
-    assert_eq!(pools[0].resources[0].used, 3 * Grain::UNIT, "charged once");
+    assert_eq!(pools[0].resources[0].used, 3 * Granularity::UNIT, "charged once");
     assert_eq!(count.held, 3);
-    let lost = |device: &str, capacity: Option<&str>| Lost {
+    let lost = |device: &str, capacity: Option<&str>| LostHold {
         pool: "listed".to_owned(),
         device: Some(device.to_owned()),
         capacity: capacity.map(ToOwned::to_owned),
     };
-    assert_eq!(snapshot.lost, [lost("x", Some("gone")), lost("lost", None)]);
+    assert_eq!(snapshot.lost_holds, [lost("x", Some("gone")), lost("lost", None)]);
     let more = json!({"devicePoolName": "counted", "deviceCount": 1});
-    snapshot.hold(&serde_json::from_value(more).unwrap());
-    let Stock::Counted(count) = &snapshot.inventory.pools()[1].stock else { panic!() };
+    snapshot.hold_allocation(&serde_json::from_value(more).unwrap());
+    let PoolDevices::Counted(count) = &snapshot.inventory.pools()[1].devices else { panic!() };
     assert_eq!(count.held, 4);
 }
 
@@ -494,14 +497,14 @@ fn a_privileged_claim_takes_everything_of_a_driver() {
     }))
     .unwrap();
     let catalog = catalog(Source::Server, &[]);
-    let wanted = [("watch", Wanted::Privileged(&spec))];
+    let wanted = [("watch", ClaimSpecRef::Privileged(&spec))];
     let lowered = Snapshot::default().request(&catalog, &Constraints::default(), &wanted).unwrap();
     let all = &lowered.request.claims[0].terms[0].alternatives[0];
     assert_eq!((all.count, all.admin, all.tolerations.len()), (Count::All, true, 1));
 }
 
 #[test]
-fn a_pods_claims_are_found_or_made() {
+fn pod_claims_are_resolved_or_generated() {
     use gantry_api::devices::{DeviceClaim, DeviceClaimTemplate, DevicePrivilegedClaim, PodClaims};
     let spec = json!({"claims": [{"name": "main", "deviceType": "gpu"}]});
     let claim: DeviceClaim = object("DeviceClaim", "shared", &json!({"spec": spec}));
@@ -515,18 +518,18 @@ fn a_pods_claims_are_found_or_made() {
     let claims = [("shared".to_owned(), claim.clone()), ("both".to_owned(), claim)].into();
     let templates = [("made".to_owned(), template.clone()), ("both".to_owned(), template)].into();
     let privileged = [("watch".to_owned(), privileged)].into();
-    let objects = Resolved { claims: &claims, privileged: &privileged, templates: &templates };
+    let objects = ClaimObjects { claims: &claims, privileged: &privileged, templates: &templates };
     let pod = |source: Value| -> PodClaims {
         serde_json::from_value(json!({"deviceClaims": [source]})).unwrap()
     };
     let shown = |source: Value| {
         resolve(&pod(source), &objects).map(|entries| match &entries[0] {
-            PodEntry::Claim { name, .. } => format!("claim {name}"),
-            PodEntry::Privileged { name, .. } => format!("privileged {name}"),
-            PodEntry::Make { entry, metadata, copied, .. } => {
+            PodClaimEntry::Claim { name, .. } => format!("claim {name}"),
+            PodClaimEntry::Privileged { name, .. } => format!("privileged {name}"),
+            PodClaimEntry::Generate { entry, metadata, copied, .. } => {
                 format!("make {entry} metadata {} copied {copied}", metadata.is_some())
             }
-            PodEntry::MakePrivileged { entry, .. } => format!("make privileged {entry}"),
+            PodClaimEntry::GeneratePrivileged { entry, .. } => format!("make privileged {entry}"),
         })
     };
     let table = [
@@ -555,7 +558,7 @@ fn a_pods_claims_are_found_or_made() {
 }
 
 #[test]
-fn generated_names_keep_a_share_of_both() {
+fn generated_names_keep_part_of_both() {
     let table = [
         ("short", "a", "b", "a-b-".to_owned()),
         ("just fits", &"p".repeat(50), "entry", format!("{}-entry-", "p".repeat(50))),

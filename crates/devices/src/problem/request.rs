@@ -1,4 +1,4 @@
-//! What a pod wants, with everything resolved that does not depend on the choice of devices.
+//! The request of a pod, with everything resolved that does not depend on the choice of devices.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,9 +13,9 @@ use super::inventory::Signature;
 pub struct Request {
     /// The claims, in the order in which they choose.
     pub claims: Vec<Claim>,
-    /// What constraints say: a row for each selector, a column for each [`Signature`].
+    /// The verdicts of constraints: a row for each selector, a column for each [`Signature`].
     pub verdicts: Vec<Arc<[Verdict]>>,
-    /// Topologies that all parts of all claims share.
+    /// Topology rules that apply to all parts of all claims.
     pub topologies: Vec<TopologyRule>,
     /// Which of several solutions is preferred.
     pub policy: Policy,
@@ -32,7 +32,7 @@ pub struct Claim {
     pub match_attributes: Vec<String>,
     /// Attributes whose value differs between any two devices of the claim.
     pub distinct_attributes: Vec<String>,
-    /// Topologies that all parts of the claim share.
+    /// Topology rules that apply to all parts of the claim.
     pub topologies: Vec<TopologyRule>,
 }
 
@@ -41,37 +41,37 @@ pub struct Claim {
 pub struct Term {
     /// Name, for reports.
     pub name: String,
-    /// The ways, best first; never none.
+    /// The alternatives, best first; never empty.
     pub alternatives: Vec<Alternative>,
 }
 
 /// One way to satisfy a term.
 #[derive(Clone, Debug, Default)]
 pub struct Alternative {
-    /// The row of [`Request::verdicts`] that says which devices qualify.
+    /// The row of [`Request::verdicts`] that decides which devices qualify.
     pub selector: usize,
-    /// How many devices.
+    /// The number of devices.
     pub count: Count,
-    /// What they have to give.
+    /// The amounts they must offer.
     pub draws: Draws,
-    /// How they are shared, if the term or its class says so.
+    /// How they are shared, if the term or its class specifies it.
     pub mode: Option<AccessMode>,
-    /// Whether holds are made regardless of others and leave no trace for them.
+    /// Whether it has administrator access: holds ignore others and are invisible to them.
     pub admin: bool,
-    /// Device taints that are put up with.
+    /// The device taints that are tolerated.
     pub tolerations: Vec<Toleration>,
     /// Attributes whose value is the same on all devices of the term: its own and its class's.
     pub match_attributes: Vec<String>,
     /// Attributes whose value differs between any two devices of the term.
     pub distinct_attributes: Vec<String>,
-    /// Topologies that all parts of the term share.
+    /// Topology rules that apply to all parts of the term.
     pub topologies: Vec<TopologyRule>,
 }
 
 /// How many devices a term gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
-    /// As few as will do, within these bounds.
+    /// As few as possible, within these bounds.
     Between {
         /// At least so many, never 0.
         least: u32,
@@ -83,7 +83,7 @@ pub enum Count {
 }
 
 impl Count {
-    /// Exactly so many.
+    /// Creates the count of exactly so many.
     #[must_use]
     pub const fn exactly(count: u32) -> Self {
         Self::Between { least: count, most: count }
@@ -102,8 +102,8 @@ impl Default for Count {
 /// of them, if all of these may be split. A set of entries serves in listed order, each giving what
 /// it has in whole blocks until nothing is missing, and is no choice if one of them gives nothing.
 /// Sets are tried
-/// - in the order of their lists of entries, compared from the front, if no topology rule applies to
-///   the term: earlier entries are used up before later ones are touched;
+/// - in the order of their lists of entries, compared from the front, if no topology rule applies
+///   to the term: earlier entries are used up before later ones are touched;
 /// - else smaller ones first, then in that order.
 ///
 /// A request for nothing is served by any single entry, with nothing.
@@ -112,14 +112,14 @@ pub enum Draws {
     /// From each device alone: a set of entries is a choice only if it serves the whole request.
     /// What one entry lacks is carried to the next after rounding to the entry's blocks.
     Each(Vec<TypedRequest>),
-    /// From all devices of the term in sum, in the order of their names here. A device gives as much
-    /// as it can of what is still missing: sets of entries that give less than another set in the
-    /// same required places are no choice. What is missing is not rounded.
+    /// From all devices of the term in sum, in the order of their names here. A device gives as
+    /// much as it can of what is still missing: sets of entries that give less than another set in
+    /// the same required topology domains are not tried. What is missing is not rounded.
     Together(Vec<(String, Quantity)>),
 }
 
 impl Draws {
-    /// The requested names, in order.
+    /// Returns the requested names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let (each, together) = match self {
             Self::Each(list) => (list.as_slice(), [].as_slice()),
@@ -129,7 +129,7 @@ impl Draws {
         each.chain(together.iter().map(|(name, _)| name.as_str()))
     }
 
-    /// Whether anything is asked for besides the devices themselves.
+    /// Whether anything is requested besides the devices themselves.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.names().next().is_none()
@@ -142,12 +142,12 @@ impl Default for Draws {
     }
 }
 
-/// What driver, device type and constraints say about a device.
+/// The verdict of driver, device type and constraints about a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It qualifies.
     Met,
-    /// It does not.
+    /// It does not qualify.
     Refused(Refusal),
 }
 
@@ -167,24 +167,24 @@ pub enum Refusal {
 /// Which of several solutions is preferred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// The one that touches the fewest pools.
+    /// The one that uses the fewest pools.
     #[default]
     FewestPools,
     /// The one with the first devices.
     FirstFit,
 }
 
-/// How long to search before giving up.
+/// The limits of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget<'a> {
-    /// Steps for one node. They are counted alike on every machine.
+    /// Steps for one node. They are counted the same on every machine.
     pub steps: u64,
-    /// Set by someone else when it takes too long; looked at every few thousand steps.
+    /// Set by another thread when it takes too long; checked every few thousand steps.
     pub stop: Option<&'a AtomicBool>,
 }
 
 impl Budget<'_> {
-    /// Steps unless told otherwise: about a second.
+    /// The default number of steps: about a second.
     pub const STEPS: u64 = 5_000_000;
 }
 
@@ -195,7 +195,8 @@ impl Default for Budget<'_> {
 }
 
 impl Request {
-    /// What constraints say about devices of a signature. Nobody asked about it: not met.
+    /// Returns the verdict about devices of a signature. A signature that was not evaluated does
+    /// not qualify.
     #[must_use]
     pub fn verdict(&self, selector: usize, signature: Signature) -> &Verdict {
         const UNKNOWN: &Verdict = &Verdict::Refused(Refusal::Constraints);

@@ -1,24 +1,27 @@
-//! Which nodes are alike, kept up to date hold by hold.
+//! Tracks which nodes are identical, updated with each hold.
 //!
 //! Devices, pools and nodes that differ in nothing but their names share a number, their shape. A
-//! request that was tried on one node has the same answer on every other of its shape, so a fleet
+//! request that was tried on one node has the same outcome on every other of its shape, so a fleet
 //! of equal machines costs a handful of searches.
 
 use std::collections::HashMap;
 
 use gantry_api::devices::{Sharing, TaintEffect};
 
-use super::inventory::{Charge, Counted, Device, Entry, Node, Pool, Pooled, Signature, Stock};
+use super::inventory::{
+    Charge, CountedDevices, Device, DeviceCapacity, Node, Pool, PoolDevices, PoolResource,
+    Signature,
+};
 use super::symbols::{Symbol, ValueSymbol};
 
-/// Shapes that are remembered though nothing has them any more, for each pool and in all. Devices
-/// come back to states they were in; beyond this the book of shapes is begun anew.
-const STALE_SHAPES: (usize, usize) = (16, 1 << 16);
+/// How many shapes are kept though nothing has them any more, for each pool and in all. Devices
+/// return to states they were in; beyond this the table of shapes is rebuilt.
+const MAX_STALE_SHAPES: (usize, usize) = (16, 1 << 16);
 
 /// The shapes of devices, pools and nodes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shapes {
-    fixed: HashMap<Fixed, u32>,
+    fixed: HashMap<FixedDeviceShape, u32>,
     devices: HashMap<DeviceShape, u32>,
     pools: HashMap<PoolShape, u32>,
     nodes: HashMap<Vec<u32>, u32>,
@@ -27,17 +30,17 @@ pub(crate) struct Shapes {
     of_node: Vec<u32>,
     /// For each pool, the nodes that reach it.
     reached_by: Vec<Vec<usize>>,
-    /// For each node, its place among all by name.
+    /// For each node, its position among all by name.
     rank: Vec<u32>,
 }
 
-/// What of a device does not change with its holds.
+/// The properties of a device that do not change with its holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Fixed {
+struct FixedDeviceShape {
     signature: Signature,
     attributes: Vec<(Symbol, ValueSymbol)>,
     charges: Vec<Charge>,
-    entries: Vec<Entry>,
+    entries: Vec<DeviceCapacity>,
     access: Option<Symbol>,
     allows: [bool; 3],
     taints: Vec<(String, Option<String>, u8)>,
@@ -54,9 +57,9 @@ struct DeviceShape {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PoolShape {
     fault: Option<String>,
-    resources: Vec<Pooled>,
+    resources: Vec<PoolResource>,
     devices: Vec<u32>,
-    counted: Option<Counted>,
+    counted: Option<CountedDevices>,
 }
 
 impl Shapes {
@@ -78,27 +81,27 @@ impl Shapes {
         for (rank, at) in by_name.into_iter().enumerate() {
             shapes.rank[at] = count(rank);
         }
-        shapes.draw(pools, nodes);
+        shapes.rebuild(pools, nodes);
         shapes
     }
 
-    /// Begins the book of shapes anew.
-    fn draw(&mut self, pools: &[Pool], nodes: &[Node]) {
+    /// Rebuilds the table of shapes.
+    fn rebuild(&mut self, pools: &[Pool], nodes: &[Node]) {
         self.fixed.clear();
         self.devices.clear();
         self.pools.clear();
         self.nodes.clear();
         self.of_device = pools
             .iter()
-            .map(|pool| match &pool.stock {
-                Stock::Listed(devices) => {
+            .map(|pool| match &pool.devices {
+                PoolDevices::Listed(devices) => {
                     let shapes = devices.iter().map(|device| {
-                        let fixed = number(&mut self.fixed, Fixed::of(device));
+                        let fixed = number(&mut self.fixed, FixedDeviceShape::of(device));
                         (fixed, number(&mut self.devices, DeviceShape::of(fixed, device)))
                     });
                     shapes.collect()
                 }
-                Stock::Counted(_) => Vec::new(),
+                PoolDevices::Counted(_) => Vec::new(),
             })
             .collect();
         self.of_pool = pools
@@ -110,15 +113,15 @@ impl Shapes {
         self.of_node = nodes.iter().map(|node| number(&mut self.nodes, shape(node))).collect();
     }
 
-    /// A device of a pool, or a pool that only counts, has changed.
-    pub(crate) fn changed(
+    /// Updates the shapes after a device of a pool, or a pool that only counts, has changed.
+    pub(crate) fn update(
         &mut self,
         pools: &[Pool],
         nodes: &[Node],
         pool: usize,
         device: Option<usize>,
     ) {
-        if let (Stock::Listed(devices), Some(device)) = (&pools[pool].stock, device) {
+        if let (PoolDevices::Listed(devices), Some(device)) = (&pools[pool].devices, device) {
             let (fixed, shape) = &mut self.of_device[pool][device];
             *shape = number(&mut self.devices, DeviceShape::of(*fixed, &devices[device]));
         }
@@ -128,24 +131,24 @@ impl Shapes {
             let shape = node_shape(&self.of_pool, &nodes[*node]);
             self.of_node[*node] = number(&mut self.nodes, shape);
         }
-        let (each, all) = STALE_SHAPES;
+        let (each, all) = MAX_STALE_SHAPES;
         let most = pools.len() * each + all;
         if self.devices.len() > most || self.pools.len() > most || self.nodes.len() > most {
-            self.draw(pools, nodes);
+            self.rebuild(pools, nodes);
         }
     }
 
-    /// How many shapes of nodes there are.
+    /// Returns how many shapes of nodes there are.
     pub(crate) fn count(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The shape of a node, below [`Shapes::count`].
+    /// Returns the shape of a node, below [`Shapes::count`].
     pub(crate) fn of_node(&self, node: usize) -> Option<usize> {
         self.of_node.get(node).and_then(|shape| usize::try_from(*shape).ok())
     }
 
-    /// The place of a node among all by name.
+    /// Returns the position of a node among all by name.
     pub(crate) fn rank(&self, node: usize) -> u32 {
         self.rank.get(node).copied().unwrap_or(u32::MAX)
     }
@@ -155,7 +158,7 @@ fn node_shape(of_pool: &[u32], node: &Node) -> Vec<u32> {
     node.pools.iter().map(|pool| of_pool.get(*pool).copied().unwrap_or(u32::MAX)).collect()
 }
 
-/// The number of a key, the next one if it is new.
+/// Returns the number of a key, the next one if it is new.
 fn number<K: std::hash::Hash + Eq>(numbers: &mut HashMap<K, u32>, key: K) -> u32 {
     let next = count(numbers.len());
     *numbers.entry(key).or_insert(next)
@@ -165,9 +168,9 @@ fn count(count: usize) -> u32 {
     u32::try_from(count).expect("an inventory fits in memory, which holds fewer than 2^32 of them")
 }
 
-impl Fixed {
+impl FixedDeviceShape {
     fn of(device: &Device) -> Self {
-        let unused = |entry: &Entry| Entry { used: 0, ..entry.clone() };
+        let unused = |entry: &DeviceCapacity| DeviceCapacity { used: 0, ..entry.clone() };
         let taints = device.taints.iter().map(|taint| {
             let effect = match taint.effect {
                 TaintEffect::NoSchedule => 0,
@@ -180,7 +183,7 @@ impl Fixed {
             signature: device.signature,
             attributes: device.attributes.clone(),
             charges: device.charges.clone(),
-            entries: device.entries.iter().map(unused).collect(),
+            entries: device.capacities.iter().map(unused).collect(),
             access: device.access,
             allows: [
                 device.sharing.allow_read_only_shared,
@@ -205,7 +208,7 @@ impl DeviceShape {
             fixed,
             holders: [read_only_shared, read_write_shared, write_exclusive, read_write_exclusive],
             charged: device.holds > 0,
-            used: device.entries.iter().map(|entry| entry.used).collect(),
+            used: device.capacities.iter().map(|entry| entry.used).collect(),
         }
     }
 }
@@ -213,12 +216,12 @@ impl DeviceShape {
 impl PoolShape {
     fn of(pool: &Pool, devices: &[(u32, u32)]) -> Self {
         Self {
-            fault: pool.fault.clone(),
+            fault: pool.invalid_reason.clone(),
             resources: pool.resources.clone(),
             devices: devices.iter().map(|(_, shape)| *shape).collect(),
-            counted: match &pool.stock {
-                Stock::Listed(_) => None,
-                Stock::Counted(counted) => Some(counted.clone()),
+            counted: match &pool.devices {
+                PoolDevices::Listed(_) => None,
+                PoolDevices::Counted(counted) => Some(counted.clone()),
             },
         }
     }

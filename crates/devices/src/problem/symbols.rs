@@ -1,10 +1,10 @@
-//! Names and attribute values as numbers, so that a search compares numbers.
+//! Interned names and attribute values, so that a search compares integers.
 
 use std::collections::HashMap;
 
 use gantry_api::devices::AttributeValue;
 
-/// A name: of an attribute, a resource, a kind of place or a place.
+/// A name: of an attribute, a resource, a kind of topology domain or a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Symbol(u32);
 
@@ -23,13 +23,13 @@ pub struct ValueSymbol(pub(crate) u32);
 pub enum Value {
     /// A text.
     String(String),
-    /// A whole number.
+    /// An integer.
     Int(i64),
     /// An amount, in 10⁻⁹ units.
     Quantity(i128),
     /// A semantic version, in its canonical spelling.
     SemVer(String),
-    /// A truth.
+    /// A boolean.
     Bool(bool),
 }
 
@@ -45,7 +45,7 @@ impl From<&AttributeValue> for Value {
     }
 }
 
-/// Every name and value of an inventory, numbered as they came.
+/// Every name and value of an inventory, numbered in the order of insertion.
 #[derive(Clone, Debug, Default)]
 pub struct Symbols {
     numbers: HashMap<String, Symbol>,
@@ -54,7 +54,7 @@ pub struct Symbols {
 }
 
 impl Symbols {
-    /// The number of a name, a new one if it has none.
+    /// Returns the number of a name, a new one if it has none.
     pub fn intern(&mut self, name: &str) -> Symbol {
         if let Some(known) = self.numbers.get(name) {
             return *known;
@@ -65,7 +65,7 @@ impl Symbols {
         symbol
     }
 
-    /// The number of a value, a new one if it has none.
+    /// Returns the number of a value, a new one if it has none.
     pub fn intern_value(&mut self, value: &Value) -> ValueSymbol {
         if let Some(known) = self.values.get(value) {
             return *known;
@@ -75,13 +75,13 @@ impl Symbols {
         symbol
     }
 
-    /// The number of a name; none if nothing in the inventory is called so.
+    /// Returns the number of a name; `None` if nothing in the inventory has it.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<Symbol> {
         self.numbers.get(name).copied()
     }
 
-    /// The name behind a number of this table; empty for the number of another.
+    /// Returns the name of a number of this table; empty for the number of another.
     #[must_use]
     pub fn name(&self, symbol: Symbol) -> &str {
         usize::try_from(symbol.0).ok().and_then(|at| self.names.get(at)).map_or("", String::as_str)

@@ -1,43 +1,43 @@
-//! The question put to every node, and what came of it.
+//! Tries a request on every node, and reports the decision.
 
 use gantry_api::devices::{DeviceAllocation, DevicePool, PodCapacityClaim};
-use gantry_api::yaml::WriteError;
+use gantry_yaml::WriteError;
 use serde_json::{Value, json};
 
 use super::explain::explain;
 use super::objects::Objects;
-use super::wishes::{Wishes, of_every_claim, of_pod};
+use super::requested_claims::{RequestedClaims, of_every_claim, of_pod};
 use crate::constraint::Constraints;
-use crate::dump::file::{FileQuestion, FileResult, Standing, Wording, file_result, tree};
+use crate::dump::file::{FileOutcome, FileQuery, FileResult, Wording, file_result, tree};
 use crate::dump::{self, NodeResult, Outcome, node_result};
 use crate::lower::{Catalog, ClaimError, ResolveError, Snapshot, allocations};
-use crate::problem::{Answer, Budget, Request};
-use crate::{Offer, Packing, allocate, choose};
+use crate::problem::{AllocationOutcome, Budget, Request};
+use crate::{FeasibleNode, Packing, allocate, choose};
 
-/// For whom devices are looked for.
+/// What devices are searched for.
 #[derive(Clone, Copy, Debug)]
-pub enum Asked<'a> {
-    /// For every claim that has none yet, all together.
+pub enum ScheduleTarget<'a> {
+    /// All claims without devices, together.
     Claims,
-    /// For a pod.
+    /// A pod.
     Pod {
         /// Its namespace.
         namespace: &'a str,
         /// Its name.
         name: &'a str,
     },
-    /// For the claims of a pod in the oldest files.
+    /// The claims of a pod in the oldest files.
     CapacityClaim(&'a PodCapacityClaim),
 }
 
-/// How it is answered.
+/// The options of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How long to search on each node.
+    /// The budget of the search on each node, in steps.
     pub steps: u64,
-    /// Whether to say why nodes, pools and devices are refused.
+    /// Whether to explain why nodes, pools and devices are refused.
     pub explain: bool,
-    /// What devices are called in answers about the oldest files.
+    /// What devices are called in results about the oldest files.
     pub wording: Wording,
 }
 
@@ -47,21 +47,21 @@ impl Default for Options {
     }
 }
 
-/// Why a question cannot be put.
+/// Why a decision is not possible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AskedError {
+pub enum ScheduleError {
     /// There is no such pod.
     #[error("there is no pod {0}")]
     NoPod(String),
-    /// What the pod says about devices cannot be read.
+    /// The claims of the pod cannot be parsed.
     #[error("pod {pod} is invalid: {problems}")]
     Carrier {
         /// The pod.
         pod: String,
-        /// What is wrong.
+        /// The problems.
         problems: String,
     },
-    /// The object with what the pod says about devices is missing.
+    /// The object with the claims of the pod is missing.
     #[error("pod {pod}: PodDevices \"{name}\" not found")]
     NoPodDevices {
         /// The pod.
@@ -82,77 +82,78 @@ pub enum AskedError {
     Claim(#[from] ClaimError),
 }
 
-/// What came of a question.
+/// The result of a decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// Whether anybody gets anything.
+    /// Whether the claims are satisfied.
     pub verdict: Verdict,
     /// The node that is chosen.
     pub node: Option<String>,
-    /// What should be known besides, a sentence each.
+    /// Further notes, one sentence each.
     pub notes: Vec<String>,
-    /// Why nodes, pools and devices are refused, if that was asked for.
+    /// Why nodes, pools and devices are refused, if that was requested.
     pub explanation: Vec<String>,
-    found: Found,
+    result: DecisionResult,
 }
 
 /// Whether claims are satisfied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// All of them, on some node.
+    /// All of them are, on some node.
     Satisfied,
-    /// On no node all of them.
+    /// No node satisfies all of them.
     Unsatisfied,
-    /// On no node that is known; on some the search ended before it knew.
+    /// No node is known to satisfy them; on some the search ended without a result.
     Undecided,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Found {
+enum DecisionResult {
     Claims { allocations: Option<Vec<DeviceAllocation>>, nodes: Vec<NodeResult> },
     File { nodes: Vec<FileResult>, wording: Wording },
 }
 
-/// Looks for devices, on every node.
+/// Searches devices on every node.
 ///
 /// # Errors
-/// Something that is asked for is missing or contradicts itself, whatever devices there are.
+/// Something that is requested is missing or contradicts itself, whatever devices there are.
 pub fn decide(
     objects: &Objects,
-    asked: Asked<'_>,
+    asked: ScheduleTarget<'_>,
     options: &Options,
-) -> Result<Decision, AskedError> {
+) -> Result<Decision, ScheduleError> {
     let catalog = Catalog::new(objects.source, &objects.drivers, &objects.classes);
     let constraints = Constraints::default();
     let nodes = objects.all_nodes();
     let mut snapshot = objects.snapshot(&catalog);
-    let mut notes = unreachable(&objects.pools);
-    notes.extend(snapshot.lost.iter().map(|lost| {
+    let mut notes = unreachable_pools(&objects.pools);
+    notes.extend(snapshot.lost_holds.iter().map(|lost| {
         let device = lost.device.as_ref().map(|name| format!(", device {name}"));
         let device = device.unwrap_or_default();
-        format!("pool {}{device}: held, and not published any more", lost.pool)
+        format!("pool {}{device}: held, but not published any more", lost.pool)
     }));
-    let wishes = match asked {
-        Asked::Claims => of_every_claim(objects),
-        Asked::Pod { namespace, name } => of_pod(objects, namespace, name)?,
-        Asked::CapacityClaim(_) => Wishes::default(),
+    let requested = match asked {
+        ScheduleTarget::Claims => of_every_claim(objects),
+        ScheduleTarget::Pod { namespace, name } => of_pod(objects, namespace, name)?,
+        ScheduleTarget::CapacityClaim(_) => RequestedClaims::default(),
     };
     let lowered = match asked {
-        Asked::CapacityClaim(pod) => snapshot.file_request(&catalog, &constraints, pod)?,
-        Asked::Claims | Asked::Pod { .. } => {
-            snapshot.request(&catalog, &constraints, &wishes.wanted())?
+        ScheduleTarget::CapacityClaim(pod) => snapshot.file_request(&catalog, &constraints, pod)?,
+        ScheduleTarget::Claims | ScheduleTarget::Pod { .. } => {
+            snapshot.request(&catalog, &constraints, &requested.specs())?
         }
     };
-    notes.extend(wishes.notes.iter().cloned());
-    notes.extend(lowered.notes.iter().map(ToString::to_string));
-    let open: Vec<usize> = (0..nodes.len()).filter(|at| wishes.admit(&nodes[*at])).collect();
+    notes.extend(requested.notes.iter().cloned());
+    notes.extend(lowered.warnings.iter().map(ToString::to_string));
+    let open: Vec<usize> =
+        (0..nodes.len()).filter(|at| requested.allows_node(&nodes[*at])).collect();
     let budget = Budget { steps: options.steps, stop: None };
     let request = &lowered.request;
-    let answers: Vec<(usize, Answer)> =
+    let answers: Vec<(usize, AllocationOutcome)> =
         open.iter().map(|at| (*at, allocate(&snapshot.inventory, *at, request, &budget))).collect();
     let mut decision = match asked {
-        Asked::CapacityClaim(pod) => {
-            let question = FileQuestion {
+        ScheduleTarget::CapacityClaim(pod) => {
+            let question = FileQuery {
                 inventory: &snapshot.inventory,
                 pools: &objects.pools,
                 request,
@@ -160,9 +161,14 @@ pub fn decide(
                 budget,
                 wording: options.wording,
             };
-            of_file(open.iter().map(|at| file_result(&question, *at)).collect(), options.wording)
+            file_decision(
+                open.iter().map(|at| file_result(&question, *at)).collect(),
+                options.wording,
+            )
         }
-        Asked::Claims | Asked::Pod { .. } => of_claims(&snapshot, request, &answers, &budget),
+        ScheduleTarget::Claims | ScheduleTarget::Pod { .. } => {
+            claims_decision(&snapshot, request, &answers, &budget)
+        }
     };
     decision.notes = notes;
     if options.explain {
@@ -172,16 +178,16 @@ pub fn decide(
     Ok(decision)
 }
 
-fn of_claims(
+fn claims_decision(
     snapshot: &Snapshot,
     request: &Request,
-    answers: &[(usize, Answer)],
+    answers: &[(usize, AllocationOutcome)],
     budget: &Budget<'_>,
 ) -> Decision {
     let inventory = &snapshot.inventory;
-    let offers: Vec<Offer> =
-        answers.iter().map(|(node, _)| Offer { node: *node, load: 0 }).collect();
-    let chosen = choose(inventory, &offers, request, Packing::Tight, budget);
+    let offers: Vec<FeasibleNode> =
+        answers.iter().map(|(node, _)| FeasibleNode { node: *node, load: 0 }).collect();
+    let chosen = choose(inventory, &offers, request, Packing::BinPack, budget);
     let given = chosen.placement.as_ref().map(|placement| {
         let claims = request.claims.iter().zip(&placement.allocation.claims);
         let given = claims.flat_map(|(claim, given)| allocations(inventory, claim, given));
@@ -198,16 +204,16 @@ fn of_claims(
         node: node.map(|node| node.name.clone()),
         notes: Vec::new(),
         explanation: Vec::new(),
-        found: Found::Claims {
+        result: DecisionResult::Claims {
             allocations: given.filter(|given| !given.is_empty()),
             nodes: nodes.collect(),
         },
     }
 }
 
-fn of_file(nodes: Vec<FileResult>, wording: Wording) -> Decision {
+fn file_decision(nodes: Vec<FileResult>, wording: Wording) -> Decision {
     let best = dump::file::best(&nodes).map(|node| node.node_name.clone());
-    let undecided = nodes.iter().any(|node| node.standing == Standing::Undecided);
+    let undecided = nodes.iter().any(|node| node.outcome == FileOutcome::Undecided);
     Decision {
         verdict: match (&best, undecided) {
             (Some(_), _) => Verdict::Satisfied,
@@ -217,22 +223,24 @@ fn of_file(nodes: Vec<FileResult>, wording: Wording) -> Decision {
         node: best,
         notes: Vec::new(),
         explanation: Vec::new(),
-        found: Found::File { nodes, wording },
+        result: DecisionResult::File { nodes, wording },
     }
 }
 
 impl Decision {
-    /// What the original printed, and the explanation after it.
+    /// Returns the text of the original, and the explanation after it.
     ///
     /// # Errors
     /// If something cannot be written as YAML.
     pub fn text(&self, verbose: bool) -> Result<String, WriteError> {
-        let mut text = match &self.found {
-            Found::Claims { allocations, nodes } => match verbose {
+        let mut text = match &self.result {
+            DecisionResult::Claims { allocations, nodes } => match verbose {
                 false => dump::normal(allocations.as_deref(), nodes)?,
                 true => dump::verbose(allocations.as_deref(), nodes)?,
             },
-            Found::File { nodes, wording } => dump::file::answer(nodes, verbose, *wording)?,
+            DecisionResult::File { nodes, wording } => {
+                dump::file::file_text(nodes, verbose, *wording)?
+            }
         };
         if !self.explanation.is_empty() {
             text += "\nEXPLANATION\n-----------\n";
@@ -244,7 +252,7 @@ impl Decision {
         Ok(text)
     }
 
-    /// Everything, for other programs.
+    /// Returns everything as JSON, for other programs.
     #[must_use]
     pub fn tree(&self) -> Value {
         let verdict = match self.verdict {
@@ -253,12 +261,12 @@ impl Decision {
             Verdict::Undecided => "Undecided",
         };
         let mut all = json!({"verdict": verdict, "nodeName": self.node, "notes": self.notes});
-        match &self.found {
-            Found::Claims { allocations, nodes } => {
+        match &self.result {
+            DecisionResult::Claims { allocations, nodes } => {
                 all["allocations"] = json!(allocations);
                 all["nodeResults"] = dump::ordered(nodes).into_iter().map(node_tree).collect();
             }
-            Found::File { nodes, wording } => {
+            DecisionResult::File { nodes, wording } => {
                 let scored = nodes.iter().map(|node| {
                     let mut result = tree(node, *wording);
                     result["score"] = node.score.into();
@@ -291,8 +299,8 @@ fn node_tree(node: &NodeResult) -> Value {
     tree
 }
 
-/// Pools that say nothing of nodes, which nobody can use.
-fn unreachable(pools: &[DevicePool]) -> Vec<String> {
+/// Returns the pools that specify no nodes, and so cannot be used.
+fn unreachable_pools(pools: &[DevicePool]) -> Vec<String> {
     let nowhere = |pool: &&DevicePool| {
         let spec = &pool.spec;
         spec.node_name.is_none() && spec.node_selector.is_none() && !spec.all_nodes

@@ -1,59 +1,60 @@
-//! Why nodes, pools and devices are refused, in sentences.
+//! Explains why nodes, pools and devices are refused, in sentences.
 
 use crate::problem::{
-    Alternative, AlternativeReport, Answer, Inventory, Node, PoolReport, Report, Request, Stock,
-    TermReport, Undecided,
+    AllocationOutcome, Alternative, AlternativeReport, Inventory, Node, PoolDevices, PoolReport,
+    Request, TermReport, Undecided, UnsatisfiableReport,
 };
 use crate::report;
 
-/// A line for each node, by name, and below it for each claim, pool and device that is in the way.
+/// Returns a line for each node, by name, and below it for each claim, pool and device that is a
+/// reason.
 pub(super) fn explain(
     inventory: &Inventory,
     request: &Request,
-    answers: &[(usize, Answer)],
+    answers: &[(usize, AllocationOutcome)],
     chosen: Option<&str>,
 ) -> Vec<String> {
     let nodes = inventory.nodes();
-    let mut answers: Vec<(&Node, &Answer)> =
+    let mut answers: Vec<(&Node, &AllocationOutcome)> =
         answers.iter().filter_map(|(at, answer)| Some((nodes.get(*at)?, answer))).collect();
     answers.sort_by(|(one, _), (two, _)| one.name.cmp(&two.name));
     let mut lines = Vec::new();
     if answers.is_empty() {
-        lines.push("there is no node that could be asked".to_owned());
+        lines.push("there are no nodes".to_owned());
     }
     for (node, answer) in answers {
         let name = &node.name;
         lines.push(match answer {
-            Answer::Allocated(allocation) => {
+            AllocationOutcome::Allocated(allocation) => {
                 let fate = match chosen == Some(name.as_str()) {
                     true => "is chosen",
-                    false => "would do as well, and another is chosen",
+                    false => "is feasible, but another node is chosen",
                 };
                 format!(
                     "node {name} {fate}: it satisfies all claims with score {}",
                     allocation.score
                 )
             }
-            Answer::Unsatisfiable(report) => {
-                let failed = missing(request, report).join(", ");
+            AllocationOutcome::Unsatisfiable(report) => {
+                let failed = unsatisfied_claims(request, report).join(", ");
                 format!("node {name} is refused: it cannot satisfy {failed}")
             }
-            Answer::Indeterminate(why) => {
+            AllocationOutcome::Indeterminate(why) => {
                 let why = match why {
                     Undecided::Steps(steps) => {
                         format!("the search was given up after {steps} steps")
                     }
-                    Undecided::TooLarge => "it has more devices than are looked at".to_owned(),
+                    Undecided::TooLarge => "it has more devices than are searched".to_owned(),
                     Undecided::Stopped => "the search was stopped".to_owned(),
                 };
-                format!("node {name} is not known to do: {why}")
+                format!("node {name} is undecided: {why}")
             }
         });
         let unsatisfied = match answer {
-            Answer::Unsatisfiable(report) => Some(report),
-            Answer::Allocated(_) | Answer::Indeterminate(_) => None,
+            AllocationOutcome::Unsatisfiable(report) => Some(report),
+            AllocationOutcome::Allocated(_) | AllocationOutcome::Indeterminate(_) => None,
         };
-        let told = Told { inventory, node, request, unsatisfied };
+        let told = Explainer { inventory, node, request, unsatisfied };
         for term in report::terms(inventory, node, request) {
             told.term(&term, &mut lines);
         }
@@ -61,20 +62,20 @@ pub(super) fn explain(
     lines
 }
 
-/// The claims that a node cannot satisfy beside those before them.
-fn missing(request: &Request, report: &Report) -> Vec<String> {
+/// Returns the claims that a node cannot satisfy beside those before them.
+fn unsatisfied_claims(request: &Request, report: &UnsatisfiableReport) -> Vec<String> {
     let claims = request.claims.iter().zip(&report.claims);
     claims.filter(|(_, fits)| **fits != Some(true)).map(|(claim, _)| claim.name.clone()).collect()
 }
 
-struct Told<'a> {
+struct Explainer<'a> {
     inventory: &'a Inventory,
     node: &'a Node,
     request: &'a Request,
-    unsatisfied: Option<&'a Report>,
+    unsatisfied: Option<&'a UnsatisfiableReport>,
 }
 
-impl Told<'_> {
+impl Explainer<'_> {
     fn term(&self, term: &TermReport, lines: &mut Vec<String>) {
         let TermReport { claim: claim_at, term: at, alternatives } = term;
         let Some(claim) = self.request.claims.get(*claim_at) else { return };
@@ -97,7 +98,7 @@ impl Told<'_> {
                 (false, true) => format!(
                     "{candidates} of {there} here qualify, but no choice of them satisfies \
                      everything at once{}",
-                    self.couplings(*claim_at, asked)
+                    self.group_conditions(*claim_at, asked)
                 ),
             };
             lines.push(format!("  {needs}; {have}"));
@@ -112,8 +113,8 @@ impl Told<'_> {
         told.is_some_and(|fits| *fits != Some(true))
     }
 
-    /// What keeps devices apart that qualify each by itself.
-    fn couplings(&self, claim: usize, asked: &Alternative) -> String {
+    /// Describes why devices that qualify individually cannot be combined.
+    fn group_conditions(&self, claim: usize, asked: &Alternative) -> String {
         let claim = &self.request.claims[claim];
         let mut why = Vec::new();
         let same: Vec<&str> = claim
@@ -139,11 +140,11 @@ impl Told<'_> {
             why.push("topologies are required".to_owned());
         }
         if !asked.draws.is_empty() {
-            why.push("what they have to give may not suffice".to_owned());
+            why.push("their capacities may not suffice".to_owned());
         }
         let pools = self.node.pools.iter().filter_map(|at| self.inventory.pools().get(*at));
         if pools.into_iter().any(|pool| !pool.resources.is_empty()) {
-            why.push("they draw on what their pool has for all of them".to_owned());
+            why.push("they share resources of their pool".to_owned());
         }
         let terms: usize = self.request.claims.iter().map(|claim| claim.terms.len()).sum();
         if terms > 1 {
@@ -153,9 +154,9 @@ impl Told<'_> {
     }
 
     fn devices(&self, report: &PoolReport) -> u64 {
-        match self.inventory.pools().get(report.pool).map(|pool| &pool.stock) {
-            Some(Stock::Listed(devices)) => devices.len() as u64,
-            Some(Stock::Counted(counted)) => u64::from(counted.count),
+        match self.inventory.pools().get(report.pool).map(|pool| &pool.devices) {
+            Some(PoolDevices::Listed(devices)) => devices.len() as u64,
+            Some(PoolDevices::Counted(counted)) => u64::from(counted.count),
             None => 0,
         }
     }
@@ -177,7 +178,7 @@ impl Told<'_> {
                 false
             }
         };
-        let Stock::Listed(devices) = &pool.stock else { return };
+        let PoolDevices::Listed(devices) = &pool.devices else { return };
         for refused in report.devices.iter().filter(|_| !told) {
             if let Some(device) = devices.get(refused.device) {
                 lines.push(format!("      device {}: {}", device.name, refused.reason));

@@ -1,4 +1,4 @@
-//! Everything that was read, by kind.
+//! The objects that were read, by kind.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +16,10 @@ use crate::lower::{Catalog, NodeLabels, Snapshot, file_pools};
 
 /// The objects of files, of a cluster, or of a cluster with files laid over it.
 ///
-/// An object that is read again takes the place of the one before, as if it had been applied.
+/// An object that is read again replaces the one before, as if it had been applied.
 #[derive(Clone, Debug, Default)]
 pub struct Objects {
-    /// Where most of it comes from, which decides how strictly it is read.
+    /// Where most of it comes from, which decides how strictly it is parsed.
     pub source: Source,
     /// Drivers.
     pub drivers: Vec<DeviceDriver>,
@@ -33,24 +33,24 @@ pub struct Objects {
     pub privileged: Vec<DevicePrivilegedClaim>,
     /// Templates.
     pub templates: Vec<DeviceClaimTemplate>,
-    /// What pods say about devices in objects of their own.
+    /// Claims of pods in objects of their own.
     pub pod_devices: Vec<PodDevices>,
     /// Nodes. Those that pools name need not be among them.
     pub nodes: Vec<NodeLabels>,
-    /// Pods, as they are.
+    /// Pods, unparsed.
     pub pods: Vec<Value>,
     /// The claims of pods in the oldest files.
     pub capacity_claims: Vec<PodCapacityClaim>,
 }
 
 impl Objects {
-    /// Nothing yet, of a source.
+    /// Creates an empty set of objects of a source.
     #[must_use]
     pub fn of(source: Source) -> Self {
         Self { source, ..Self::default() }
     }
 
-    /// Adds what a document turned out to be. Says whether anybody here looks at it.
+    /// Adds a parsed document. Returns whether its kind is used here.
     pub fn add(&mut self, content: Decoded) -> bool {
         match content {
             Decoded::Object(object) => return self.add_object(object),
@@ -60,7 +60,7 @@ impl Objects {
                     self.remove_node(&node.name);
                     self.nodes.push(node);
                 }
-                // Their names are their own only on their node.
+                // Their names are unique only on their node.
                 self.pools.extend(pools);
             }
             Decoded::CapacityClaim(claim) => self.capacity_claims.push(*claim),
@@ -120,7 +120,7 @@ impl Objects {
         true
     }
 
-    /// Takes a node away, with the pools that are on no other. Says whether there was one.
+    /// Removes a node, with the pools that are on no other. Returns whether there was one.
     pub fn remove_node(&mut self, name: &str) -> bool {
         let before = self.nodes.len() + self.pools.len();
         self.nodes.retain(|node| node.name != name);
@@ -128,8 +128,8 @@ impl Objects {
         before != self.nodes.len() + self.pools.len()
     }
 
-    /// All nodes: those that were read, in their order, then those that only pools name, by name.
-    /// On a cluster only those that there are.
+    /// Returns all nodes: those that were read, in their order, then those that only pools name, by
+    /// name. On a cluster only those that exist.
     #[must_use]
     pub fn all_nodes(&self) -> Vec<NodeLabels> {
         let mut nodes = self.nodes.clone();
@@ -150,20 +150,21 @@ impl Objects {
         nodes
     }
 
-    /// What there is, less what is held: in the books of pools, and in claims that are in none.
+    /// Returns the devices, less what is held: in the ledgers of pools, and by claims that are in
+    /// none.
     #[must_use]
     pub fn snapshot(&self, catalog: &Catalog) -> Snapshot {
         let mut snapshot = Snapshot::new(catalog, &self.all_nodes(), &self.pools);
         for claim in &self.claims {
             let allocations = claim.status.iter().flat_map(|status| &status.allocations);
-            for allocation in allocations.filter(|it| !self.is_booked(&claim.metadata, it)) {
-                snapshot.hold(allocation);
+            for allocation in allocations.filter(|it| !self.is_in_ledger(&claim.metadata, it)) {
+                snapshot.hold_allocation(allocation);
             }
         }
         snapshot
     }
 
-    fn is_booked(&self, claim: &ObjectMeta, allocation: &DeviceAllocation) -> bool {
+    fn is_in_ledger(&self, claim: &ObjectMeta, allocation: &DeviceAllocation) -> bool {
         let name = Some(&allocation.device_pool_name);
         let pool = self.pools.iter().find(|pool| pool.metadata.name.as_ref() == name);
         let entries = pool.and_then(|pool| pool.status.as_ref()).map(|status| &status.allocations);
@@ -174,14 +175,14 @@ impl Objects {
         })
     }
 
-    /// A pod.
+    /// Returns a pod.
     #[must_use]
     pub fn pod(&self, namespace: &str, name: &str) -> Option<&Value> {
         self.pods.iter().find(|pod| pod_namespace(pod) == namespace && pod_name(pod) == name)
     }
 }
 
-/// Puts an object where the one of its name is, or last.
+/// Replaces the object of the same name, or appends it.
 fn put<T>(list: &mut Vec<T>, object: T, metadata: impl Fn(&T) -> &ObjectMeta) {
     let identity = |object: &T| {
         let metadata = metadata(object);
@@ -194,7 +195,7 @@ fn put<T>(list: &mut Vec<T>, object: T, metadata: impl Fn(&T) -> &ObjectMeta) {
     }
 }
 
-/// The namespace of an object. Files leave it out.
+/// Returns the namespace of an object. Files leave it out.
 pub(super) fn namespace_of(metadata: &ObjectMeta) -> &str {
     metadata.namespace.as_deref().unwrap_or("default")
 }
@@ -203,7 +204,7 @@ pub(super) fn pod_namespace(pod: &Value) -> &str {
     pod["metadata"]["namespace"].as_str().unwrap_or("default")
 }
 
-/// The name of a pod, or what it will begin with.
+/// Returns the name of a pod, or its `generateName` prefix.
 pub(super) fn pod_name(pod: &Value) -> &str {
     let metadata = &pod["metadata"];
     metadata["name"].as_str().or_else(|| metadata["generateName"].as_str()).unwrap_or_default()

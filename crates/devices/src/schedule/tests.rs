@@ -45,17 +45,18 @@ fn pod(claims: &str) -> String {
     )
 }
 
-fn ask_pod(text: &str) -> Result<Decision, AskedError> {
-    let asked = Asked::Pod { namespace: "default", name: "p" };
+fn ask_pod(text: &str) -> Result<Decision, ScheduleError> {
+    let asked = ScheduleTarget::Pod { namespace: "default", name: "p" };
     decide(&objects(text), asked, &Options::default())
 }
 
-fn supposing(text: &str, changes: &[&str]) -> Decision {
+fn decide_what_if(text: &str, changes: &[&str]) -> Decision {
     let mut objects = objects(text);
     for change in changes {
-        change.parse::<Change>().unwrap().apply(&mut objects).unwrap();
+        change.parse::<WhatIfChange>().unwrap().apply(&mut objects).unwrap();
     }
-    decide(&objects, Asked::Claims, &Options { explain: true, ..Options::default() }).unwrap()
+    decide(&objects, ScheduleTarget::Claims, &Options { explain: true, ..Options::default() })
+        .unwrap()
 }
 
 fn devices(decision: &Decision) -> Vec<String> {
@@ -65,8 +66,8 @@ fn devices(decision: &Decision) -> Vec<String> {
 }
 
 #[test]
-fn what_is_supposed_changes_the_answer() {
-    /// Why, what is supposed, the node that is chosen then, and the devices.
+fn what_if_changes_affect_the_decision() {
+    /// The purpose, the hypothetical changes, the node that is chosen then, and the devices.
     type Row<'a> = (&'a str, &'a [&'a str], Option<&'a str>, &'a [&'a str]);
     let table: [Row<'_>; 9] = [
         ("nothing", &[], Some("node-a"), &["gpu-0"]),
@@ -95,7 +96,7 @@ fn what_is_supposed_changes_the_answer() {
         ("a node without pools", &["add-node=bare", "remove-node=node-a"], None, &[]),
     ];
     for (why, changes, node, expected) in table {
-        let decision = supposing(GPUS, changes);
+        let decision = decide_what_if(GPUS, changes);
         assert_eq!(decision.node.as_deref(), node, "{why}");
         assert_eq!(devices(&decision), expected, "{why}");
         let verdict = if node.is_some() { Verdict::Satisfied } else { Verdict::Unsatisfied };
@@ -104,9 +105,9 @@ fn what_is_supposed_changes_the_answer() {
 }
 
 #[test]
-fn what_cannot_be_supposed_is_said() {
+fn invalid_what_if_changes_are_errors() {
     let table = [
-        ("remove-node=z", "cannot suppose remove-node=z: there is no node z"),
+        ("remove-node=z", "cannot apply remove-node=z: there is no node z"),
         ("add-node=node-a", "there is a node node-a"),
         ("add-node=x:like=z", "there is no node z"),
         ("used=z/gpu-0", "there is no pool z"),
@@ -118,20 +119,21 @@ fn what_cannot_be_supposed_is_said() {
     ];
     for (change, expected) in table {
         let mut objects = objects(GPUS);
-        let error = change.parse::<Change>().unwrap().apply(&mut objects).unwrap_err().to_string();
+        let error =
+            change.parse::<WhatIfChange>().unwrap().apply(&mut objects).unwrap_err().to_string();
         assert!(error.contains(expected), "{change}: {error}");
     }
     let nodes = "[{name: a, pools: [{name: p, driver: d, devices: [{name: x}]}]}, {name: b, pools: [{name: p, driver: d, devices: [{name: x}]}]}]";
     let mut several = objects(nodes);
-    let change: Change = "used=p/x".parse().unwrap();
+    let change: WhatIfChange = "used=p/x".parse().unwrap();
     let error = change.apply(&mut several).unwrap_err().to_string();
     assert!(error.ends_with("several nodes have a pool p; write NODE/p/x"), "{error}");
-    let change: Change = "used=a/p/x".parse().unwrap();
+    let change: WhatIfChange = "used=a/p/x".parse().unwrap();
     change.apply(&mut several).unwrap();
 }
 
 #[test]
-fn changes_are_written_in_one_way() {
+fn changes_round_trip_as_text() {
     for text in [
         "add-node=x",
         "add-node=x:like=y",
@@ -140,7 +142,7 @@ fn changes_are_written_in_one_way() {
         "used=node/pool/*",
         "tainted=pool/device:NoExecute",
     ] {
-        assert_eq!(text.parse::<Change>().unwrap().to_string(), text);
+        assert_eq!(text.parse::<WhatIfChange>().unwrap().to_string(), text);
     }
     let table = [
         ("used", "write add-node=NAME"),
@@ -152,17 +154,17 @@ fn changes_are_written_in_one_way() {
         ("used=a/b/c/d", "write POOL/DEVICE"),
         ("used=/x", "write POOL/DEVICE"),
         ("tainted=pool/device", "write the effect after a colon"),
-        ("tainted=pool/device:Never", "\"Never\" is no effect"),
+        ("tainted=pool/device:Never", "\"Never\" is not a taint effect"),
     ];
     for (text, expected) in table {
-        let error = text.parse::<Change>().unwrap_err().to_string();
+        let error = text.parse::<WhatIfChange>().unwrap_err().to_string();
         assert!(error.contains(expected), "{text}: {error}");
     }
 }
 
 #[test]
 fn every_refusal_is_explained() {
-    let decision = supposing(
+    let decision = decide_what_if(
         GPUS,
         &["tainted=node-a-gpus/gpu-0:NoSchedule", "used=node-a-gpus/gpu-1", "add-node=bare"],
     );
@@ -185,13 +187,13 @@ fn every_refusal_is_explained() {
         "spec: {claims: [{deviceType: gpu, driver: gpu.example.com}]}",
         "spec: {claims: [{deviceType: gpu, requests: {count: 2}, matchAttributes: [numa]}]}",
     );
-    let apart = supposing(&both, &["remove-node=node-b"]);
+    let apart = decide_what_if(&both, &["remove-node=node-b"]);
     let expected = "  claim train needs 2 devices; 2 of 2 here qualify, but no choice of them satisfies everything at once: they must have the same numa";
     assert_eq!(apart.explanation[1], expected);
 }
 
 #[test]
-fn the_claims_of_a_pod_are_found_by_every_carrier() {
+fn pod_claims_are_found_in_fields_and_annotations() {
     let native = "[{name: t, claimName: train}]";
     let decision = ask_pod(&pod(native)).unwrap();
     assert_eq!(devices(&decision), ["gpu-0"]);
@@ -219,7 +221,7 @@ fn the_claims_of_a_pod_are_found_by_every_carrier() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_objects_are_named() {
     let table = [
         ("[{name: t, claimName: other}]", "pod default/p: claim \"other\" not found"),
         (
@@ -250,16 +252,16 @@ fn a_claim_that_has_its_devices_pins_the_pod_and_holds_them() {
 }
 
 #[test]
-fn the_search_may_end_before_it_knows() {
+fn an_exhausted_budget_is_undecided() {
     let options = Options { steps: 0, explain: true, wording: Wording::Device };
-    let decision = decide(&objects(GPUS), Asked::Claims, &options).unwrap();
+    let decision = decide(&objects(GPUS), ScheduleTarget::Claims, &options).unwrap();
     assert_eq!(decision.verdict, Verdict::Undecided);
-    let told = "node node-a is not known to do: the search was given up after 0 steps";
+    let told = "node node-a is undecided: the search was given up after 0 steps";
     assert!(decision.explanation.iter().any(|line| line == told), "{:?}", decision.explanation);
 }
 
 #[test]
-fn an_object_that_comes_again_is_changed() {
+fn a_repeated_object_replaces_the_first() {
     let more = GPUS.replace("deviceCount: 3", "deviceCount: 7");
     let objects = objects(&format!("{GPUS}---\n{more}"));
     assert_eq!(objects.pools.len(), 2);

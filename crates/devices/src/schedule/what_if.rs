@@ -1,4 +1,4 @@
-//! What is only supposed: nodes that come or go, devices that are used or tainted.
+//! Hypothetical changes: nodes that are added or removed, devices that are used or tainted.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,52 +11,52 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::Objects;
 use crate::lower::NodeLabels;
 
-/// A change that nobody has made.
+/// A hypothetical change.
 ///
 /// ```
-/// use gantry_devices::schedule::Change;
+/// use gantry_devices::schedule::WhatIfChange;
 ///
-/// let change: Change = "tainted=node-a-gpus/gpu-0:NoSchedule".parse()?;
+/// let change: WhatIfChange = "tainted=node-a-gpus/gpu-0:NoSchedule".parse()?;
 /// assert_eq!(change.to_string(), "tainted=node-a-gpus/gpu-0:NoSchedule");
-/// assert!("used=everything".parse::<Change>().is_err());
-/// # Ok::<(), gantry_devices::schedule::ParseChangeError>(())
+/// assert!("used=everything".parse::<WhatIfChange>().is_err());
+/// # Ok::<(), gantry_devices::schedule::ParseWhatIfError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// There is one more node.
+pub enum WhatIfChange {
+    /// One more node exists.
     AddNode {
         /// Its name.
         name: String,
-        /// The node that it has the labels of, and pools like those of, with nobody holding anything.
+        /// The node whose labels it has, and copies of whose pools, with nothing held.
         like: Option<String>,
     },
-    /// A node is gone, with its pools.
+    /// A node is removed, with its pools.
     RemoveNode {
         /// Its name.
         name: String,
     },
     /// Devices are in use.
-    Used(Devices),
+    Used(DevicePattern),
     /// Devices are tainted.
     Tainted {
-        /// Which.
-        devices: Devices,
-        /// What the taint does.
+        /// The devices.
+        devices: DevicePattern,
+        /// The effect of the taint.
         effect: TaintEffect,
     },
 }
 
 /// Devices of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Devices {
+pub struct DevicePattern {
     /// The node of the pool, if its name is not enough.
     node: Option<String>,
     pool: String,
-    /// The device; `*` for all of them, and a number where the pool only counts.
+    /// The device; `*` for all of them, and a number if the pool only counts.
     device: String,
 }
 
-impl fmt::Display for Devices {
+impl fmt::Display for DevicePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { node, pool, device } = self;
         match node {
@@ -66,7 +66,7 @@ impl fmt::Display for Devices {
     }
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for WhatIfChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AddNode { name, like: None } => write!(f, "add-node={name}"),
@@ -88,23 +88,23 @@ const fn effect_name(effect: TaintEffect) -> &'static str {
     }
 }
 
-/// Why a text is no change.
+/// Why a text is not a valid change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot read \"{text}\": {problem}")]
-pub struct ParseChangeError {
+pub struct ParseWhatIfError {
     text: String,
     problem: String,
 }
 
-impl FromStr for Change {
-    type Err = ParseChangeError;
+impl FromStr for WhatIfChange {
+    type Err = ParseWhatIfError;
 
-    fn from_str(text: &str) -> Result<Self, ParseChangeError> {
-        parse(text).map_err(|problem| ParseChangeError { text: text.to_owned(), problem })
+    fn from_str(text: &str) -> Result<Self, ParseWhatIfError> {
+        parse(text).map_err(|problem| ParseWhatIfError { text: text.to_owned(), problem })
     }
 }
 
-fn parse(text: &str) -> Result<Change, String> {
+fn parse(text: &str) -> Result<WhatIfChange, String> {
     const FORMS: &str = "write add-node=NAME[:like=NODE], remove-node=NAME, used=POOL/DEVICE or \
                          tainted=POOL/DEVICE:EFFECT";
     let (verb, rest) = text.split_once('=').ok_or(FORMS)?;
@@ -113,30 +113,30 @@ fn parse(text: &str) -> Result<Change, String> {
     }
     match verb {
         "add-node" => match rest.split_once(':') {
-            None => Ok(Change::AddNode { name: rest.to_owned(), like: None }),
+            None => Ok(WhatIfChange::AddNode { name: rest.to_owned(), like: None }),
             Some((name, like)) => {
                 let like = like.strip_prefix("like=").filter(|like| !like.is_empty());
                 let like = like.ok_or("after the colon write like=NODE")?;
-                Ok(Change::AddNode { name: name.to_owned(), like: Some(like.to_owned()) })
+                Ok(WhatIfChange::AddNode { name: name.to_owned(), like: Some(like.to_owned()) })
             }
         },
-        "remove-node" => Ok(Change::RemoveNode { name: rest.to_owned() }),
-        "used" => devices(rest).map(Change::Used),
+        "remove-node" => Ok(WhatIfChange::RemoveNode { name: rest.to_owned() }),
+        "used" => devices(rest).map(WhatIfChange::Used),
         "tainted" => {
             let (named, effect) =
                 rest.rsplit_once(':').ok_or("write the effect after a colon, as in :NoSchedule")?;
             let effects = [TaintEffect::NoSchedule, TaintEffect::NoExecute, TaintEffect::None];
             let known = effects.into_iter().find(|known| effect_name(*known) == effect);
             let effect = known.ok_or_else(|| {
-                format!("\"{effect}\" is no effect; write NoSchedule, NoExecute or None")
+                format!("\"{effect}\" is not a taint effect; write NoSchedule, NoExecute or None")
             })?;
-            Ok(Change::Tainted { devices: devices(named)?, effect })
+            Ok(WhatIfChange::Tainted { devices: devices(named)?, effect })
         }
         _ => Err(FORMS.to_owned()),
     }
 }
 
-fn devices(text: &str) -> Result<Devices, String> {
+fn devices(text: &str) -> Result<DevicePattern, String> {
     let parts: Vec<&str> = text.split('/').collect();
     let (node, pool, device) = match parts.as_slice() {
         [pool, device] => (None, *pool, *device),
@@ -146,23 +146,23 @@ fn devices(text: &str) -> Result<Devices, String> {
     if pool.is_empty() || device.is_empty() {
         return Err("write POOL/DEVICE, or NODE/POOL/DEVICE".to_owned());
     }
-    Ok(Devices { node, pool: pool.to_owned(), device: device.to_owned() })
+    Ok(DevicePattern { node, pool: pool.to_owned(), device: device.to_owned() })
 }
 
-/// Why something cannot be supposed.
+/// Why a change cannot be applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot suppose {change}: {problem}")]
-pub struct ChangeError {
+#[error("cannot apply {change}: {problem}")]
+pub struct WhatIfError {
     change: String,
     problem: String,
 }
 
-impl Change {
-    /// Makes the change, in these objects and nowhere else.
+impl WhatIfChange {
+    /// Applies the change, in these objects only.
     ///
     /// # Errors
-    /// What it is about is not there, or is not the only one of its name.
-    pub fn apply(&self, objects: &mut Objects) -> Result<(), ChangeError> {
+    /// What it is about does not exist, or its name is ambiguous.
+    pub fn apply(&self, objects: &mut Objects) -> Result<(), WhatIfError> {
         let done = match self {
             Self::AddNode { name, like } => add_node(objects, name, like.as_deref()),
             Self::RemoveNode { name } => match objects.remove_node(name) {
@@ -170,13 +170,13 @@ impl Change {
                 false => Err(format!("there is no node {name}")),
             },
             Self::Used(devices) => {
-                devices.pool(objects).and_then(|pool| used(pool, &devices.device))
+                devices.pool(objects).and_then(|pool| mark_used(pool, &devices.device))
             }
             Self::Tainted { devices, effect } => {
-                devices.pool(objects).and_then(|pool| tainted(pool, &devices.device, *effect))
+                devices.pool(objects).and_then(|pool| add_taint(pool, &devices.device, *effect))
             }
         };
-        done.map_err(|problem| ChangeError { change: self.to_string(), problem })
+        done.map_err(|problem| WhatIfError { change: self.to_string(), problem })
     }
 }
 
@@ -218,8 +218,8 @@ fn add_node(objects: &mut Objects, name: &str, like: Option<&str>) -> Result<(),
     Ok(())
 }
 
-impl Devices {
-    /// The pool, which must be the only one that is meant.
+impl DevicePattern {
+    /// Returns the pool, which must be unambiguous.
     fn pool<'a>(&self, objects: &'a mut Objects) -> Result<&'a mut DevicePool, String> {
         let Self { node, pool: name, .. } = self;
         let meant = |pool: &&mut DevicePool| {
@@ -240,15 +240,15 @@ impl Devices {
     }
 }
 
-/// The name of a taint, or of a claim, that is only supposed.
-const SUPPOSED: &str = "what-if";
+/// The name of a hypothetical taint or claim.
+const WHAT_IF_NAME: &str = "what-if";
 
-/// Puts holds into the books of a pool that leave nothing for others.
-fn used(pool: &mut DevicePool, device: &str) -> Result<(), String> {
+/// Adds ledger entries to a pool that leave nothing for other claims.
+fn mark_used(pool: &mut DevicePool, device: &str) -> Result<(), String> {
     let named = match_devices(pool, device)?;
     let entry = |device_name, count| LedgerEntry {
-        claim_ref: ClaimReference { name: SUPPOSED.to_owned(), ..ClaimReference::default() },
-        term: SUPPOSED.to_owned(),
+        claim_ref: ClaimReference { name: WHAT_IF_NAME.to_owned(), ..ClaimReference::default() },
+        term: WHAT_IF_NAME.to_owned(),
         device_name,
         count,
         access_mode: AccessMode::ReadWriteExclusive,
@@ -257,40 +257,42 @@ fn used(pool: &mut DevicePool, device: &str) -> Result<(), String> {
         since: Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH),
     };
     let entries: Vec<LedgerEntry> = match named {
-        Named::Listed(names) => names.into_iter().map(|name| entry(Some(name), None)).collect(),
-        Named::Counted(count) => vec![entry(None, Some(count))],
+        MatchedDevices::Listed(names) => {
+            names.into_iter().map(|name| entry(Some(name), None)).collect()
+        }
+        MatchedDevices::Counted(count) => vec![entry(None, Some(count))],
     };
     pool.status.get_or_insert_with(PoolStatus::default).allocations.extend(entries);
     Ok(())
 }
 
-fn tainted(pool: &mut DevicePool, device: &str, effect: TaintEffect) -> Result<(), String> {
+fn add_taint(pool: &mut DevicePool, device: &str, effect: TaintEffect) -> Result<(), String> {
     let names = match match_devices(pool, device)? {
-        Named::Listed(names) => names,
-        Named::Counted(_) => {
+        MatchedDevices::Listed(names) => names,
+        MatchedDevices::Counted(_) => {
             return Err("the pool only counts its devices, and they have no taints".to_owned());
         }
     };
     for device in pool.spec.devices.iter_mut().filter(|device| names.contains(&device.name)) {
-        device.taints.push(Taint { key: SUPPOSED.to_owned(), value: None, effect });
+        device.taints.push(Taint { key: WHAT_IF_NAME.to_owned(), value: None, effect });
     }
     Ok(())
 }
 
-enum Named {
+enum MatchedDevices {
     Listed(Vec<String>),
     Counted(u32),
 }
 
-/// Which devices of a pool are meant.
-fn match_devices(pool: &DevicePool, device: &str) -> Result<Named, String> {
+/// Returns the selected devices of a pool.
+fn match_devices(pool: &DevicePool, device: &str) -> Result<MatchedDevices, String> {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
     let spec = &pool.spec;
     if spec.devices.is_empty() {
         let all = spec.device_count.unwrap_or(0);
         return match (device, device.parse()) {
-            ("*", _) => Ok(Named::Counted(all)),
-            (_, Ok(count)) if count > 0 && count <= all => Ok(Named::Counted(count)),
+            ("*", _) => Ok(MatchedDevices::Counted(all)),
+            (_, Ok(count)) if count > 0 && count <= all => Ok(MatchedDevices::Counted(count)),
             _ => Err(format!(
                 "pool {name} counts {all} devices without names; write how many of them, or *"
             )),
@@ -304,6 +306,6 @@ fn match_devices(pool: &DevicePool, device: &str) -> Result<Named, String> {
         .collect();
     match names.is_empty() {
         true => Err(format!("pool {name} has no device {device}")),
-        false => Ok(Named::Listed(names)),
+        false => Ok(MatchedDevices::Listed(names)),
     }
 }

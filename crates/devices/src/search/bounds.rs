@@ -1,8 +1,8 @@
-//! What shows that a choice leads nowhere, without following it.
+//! Bounds that show that a choice cannot succeed, without following it.
 
 use super::state::State;
-use crate::bits::Bits;
-use crate::prepare::{Ask, GroupKind, Prepared};
+use crate::bit_set::BitSet;
+use crate::prepare::{GroupKind, Prepared, PreparedAlternative};
 use crate::problem::Count;
 use crate::table::Table;
 
@@ -10,56 +10,56 @@ use gantry_api::devices::AccessMode;
 
 /// What each term needs at least, whatever alternative it takes.
 #[derive(Debug)]
-pub(super) struct Outlook {
-    terms: Vec<Need>,
+pub(super) struct FeasibilityBounds {
+    terms: Vec<TermDemand>,
 }
 
 #[derive(Debug)]
-struct Need {
+struct TermDemand {
     claim: usize,
     /// The fewest devices of any alternative.
     least: usize,
     /// The candidates of all alternatives.
-    candidates: Bits,
-    /// Whether each of these is of no use to others once the term has it.
+    candidates: BitSet,
+    /// Whether each of these is of no use to other claims once the term has it.
     exclusive: bool,
-    /// Whether each of these is of no use to other terms of the claim once the term has it: what an
-    /// administrator holds is held once.
+    /// Whether each of these is of no use to other terms of the claim once the term has it: a hold
+    /// with administrator access is exclusive within its claim.
     disjoint: bool,
 }
 
-impl Outlook {
+impl FeasibilityBounds {
     pub(super) fn new(prepared: &Prepared<'_>, table: &Table<'_>) -> Self {
         let terms = prepared.terms.iter().zip(&table.candidates).map(|(term, candidates)| {
-            let mut union = Bits::below(table.rows.len());
+            let mut union = BitSet::below(table.rows.len());
             let mut least = usize::MAX;
             let (mut exclusive, mut disjoint) = (true, true);
-            for (ask, bits) in term.asks.iter().zip(candidates) {
+            for (ask, bits) in term.alternatives.iter().zip(candidates) {
                 let count = bits.count();
                 let needs = match ask.source.count {
                     Count::Between { .. } => ask.least(),
                     Count::All => count.max(1),
                 };
-                // An alternative that can never be had makes no demands.
+                // An alternative that can never be satisfied needs nothing.
                 if count < needs {
                     continue;
                 }
                 least = least.min(needs);
-                union.unite(bits);
+                union.union_with(bits);
                 let alone = || {
                     bits.iter().all(|row| table.mode(row, ask) == AccessMode::ReadWriteExclusive)
                 };
                 exclusive &= !ask.source.admin && alone();
                 disjoint &= ask.source.admin || exclusive;
             }
-            Need { claim: term.claim, least, candidates: union, exclusive, disjoint }
+            TermDemand { claim: term.claim, least, candidates: union, exclusive, disjoint }
         });
         Self { terms: terms.collect() }
     }
 
-    /// Whether the terms from `at` on may still all be served: each can be, those that want devices
-    /// for themselves find enough of them, and so do those of the claim at hand.
-    pub(super) fn hopeful(
+    /// Whether the terms from `at` on may still all be served: each can be, those that need
+    /// exclusive devices find enough of them, and so do those of the current claim.
+    pub(super) fn may_be_feasible(
         &self,
         prepared: &Prepared<'_>,
         table: &Table<'_>,
@@ -70,17 +70,19 @@ impl Outlook {
             return false;
         }
         if at + 1 == self.terms.len() && at > 0 {
-            // The last term counts for itself.
+            // The last term is checked by itself.
             return true;
         }
         let rows = table.rows.len();
         let alone = || self.terms[at..].iter().filter(|need| need.exclusive);
-        let free = |need: &Need| need.without(&state.busy);
-        let known = glance(alone().map(|it| (it.candidates.count_without(&state.busy), it.least)));
-        if !known.unwrap_or_else(|| served(&alone().map(free).collect::<Vec<_>>(), rows)) {
+        let free = |need: &TermDemand| need.without(&state.busy);
+        let known =
+            quick_check(alone().map(|it| (it.candidates.difference_count(&state.busy), it.least)));
+        if !known.unwrap_or_else(|| has_assignment(&alone().map(free).collect::<Vec<_>>(), rows)) {
             return false;
         }
-        // Those of the claim at hand have what is settled, and no row serves two that cannot share it.
+        // Those of the current claim have their fixed values, and no row serves two that cannot
+        // share it.
         let claim = self.terms[at].claim;
         let taken = &state.of_claim[claim];
         let fixed = fixed(prepared, state, at);
@@ -90,34 +92,35 @@ impl Outlook {
         };
         let of_claim = || self.terms[at..].iter().take_while(|need| need.claim == claim);
         let shared = || of_claim().filter(|need| !need.disjoint);
-        let settled = |need: &Need| need.candidates.iter().filter(|row| matches(*row)).count();
+        let settled =
+            |need: &TermDemand| need.candidates.iter().filter(|row| matches(*row)).count();
         if !fixed.is_empty() && shared().any(|need| settled(need) < need.least) {
             return false;
         }
         let of_claim = || of_claim().filter(|need| need.disjoint);
-        let count = |need: &Need| match fixed.is_empty() {
-            true => need.candidates.count_without(taken),
+        let count = |need: &TermDemand| match fixed.is_empty() {
+            true => need.candidates.difference_count(taken),
             false => {
                 let rows = need.candidates.iter().filter(|row| !taken.contains(*row));
                 rows.filter(|row| matches(*row)).count()
             }
         };
-        let free = |need: &Need| {
+        let free = |need: &TermDemand| {
             let (mut free, least) = need.without(taken);
             for row in need.candidates.iter().filter(|row| !matches(*row)) {
                 free.remove(row);
             }
             (free, least)
         };
-        let known = glance(of_claim().map(|need| (count(need), need.least)));
-        known.unwrap_or_else(|| served(&of_claim().map(free).collect::<Vec<_>>(), rows))
+        let known = quick_check(of_claim().map(|need| (count(need), need.least)));
+        known.unwrap_or_else(|| has_assignment(&of_claim().map(free).collect::<Vec<_>>(), rows))
     }
 
-    /// Whether later terms want what this one chooses from, for themselves.
-    pub(super) fn contested(&self, term: usize, candidates: &Bits) -> bool {
+    /// Whether later terms need exclusive devices of those this one chooses from.
+    pub(super) fn contested(&self, term: usize, candidates: &BitSet) -> bool {
         self.terms[term + 1..]
             .iter()
-            .any(|need| need.exclusive && need.candidates.meets(candidates))
+            .any(|need| need.exclusive && need.candidates.intersects(candidates))
     }
 
     /// Whether a term that lacks so many of the rows in `rest` and those after it find enough.
@@ -131,33 +134,33 @@ impl Outlook {
     ) -> bool {
         let own = lacking > 0 && self.terms[term].exclusive;
         let later = || self.terms[term + 1..].iter().filter(|need| need.exclusive);
-        let count = |need: &Need| (need.candidates.count_without(&state.busy), need.least);
+        let count = |need: &TermDemand| (need.candidates.difference_count(&state.busy), need.least);
         let counts = own.then(|| (rest.clone().count(), lacking));
-        glance(counts.into_iter().chain(later().map(count))).unwrap_or_else(|| {
+        quick_check(counts.into_iter().chain(later().map(count))).unwrap_or_else(|| {
             let mut needs = Vec::new();
             if own {
-                let mut bits = Bits::below(table.rows.len());
+                let mut bits = BitSet::below(table.rows.len());
                 for row in rest {
                     bits.insert(row);
                 }
                 needs.push((bits, lacking));
             }
             needs.extend(later().map(|need| need.without(&state.busy)));
-            served(&needs, table.rows.len())
+            has_assignment(&needs, table.rows.len())
         })
     }
 }
 
-impl Need {
-    /// Its candidates beside those that are taken, and how many of them it demands.
-    fn without(&self, taken: &Bits) -> (Bits, usize) {
+impl TermDemand {
+    /// Returns its candidates without those that are taken, and how many of them it needs.
+    fn without(&self, taken: &BitSet) -> (BitSet, usize) {
         let mut free = self.candidates.clone();
-        free.subtract(taken);
+        free.difference_with(taken);
         (free, self.least)
     }
 }
 
-/// The attributes whose values the claim's match groups have settled, and the values.
+/// Returns the attributes whose values the claim's match groups have fixed, and the values.
 fn fixed(prepared: &Prepared<'_>, state: &State<'_>, at: usize) -> Vec<(usize, u32)> {
     let groups = prepared.terms[at].claim_groups.iter();
     let matching = groups.filter(|group| prepared.groups[**group].kind == GroupKind::Match);
@@ -168,10 +171,10 @@ fn fixed(prepared: &Prepared<'_>, state: &State<'_>, at: usize) -> Vec<(usize, u
     settled.collect()
 }
 
-/// Whether every need can be served, as far as numbers alone tell: of each how many rows it may have, and
-/// how many it demands. Whoever has the fewest to choose from chooses first; if each finds enough
-/// whatever those before it took, all are served. It is so for most, and spares the flow.
-fn glance(needs: impl Iterator<Item = (usize, usize)> + Clone) -> Option<bool> {
+/// Whether every need can be served, as far as counts alone show: for each need how many rows it
+/// may have, and how many it needs. Needs with the fewest rows choose first; if each finds enough
+/// whatever those before it took, all are served. That is so for most, and saves the flow.
+fn quick_check(needs: impl Iterator<Item = (usize, usize)> + Clone) -> Option<bool> {
     let (mut fewest, mut total) = (usize::MAX, 0_usize);
     for (rows, demand) in needs.clone() {
         if rows < demand {
@@ -193,18 +196,18 @@ fn glance(needs: impl Iterator<Item = (usize, usize)> + Clone) -> Option<bool> {
     (enough || needs.len() < 2).then_some(true)
 }
 
-/// Whether every need can have as many rows as it demands, no row serving two: a flow through
-/// needs and rows, made larger one path at a time.
-fn served(needs: &[(Bits, usize)], rows: usize) -> bool {
-    let mut free = Bits::below(rows);
+/// Whether every need can have as many rows as it needs, with no row serving two: a maximum flow
+/// between needs and rows, by augmenting paths.
+fn has_assignment(needs: &[(BitSet, usize)], rows: usize) -> bool {
+    let mut free = BitSet::below(rows);
     for (candidates, _) in needs {
-        free.unite(candidates);
+        free.union_with(candidates);
     }
     let total = needs.iter().fold(0_usize, |sum, (_, demand)| sum.saturating_add(*demand));
     if free.count() < total {
         return false;
     }
-    let mut given: Vec<Bits> = vec![Bits::below(rows); needs.len()];
+    let mut given: Vec<BitSet> = vec![BitSet::below(rows); needs.len()];
     for start in 0..needs.len() {
         for _ in 0..needs[start].1 {
             if !augment(needs, &mut given, &mut free, start) {
@@ -215,15 +218,20 @@ fn served(needs: &[(Bits, usize)], rows: usize) -> bool {
     true
 }
 
-/// Gives one more row to a need, moving rows between others if it must.
-fn augment(needs: &[(Bits, usize)], given: &mut [Bits], free: &mut Bits, start: usize) -> bool {
+/// Gives one more row to a need, moving rows between others if necessary.
+fn augment(
+    needs: &[(BitSet, usize)],
+    given: &mut [BitSet],
+    free: &mut BitSet,
+    start: usize,
+) -> bool {
     // For each need that was reached, from which one and over which of its rows.
     let mut reached: Vec<Option<(usize, usize)>> = vec![None; needs.len()];
     let mut queue = vec![start];
     let mut next = 0;
     while let Some(need) = queue.get(next).copied() {
         next += 1;
-        if let Some(row) = needs[need].0.first_of_both(free) {
+        if let Some(row) = needs[need].0.first_common(free) {
             free.remove(row);
             let mut need = need;
             given[need].insert(row);
@@ -238,7 +246,7 @@ fn augment(needs: &[(Bits, usize)], given: &mut [Bits], free: &mut Bits, start: 
             if other != start
                 && other != need
                 && reached[other].is_none()
-                && let Some(row) = needs[need].0.first_of_both(&given[other])
+                && let Some(row) = needs[need].0.first_common(&given[other])
             {
                 reached[other] = Some((need, row));
                 queue.push(other);
@@ -251,11 +259,11 @@ fn augment(needs: &[(Bits, usize)], given: &mut [Bits], free: &mut Bits, start: 
 /// What rows can give to requests that add up, largest first.
 #[derive(Debug, Default)]
 pub(super) struct Supply {
-    wants: Vec<Given>,
+    requests: Vec<RequestSupply>,
 }
 
 #[derive(Debug)]
-struct Given {
+struct RequestSupply {
     wanted: i128,
     /// What each row can give.
     by_row: Vec<(usize, i128)>,
@@ -264,11 +272,11 @@ struct Given {
 }
 
 impl Supply {
-    pub(super) fn new(state: &State<'_>, ask: &Ask<'_>, rows: &[usize]) -> Self {
+    pub(super) fn new(state: &State<'_>, ask: &PreparedAlternative<'_>, rows: &[usize]) -> Self {
         if !ask.adds_up() || ask.source.admin {
             return Self::default();
         }
-        let wants = ask.wants.iter().map(|want| {
+        let wants = ask.amounts.iter().map(|want| {
             let by_row: Vec<(usize, i128)> =
                 rows.iter().map(|row| (*row, state.gives(*row, want))).collect();
             let mut amounts: Vec<i128> = by_row.iter().map(|(_, amount)| *amount).collect();
@@ -278,25 +286,25 @@ impl Supply {
                 *sum = sum.saturating_add(*amount);
                 Some(*sum)
             }));
-            Given { wanted: want.amount, by_row, best }
+            RequestSupply { wanted: want.amount, by_row, best }
         });
-        Self { wants: wants.collect() }
+        Self { requests: wants.collect() }
     }
 
     /// Whether some so many rows have enough.
     pub(super) fn suffices(&self, count: usize) -> bool {
-        self.wants
+        self.requests
             .iter()
             .all(|given| given.best.get(count).is_none_or(|best| *best >= given.wanted))
     }
 
     /// Whether the rows taken and the best so many others have enough.
-    pub(super) fn can_still(
+    pub(super) fn can_suffice(
         &self,
         taken: &(impl Iterator<Item = usize> + Clone),
         lacking: usize,
     ) -> bool {
-        self.wants.iter().all(|given| {
+        self.requests.iter().all(|given| {
             let of = |row: usize| {
                 let at = given.by_row.binary_search_by_key(&row, |(row, _)| *row);
                 at.map_or(0, |at| given.by_row[at].1)
@@ -315,28 +323,28 @@ mod tests {
 
     const ROWS: usize = 6;
 
-    fn need() -> impl Strategy<Value = (Bits, usize)> {
+    fn need() -> impl Strategy<Value = (BitSet, usize)> {
         (prop::collection::vec(0..ROWS, 0..ROWS), 0..4_usize).prop_map(|(rows, demand)| {
-            let mut bits = Bits::below(ROWS);
+            let mut bits = BitSet::below(ROWS);
             rows.into_iter().for_each(|row| bits.insert(row));
             (bits, demand)
         })
     }
 
-    /// Gives rows to the needs in every way.
-    fn tried(needs: &[(Bits, usize)], taken: &mut Bits) -> bool {
+    /// Assigns rows to the needs in every way.
+    fn brute_force(needs: &[(BitSet, usize)], taken: &mut BitSet) -> bool {
         let Some((first, rest)) = needs.split_first() else { return true };
         let (candidates, demand) = first;
         if *demand == 0 {
-            return tried(rest, taken);
+            return brute_force(rest, taken);
         }
         let mut free = candidates.clone();
-        free.subtract(taken);
+        free.difference_with(taken);
         let next = (candidates.clone(), demand - 1);
         let next: Vec<_> = std::iter::once(next).chain(rest.iter().cloned()).collect();
         free.iter().any(|row| {
             taken.insert(row);
-            let served = tried(&next, taken);
+            let served = brute_force(&next, taken);
             taken.remove(row);
             served
         })
@@ -344,11 +352,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_and_flows_tell_who_is_served(needs in prop::collection::vec(need(), 0..4)) {
-            let expected = tried(&needs, &mut Bits::below(ROWS));
-            prop_assert_eq!(served(&needs, ROWS), expected);
+        fn quick_check_and_flow_match_brute_force(needs in prop::collection::vec(need(), 0..4)) {
+            let expected = brute_force(&needs, &mut BitSet::below(ROWS));
+            prop_assert_eq!(has_assignment(&needs, ROWS), expected);
             let numbers = needs.iter().map(|(candidates, demand)| (candidates.count(), *demand));
-            prop_assert!(glance(numbers).is_none_or(|known| known == expected));
+            prop_assert!(quick_check(numbers).is_none_or(|known| known == expected));
         }
     }
 }

@@ -1,24 +1,24 @@
 //! Which parts of its devices a term takes, once the devices are chosen.
 
 use super::moves::Move;
-use super::{Found, Search};
+use super::{Search, SearchResult};
 use crate::problem::Undecided;
 
 impl Search<'_> {
-    /// Draws everything the term wants from the devices it has picked, then goes on.
-    pub(super) fn draw_all(&mut self, chosen: &Move<'_>) -> Found {
+    /// Draws everything the term requests from the devices it has picked, then continues.
+    pub(super) fn draw_all(&mut self, chosen: &Move<'_>) -> SearchResult {
         if chosen.ask.adds_up() {
             self.state.missing[chosen.term] =
-                chosen.ask.wants.iter().map(|want| want.amount).collect();
+                chosen.ask.amounts.iter().map(|want| want.amount).collect();
         }
         if chosen.ask.source.admin { self.settle(chosen) } else { self.draw_from(chosen, 0, 0) }
     }
 
     /// Draws from the pick `pick`, the request `want` and all that come after.
-    fn draw_from(&mut self, chosen: &Move<'_>, mut pick: usize, mut want: usize) -> Found {
+    fn draw_from(&mut self, chosen: &Move<'_>, mut pick: usize, mut want: usize) -> SearchResult {
         let (term, ask) = (chosen.term, chosen.ask);
         while pick < self.state.picks[term].len() {
-            let Some(wanted) = ask.wants.get(want) else {
+            let Some(wanted) = ask.amounts.get(want) else {
                 (pick, want) = (pick + 1, 0);
                 continue;
             };
@@ -29,7 +29,7 @@ impl Search<'_> {
             }
             self.step()?;
             let row = self.state.picks[term][pick].row;
-            let Some(ways) = self.state.ways(ask, row, wanted, missing) else {
+            let Some(ways) = self.state.splits(ask, row, wanted, missing) else {
                 return Err(Undecided::TooLarge);
             };
             match ways.as_slice() {
@@ -43,7 +43,7 @@ impl Search<'_> {
                         if self.draw_from(chosen, pick, want + 1)? {
                             return Ok(true);
                         }
-                        self.state.back_to(mark);
+                        self.state.undo_to(mark);
                     }
                     return Ok(false);
                 }
@@ -53,8 +53,9 @@ impl Search<'_> {
         self.settle(chosen)
     }
 
-    /// The term has all it wants: keeps its score, if that is the one looked for, and goes on.
-    fn settle(&mut self, chosen: &Move<'_>) -> Found {
+    /// Completes a term that has everything: keeps its score, if that is the required one, and
+    /// continues.
+    fn settle(&mut self, chosen: &Move<'_>) -> SearchResult {
         let (term, ask) = (chosen.term, chosen.ask);
         let lacks = |missing: &[i128]| missing.iter().any(|missing| *missing > 0);
         if ask.adds_up() && !ask.source.admin && lacks(&self.state.missing[term]) {

@@ -1,12 +1,12 @@
-//! States in which the rest of the terms failed.
+//! Memoizes states in which the remaining terms failed.
 
 use std::collections::HashSet;
 
-/// How much is remembered, in words of keys: a few dozen megabytes. Beyond that nothing new is
-/// learnt, and the search is slower but no less right.
-const MOST_WORDS: usize = 1 << 22;
+/// The size of the memo, in words of keys: a few dozen megabytes. Beyond that nothing new is
+/// recorded, and the search is slower but still correct.
+const MAX_MEMO_WORDS: usize = 1 << 22;
 
-/// States that lead nowhere. Whole descriptions are kept: a hash alone could be wrong.
+/// States that lead to no solution. Whole keys are stored: a hash alone could collide.
 #[derive(Debug, Default)]
 pub(super) struct Memo {
     failed: HashSet<Box<[u64]>>,
@@ -15,8 +15,9 @@ pub(super) struct Memo {
 }
 
 impl Memo {
-    /// Whether a state is known to lead nowhere. It is only described if anything is known.
-    pub(super) fn knows(&mut self, describe: impl FnOnce(&mut Vec<u64>)) -> bool {
+    /// Whether a state is known to lead to no solution. Its key is only computed if the memo is not
+    /// empty.
+    pub(super) fn contains(&mut self, describe: impl FnOnce(&mut Vec<u64>)) -> bool {
         if self.failed.is_empty() {
             return false;
         }
@@ -25,9 +26,9 @@ impl Memo {
         self.failed.contains(self.key.as_slice())
     }
 
-    /// Remembers that a state leads nowhere.
-    pub(super) fn learn(&mut self, describe: impl FnOnce(&mut Vec<u64>)) {
-        if self.words > MOST_WORDS {
+    /// Records that a state leads to no solution.
+    pub(super) fn insert(&mut self, describe: impl FnOnce(&mut Vec<u64>)) {
+        if self.words > MAX_MEMO_WORDS {
             return;
         }
         self.key.clear();

@@ -1,18 +1,19 @@
-//! Which devices a term takes: numbers, pools, shares of pools and devices, in canonical order.
+//! Which devices a term takes: counts, pools, shares of pools and devices, in canonical order.
 
 use super::bounds::Supply;
-use super::{Found, Search};
-use crate::prepare::{Ask, GroupKind};
+use super::pool_set::{PoolSetBuilder, most_from};
+use super::{Search, SearchResult};
+use crate::prepare::{GroupKind, PreparedAlternative};
 use crate::problem::{Draws, Policy};
 
 /// What a term chooses from, with one of its alternatives, and how many devices it takes.
 #[derive(Debug)]
 pub(super) struct Move<'m> {
     pub(super) term: usize,
-    pub(super) ask: &'m Ask<'m>,
-    /// The rows that can be taken as things are, pool by pool; all in one list if pools do not
-    /// matter.
-    lists: Vec<List>,
+    pub(super) ask: &'m PreparedAlternative<'m>,
+    /// The rows that can be taken in the current state, pool by pool; all in one list if pools do
+    /// not matter.
+    lists: Vec<PoolRows>,
     /// How many rows are taken.
     count: usize,
     /// What rows can give, if their amounts add up.
@@ -22,29 +23,33 @@ pub(super) struct Move<'m> {
 }
 
 impl Move<'_> {
-    /// Whether it matters which of the taken rows comes first: where amounts add up, each gives what
-    /// those before it left to be given. A row that was passed over then stands for its twins in the
-    /// same place alone; after another row was taken they give in another order, and perhaps with
-    /// another score.
+    /// Whether it matters which of the taken rows comes first: where amounts add up, each gives
+    /// what those before it left to be given. A row that was skipped then stands only for its
+    /// equals at the same position; after another row was taken they give in another order, and
+    /// perhaps with another score.
     fn in_order(&self) -> bool {
         self.count > 1 && matches!(self.ask.source.draws, Draws::Together(_))
     }
 }
 
 #[derive(Debug)]
-struct List {
+pub(super) struct PoolRows {
     rows: Vec<usize>,
     /// How many of them can be taken together, as far as their pool's resources go.
-    room: usize,
+    pub(super) max_taken: usize,
     /// The pool's class, unless something was taken from the pool.
     class: Option<usize>,
-    /// For each match group whose value is open, the values in the list and how often each is.
-    values: Vec<Vec<(u32, usize)>>,
+    /// For each match group whose value is open, the values in the list and how often each occurs.
+    pub(super) values: Vec<Vec<(u32, usize)>>,
 }
 
 impl<'a> Search<'a> {
     /// Takes every candidate.
-    pub(super) fn all(&mut self, term: usize, ask: &'a Ask<'a>) -> Found {
+    pub(super) fn take_all(
+        &mut self,
+        term: usize,
+        ask: &'a PreparedAlternative<'a>,
+    ) -> SearchResult {
         let candidates = &self.table.candidates[term][self.decided[term].alternative];
         if candidates.is_empty() {
             return Ok(false);
@@ -61,29 +66,34 @@ impl<'a> Search<'a> {
         for row in candidates.iter() {
             self.step()?;
             if !self.state.take(term, ask, row) {
-                self.state.back_to(mark);
+                self.state.undo_to(mark);
                 return Ok(false);
             }
         }
         let found = self.by_score(&chosen, |search| search.draw_all_again(&chosen))?;
         if !found {
-            self.state.back_to(mark);
+            self.state.undo_to(mark);
         }
         Ok(found)
     }
 
-    /// Draws with the rows that are picked, and leaves nothing behind if that fails.
-    fn draw_all_again(&mut self, chosen: &Move<'_>) -> Found {
+    /// Draws with the rows that are picked, and leaves no changes behind if that fails.
+    fn draw_all_again(&mut self, chosen: &Move<'_>) -> SearchResult {
         let mark = self.state.mark();
         let found = self.draw_all(chosen)?;
         if !found {
-            self.state.back_to(mark);
+            self.state.undo_to(mark);
         }
         Ok(found)
     }
 
-    /// Takes as few candidates as will do, and at most so many.
-    pub(super) fn between(&mut self, term: usize, ask: &'a Ask<'a>, most: usize) -> Found {
+    /// Takes as few candidates as possible, and at most so many.
+    pub(super) fn take_between(
+        &mut self,
+        term: usize,
+        ask: &'a PreparedAlternative<'a>,
+        most: usize,
+    ) -> SearchResult {
         let claim = self.prepared.terms[term].claim;
         let alternative = self.decided[term].alternative;
         let candidates = &self.table.candidates[term][alternative];
@@ -92,16 +102,16 @@ impl<'a> Search<'a> {
             return Ok(false);
         }
         let mut rows: Vec<usize> = Vec::with_capacity(candidates.count());
-        rows.extend(candidates.iter().filter(|row| self.state.takeable(claim, ask, *row)));
+        rows.extend(candidates.iter().filter(|row| self.state.can_take(claim, ask, *row)));
         // More devices than needed never help, unless their amounts add up.
         let most = if ask.adds_up() && !ask.source.admin { most.min(rows.len()) } else { least };
         if rows.len() < least || most < least {
             return Ok(false);
         }
         let supply = Supply::new(&self.state, ask, &rows);
-        let contested = self.outlook.contested(term, candidates);
+        let contested = self.bounds.contested(term, candidates);
         let lists = self.lists(claim, ask, rows);
-        let mut largest: Vec<usize> = lists.iter().map(|list| list.room).collect();
+        let mut largest: Vec<usize> = lists.iter().map(|list| list.max_taken).collect();
         largest.sort_unstable_by(|one, other| other.cmp(one));
         if largest.iter().sum::<usize>() < least {
             return Ok(false);
@@ -135,7 +145,12 @@ impl<'a> Search<'a> {
         Ok(false)
     }
 
-    fn lists(&self, claim: usize, ask: &Ask<'_>, rows: Vec<usize>) -> Vec<List> {
+    fn lists(
+        &self,
+        claim: usize,
+        ask: &PreparedAlternative<'_>,
+        rows: Vec<usize>,
+    ) -> Vec<PoolRows> {
         let slots = self.prepared.slots.len();
         let open: Vec<usize> = ask
             .groups
@@ -170,30 +185,34 @@ impl<'a> Search<'a> {
                     values
                 });
                 let values = values.collect();
-                let untouched = self.state.pool_untouched(claim, pool);
+                let untouched = self.state.is_pool_untouched(claim, pool);
                 let class = untouched.then(|| self.table.pools[pool].class);
-                let room = match (self.prepared.request.policy, ask.source.admin) {
-                    (Policy::FewestPools, false) => self.state.affordable(pool, &rows),
+                let max_taken = match (self.prepared.request.policy, ask.source.admin) {
+                    (Policy::FewestPools, false) => self.state.max_affordable(pool, &rows),
                     (Policy::FewestPools, true) | (Policy::FirstFit, _) => rows.len(),
                 };
                 if ask.source.admin {
-                    // Nobody tells the devices of a counted pool apart: those that other claims have
-                    // taken leave the free ones to the terms of this one.
+                    // The devices of a counted pool are indistinguishable: those that other claims
+                    // have taken leave the free ones to the terms of this one.
                     rows.sort_by_key(|row| {
                         let at = &self.table.rows[*row];
-                        (at.pool, at.device.is_none() && self.state.untouched(*row))
+                        (at.pool, at.device.is_none() && self.state.is_untouched(*row))
                     });
                 }
-                List { rows, room, class, values }
+                PoolRows { rows, max_taken, class, values }
             })
             .collect()
     }
 
-    /// Looks for a move of the highest score, then of the next, if scores matter.
-    fn by_score(&mut self, chosen: &Move<'_>, mut look: impl FnMut(&mut Self) -> Found) -> Found {
+    /// Searches a move of the highest score, then of the next, if scores matter.
+    fn by_score(
+        &mut self,
+        chosen: &Move<'_>,
+        mut look: impl FnMut(&mut Self) -> SearchResult,
+    ) -> SearchResult {
         let (term, ask) = (chosen.term, chosen.ask);
         self.decided[term].level = None;
-        let alike = ask.rules.is_empty() || ask.wants.is_empty() || ask.source.admin;
+        let alike = ask.rules.is_empty() || ask.amounts.is_empty() || ask.source.admin;
         if alike || self.prepared.request.policy == Policy::FirstFit {
             return look(self);
         }
@@ -212,13 +231,13 @@ impl<'a> Search<'a> {
     }
 
     /// Tries every set of so many pools.
-    fn sets(&mut self, chosen: &Move<'_>, pools: usize) -> Found {
+    fn sets(&mut self, chosen: &Move<'_>, pools: usize) -> SearchResult {
         if let ([only], 1) = (chosen.lists.as_slice(), pools) {
-            // There is one set: the same without the books about sets.
+            // There is one set: the same without the bookkeeping for sets.
             let mut values = only.values.iter();
             let enough =
                 |values: &Vec<(u32, usize)>| values.iter().any(|(_, count)| *count >= chosen.count);
-            if only.room < chosen.count {
+            if only.max_taken < chosen.count {
                 return Ok(false);
             }
             self.step()?;
@@ -229,7 +248,7 @@ impl<'a> Search<'a> {
             };
         }
         let open = chosen.lists.first().map_or(0, |list| list.values.len());
-        let mut search = Sets {
+        let mut search = PoolSetBuilder {
             pools,
             most: most_from(&chosen.lists, pools),
             set: Vec::with_capacity(pools),
@@ -238,14 +257,14 @@ impl<'a> Search<'a> {
         self.extend_set(chosen, &mut search, 0, 0)
     }
 
-    /// Adds pools from `from` on to a set whose pools have `room` rows.
+    /// Adds pools from `from` on to a set whose pools have `available` rows.
     fn extend_set(
         &mut self,
         chosen: &Move<'_>,
-        sets: &mut Sets,
+        sets: &mut PoolSetBuilder,
         from: usize,
-        room: usize,
-    ) -> Found {
+        available: usize,
+    ) -> SearchResult {
         let lacking = sets.pools - sets.set.len();
         if lacking == 0 {
             let mut shares = vec![0; sets.pools];
@@ -253,12 +272,12 @@ impl<'a> Search<'a> {
         }
         let mut skipped: Vec<usize> = Vec::new();
         for at in from..=chosen.lists.len().saturating_sub(lacking) {
-            if room + sets.most[at][lacking] < chosen.count {
+            if available + sets.most[at][lacking] < chosen.count {
                 break;
             }
             self.step()?;
             let list = &chosen.lists[at];
-            let here = room + list.room;
+            let here = available + list.max_taken;
             let rest = sets.most[at + 1][lacking - 1];
             if here + rest < chosen.count || list.class.is_some_and(|it| skipped.contains(&it)) {
                 continue;
@@ -287,7 +306,7 @@ impl<'a> Search<'a> {
         shares: &mut [usize],
         at: usize,
         left: usize,
-    ) -> Found {
+    ) -> SearchResult {
         let Some(pool) = set.get(at) else {
             let mut skipped = vec![0; self.table.classes];
             return self.devices(
@@ -295,13 +314,13 @@ impl<'a> Search<'a> {
                 set,
                 shares,
                 &mut skipped,
-                Place { pool: 0, from: 0, taken: 0 },
+                Cursor { pool: 0, from: 0, taken: 0 },
             );
         };
         let later = set.len() - at - 1;
-        let room: usize = set[at + 1..].iter().map(|pool| chosen.lists[*pool].room).sum();
-        let most = chosen.lists[*pool].room.min(left.saturating_sub(later));
-        for share in (left.saturating_sub(room).max(1)..=most).rev() {
+        let rest: usize = set[at + 1..].iter().map(|pool| chosen.lists[*pool].max_taken).sum();
+        let most = chosen.lists[*pool].max_taken.min(left.saturating_sub(later));
+        for share in (left.saturating_sub(rest).max(1)..=most).rev() {
             self.step()?;
             shares[at] = share;
             if self.share(chosen, set, shares, at + 1, left - share)? {
@@ -318,10 +337,10 @@ impl<'a> Search<'a> {
         set: &[usize],
         shares: &[usize],
         skipped: &mut Vec<u32>,
-        mut place: Place,
-    ) -> Found {
+        mut place: Cursor,
+    ) -> SearchResult {
         while place.taken == shares[place.pool] {
-            place = Place { pool: place.pool + 1, from: 0, taken: 0 };
+            place = Cursor { pool: place.pool + 1, from: 0, taken: 0 };
             if place.pool == set.len() {
                 return self.draw_all(chosen);
             }
@@ -338,7 +357,7 @@ impl<'a> Search<'a> {
             let row = rows[from];
             from += 1;
             let class = self.table.rows[row].class;
-            let stands_for_class = self.state.untouched(row);
+            let stands_for_class = self.state.is_untouched(row);
             let twin_before = match chosen.in_order() {
                 true => here.contains(&class),
                 false => skipped[class] > 0,
@@ -348,14 +367,14 @@ impl<'a> Search<'a> {
             }
             let mark = self.state.mark();
             if self.state.take(chosen.term, chosen.ask, row)
-                && self.promising(chosen, set, shares, place, from)
+                && self.may_succeed(chosen, set, shares, place, from)
             {
-                let next = Place { from, taken: place.taken + 1, ..place };
+                let next = Cursor { from, taken: place.taken + 1, ..place };
                 if self.devices(chosen, set, shares, skipped, next)? {
                     break true;
                 }
             }
-            self.state.back_to(mark);
+            self.state.undo_to(mark);
             if stands_for_class {
                 skipped[class] += 1;
                 here.push(class);
@@ -367,27 +386,28 @@ impl<'a> Search<'a> {
         Ok(found)
     }
 
-    /// Whether the rows taken so far can be part of a move that leads on.
-    fn promising(
+    /// Whether the rows taken so far can be part of a move that succeeds.
+    fn may_succeed(
         &self,
         chosen: &Move<'_>,
         set: &[usize],
         shares: &[usize],
-        place: Place,
+        place: Cursor,
         from: usize,
     ) -> bool {
         let (term, ask) = (chosen.term, chosen.ask);
         let taken = self.state.picks[term].len();
         let lacking = chosen.count - taken;
-        if !chosen.supply.can_still(&self.state.picks[term].iter().map(|pick| pick.row), lacking) {
+        if !chosen.supply.can_suffice(&self.state.picks[term].iter().map(|pick| pick.row), lacking)
+        {
             return false;
         }
-        // What the pool lacks of its share must still be paid for.
+        // What the pool lacks of its share must still be affordable.
         if self.prepared.request.policy == Policy::FewestPools && !ask.source.admin {
             let rows = &chosen.lists[set[place.pool]].rows;
             let share = shares[place.pool] - place.taken - 1;
             let pool = self.table.rows[rows[0]].pool;
-            if share > 0 && self.state.affordable(pool, &rows[from..]) < share {
+            if share > 0 && self.state.max_affordable(pool, &rows[from..]) < share {
                 return false;
             }
         }
@@ -424,70 +444,18 @@ impl<'a> Search<'a> {
                 };
                 chosen.lists[*pool].rows.iter().skip(skip).copied()
             });
-            self.outlook.leaves_enough(&self.state, self.table, term, rest, lacking)
+            self.bounds.leaves_enough(&self.state, self.table, term, rest, lacking)
         }
     }
 }
 
 /// How far the choice of devices has come.
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    /// Which pool of the set.
+struct Cursor {
+    /// The pool of the set.
     pool: usize,
-    /// Which of its rows is next.
+    /// The next of its rows.
     from: usize,
     /// How many of its rows are taken.
     taken: usize,
-}
-
-/// A set of pools in the making.
-#[derive(Debug)]
-struct Sets {
-    /// How many pools it shall have.
-    pools: usize,
-    /// For each place, how many rows the best so many pools from there on have room for.
-    most: Vec<Vec<usize>>,
-    set: Vec<usize>,
-    /// For each open match group, the values that every pool of the set has, and how often.
-    common: Vec<Vec<(u32, usize)>>,
-}
-
-impl Sets {
-    /// Adds a pool's values; whether some value is left that enough rows have or may have.
-    fn join(&mut self, list: &List, wanted: usize, rest: usize) -> bool {
-        if self.set.is_empty() {
-            self.common.clone_from(&list.values);
-        } else {
-            for (common, values) in self.common.iter_mut().zip(&list.values) {
-                common.retain_mut(|(value, count)| {
-                    let here = values.iter().find(|(known, _)| known == value);
-                    *count += here.map_or(0, |(_, count)| *count);
-                    here.is_some()
-                });
-            }
-        }
-        self.common.iter().all(|values| values.iter().any(|(_, count)| count + rest >= wanted))
-    }
-}
-
-/// For each place and each number up to `pools`, how many rows the best so many pools from there on
-/// have room for.
-fn most_from(lists: &[List], pools: usize) -> Vec<Vec<usize>> {
-    let mut best: Vec<usize> = Vec::with_capacity(pools + 1);
-    let sums = |best: &[usize]| {
-        let mut sums = vec![0; pools + 1];
-        for count in 1..=pools {
-            sums[count] = sums[count - 1] + best.get(count - 1).copied().unwrap_or(0);
-        }
-        sums
-    };
-    let mut most = vec![sums(&best)];
-    for list in lists.iter().rev() {
-        let at = best.partition_point(|room| *room >= list.room);
-        best.insert(at, list.room);
-        best.truncate(pools);
-        most.push(sums(&best));
-    }
-    most.reverse();
-    most
 }

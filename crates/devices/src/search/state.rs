@@ -1,12 +1,12 @@
-//! What the decisions so far have taken, and how it is given back.
+//! The state of the search: what the decisions so far have taken, with undo.
 
 use gantry_api::devices::{AccessMode, Sharing, TopologyPolicy};
 
-use crate::bits::Bits;
-use crate::capacity::bears;
-use crate::parts::{self, Manner};
-use crate::prepare::{Ask, GroupKind, Prepared, Want};
-use crate::problem::{Part, Symbol, holders};
+use crate::bit_set::BitSet;
+use crate::capacity::allows_holder;
+use crate::capacity_split::{self, SplitOptions};
+use crate::prepare::{AmountRequest, GroupKind, Prepared, PreparedAlternative};
+use crate::problem::{CapacityPart, Symbol, holders};
 use crate::table::{NO_VALUE, Table};
 
 /// A device that a term takes.
@@ -14,48 +14,48 @@ use crate::table::{NO_VALUE, Table};
 pub(super) struct Pick {
     pub(super) row: usize,
     pub(super) mode: AccessMode,
-    /// What is taken, each with the request that it serves.
-    pub(super) parts: Vec<(usize, Part)>,
+    /// The parts that are taken, each with the request that it serves.
+    pub(super) parts: Vec<(usize, CapacityPart)>,
 }
 
-/// Everything a decision changes. Changes are written on a trail, and taken back from its end.
+/// Everything a decision changes. Changes are recorded on a trail, and undone from its end.
 #[derive(Debug)]
 pub(super) struct State<'a> {
     prepared: &'a Prepared<'a>,
     table: &'a Table<'a>,
-    /// Who holds each row, of old and of late.
+    /// The holders of each row, old and new.
     sharing: Vec<Sharing>,
     /// How many new holds each row has.
-    fresh: Vec<u32>,
+    new_holds: Vec<u32>,
     /// Rows with new holds.
-    pub(super) busy: Bits,
-    /// What is taken of each entry of each row, of old and of late.
+    pub(super) busy: BitSet,
+    /// What is taken of each entry of each row, by old and new holds.
     used: Vec<i128>,
     /// What is left of each resource of each pool.
     pub(super) left: Vec<i128>,
     /// The rows of each claim.
-    pub(super) of_claim: Vec<Bits>,
-    /// Those of them that it holds as an administrator.
-    admin_of_claim: Vec<Bits>,
-    pub(super) groups: Vec<Members>,
-    /// For each rule, the places that parts are in.
+    pub(super) of_claim: Vec<BitSet>,
+    /// Those of them that it holds with administrator access.
+    admin_of_claim: Vec<BitSet>,
+    pub(super) groups: Vec<GroupMembers>,
+    /// For each rule, the topology domains that parts are in.
     rules: Vec<Vec<Symbol>>,
     /// For each term, what its requests still lack, if its devices serve together.
     pub(super) missing: Vec<Vec<i128>>,
     /// For each term, what it takes.
     pub(super) picks: Vec<Vec<Pick>>,
-    trail: Vec<Change>,
+    trail: Vec<StateChange>,
 }
 
 /// The members of a group.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Members {
-    /// Their values, in the order in which they came.
+pub(super) struct GroupMembers {
+    /// Their values, in the order in which they were added.
     pub(super) values: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Change {
+enum StateChange {
     Held { row: usize, mode: AccessMode },
     Claimed { claim: usize, row: usize, admin: bool },
     Joined { group: usize },
@@ -79,71 +79,71 @@ impl<'a> State<'a> {
                 .iter()
                 .map(|row| row.device.map_or_else(|| alone.clone(), |d| d.sharing.clone()))
                 .collect(),
-            fresh: vec![0; rows],
-            busy: Bits::below(rows),
+            new_holds: vec![0; rows],
+            busy: BitSet::below(rows),
             used: table
                 .rows
                 .iter()
                 .filter_map(|row| row.device)
-                .flat_map(|device| device.entries.iter().map(|entry| entry.used))
+                .flat_map(|device| device.capacities.iter().map(|entry| entry.used))
                 .collect(),
             left: table.left.clone(),
-            of_claim: vec![Bits::below(rows); prepared.request.claims.len()],
-            admin_of_claim: vec![Bits::below(rows); prepared.request.claims.len()],
-            groups: vec![Members::default(); prepared.groups.len()],
+            of_claim: vec![BitSet::below(rows); prepared.request.claims.len()],
+            admin_of_claim: vec![BitSet::below(rows); prepared.request.claims.len()],
+            groups: vec![GroupMembers::default(); prepared.groups.len()],
             rules: vec![Vec::new(); prepared.rules.len()],
             missing: vec![Vec::new(); terms],
             picks: vec![Vec::new(); terms],
-            // A row that is taken is a handful of changes.
+            // Taking a row records a handful of changes.
             trail: Vec::with_capacity(8 * terms),
         }
     }
 
-    /// A point to come back to.
+    /// Returns a point to undo to.
     pub(super) fn mark(&self) -> usize {
         self.trail.len()
     }
 
-    /// Takes back every change since.
-    pub(super) fn back_to(&mut self, mark: usize) {
+    /// Undoes every change since the mark.
+    pub(super) fn undo_to(&mut self, mark: usize) {
         while self.trail.len() > mark {
             let Some(change) = self.trail.pop() else { return };
             match change {
-                Change::Held { row, mode } => self.let_go(row, mode),
-                Change::Claimed { claim, row, admin } => {
+                StateChange::Held { row, mode } => self.release_row(row, mode),
+                StateChange::Claimed { claim, row, admin } => {
                     self.of_claim[claim].remove(row);
                     if admin {
                         self.admin_of_claim[claim].remove(row);
                     }
                 }
-                Change::Joined { group } => {
+                StateChange::Joined { group } => {
                     self.groups[group].values.pop();
                 }
-                Change::Placed { rule } => {
+                StateChange::Placed { rule } => {
                     self.rules[rule].pop();
                 }
-                Change::Used { entry, amount } => self.used[entry] -= amount,
-                Change::Served { term, want, amount } => self.missing[term][want] += amount,
-                Change::Picked { term } => {
+                StateChange::Used { entry, amount } => self.used[entry] -= amount,
+                StateChange::Served { term, want, amount } => self.missing[term][want] += amount,
+                StateChange::Picked { term } => {
                     self.picks[term].pop();
                 }
-                Change::Drawn { term, pick } => {
+                StateChange::Drawn { term, pick } => {
                     self.picks[term][pick].parts.pop();
                 }
             }
         }
     }
 
-    fn let_go(&mut self, row: usize, mode: AccessMode) {
+    fn release_row(&mut self, row: usize, mode: AccessMode) {
         *holders(&mut self.sharing[row], mode) -= 1;
-        self.fresh[row] -= 1;
-        if self.fresh[row] == 0 {
+        self.new_holds[row] -= 1;
+        if self.new_holds[row] == 0 {
             self.busy.remove(row);
             self.charge(row, 1);
         }
     }
 
-    /// Takes what a row costs its pool, or gives it back; whether that leaves no debt.
+    /// Charges what a row costs its pool, or refunds it. Returns whether the pool can afford it.
     fn charge(&mut self, row: usize, sign: i128) -> bool {
         let Some(device) = self.table.rows[row].device.filter(|device| device.holds == 0) else {
             return true;
@@ -156,18 +156,18 @@ impl<'a> State<'a> {
         })
     }
 
-    /// What a row takes of one of its pool's resources, if it is not held yet.
+    /// Returns what a row charges of one of its pool's resources, if it is not held yet.
     pub(super) fn cost(&self, row: usize, resource: usize) -> i128 {
         let device = self.table.rows[row].device.filter(|device| device.holds == 0);
-        let device = device.filter(|_| self.fresh[row] == 0);
+        let device = device.filter(|_| self.new_holds[row] == 0);
         let charges = device.map_or(&[][..], |device| &device.charges);
         charges.iter().find(|charge| charge.resource == resource).map_or(0, |charge| charge.amount)
     }
 
-    /// Whether a row can be taken as things are. Cheaper than to try.
-    pub(super) fn takeable(&self, claim: usize, ask: &Ask<'_>, row: usize) -> bool {
-        // Terms of one claim share a device as those of different claims do; only what is held regardless
-        // of others is held once.
+    /// Whether a row can be taken in the current state. This is cheaper than an attempt.
+    pub(super) fn can_take(&self, claim: usize, ask: &PreparedAlternative<'_>, row: usize) -> bool {
+        // Terms of one claim share a device as those of different claims do; only holds with
+        // administrator access are exclusive within a claim.
         let barred = match ask.source.admin {
             true => &self.of_claim[claim],
             false => &self.admin_of_claim[claim],
@@ -189,26 +189,26 @@ impl<'a> State<'a> {
         if !joins || ask.source.admin {
             return joins;
         }
-        if !bears(&self.sharing[row], self.table.mode(row, ask)) {
+        if !allows_holder(&self.sharing[row], self.table.mode(row, ask)) {
             return false;
         }
         let Some(device) = self.table.rows[row].device else { return true };
         let first = self.table.pools[self.table.rows[row].pool].resources;
-        let affordable = self.fresh[row] > 0
+        let affordable = self.new_holds[row] > 0
             || device.holds > 0
             || device
                 .charges
                 .iter()
                 .all(|charge| charge.amount <= self.left[first + charge.resource]);
-        // A row that nobody took since is known to serve what it is a candidate for.
-        let untouched = !ask.each || self.fresh[row] == 0;
-        affordable && (untouched || ask.wants.iter().all(|want| self.may_serve(ask, row, want)))
+        // A row that was not taken since is known to serve what it is a candidate for.
+        let untouched = !ask.each || self.new_holds[row] == 0;
+        affordable && (untouched || ask.amounts.iter().all(|want| self.may_serve(ask, row, want)))
     }
 
-    /// Takes a row for a term. If it cannot, what it changed is still to be taken back.
-    pub(super) fn take(&mut self, term: usize, ask: &Ask<'_>, row: usize) -> bool {
+    /// Takes a row for a term. If that fails, the changes must still be undone.
+    pub(super) fn take(&mut self, term: usize, ask: &PreparedAlternative<'_>, row: usize) -> bool {
         let claim = self.prepared.terms[term].claim;
-        if !self.takeable(claim, ask, row) {
+        if !self.can_take(claim, ask, row) {
             return false;
         }
         // The first of its terms on this row is the last that leaves it.
@@ -218,24 +218,24 @@ impl<'a> State<'a> {
             if admin {
                 self.admin_of_claim[claim].insert(row);
             }
-            self.trail.push(Change::Claimed { claim, row, admin });
+            self.trail.push(StateChange::Claimed { claim, row, admin });
         }
         let slots = self.prepared.slots.len();
         for group in &ask.groups {
             let value = self.table.value(row, self.prepared.groups[*group].slot, slots);
             self.groups[*group].values.push(value);
-            self.trail.push(Change::Joined { group: *group });
+            self.trail.push(StateChange::Joined { group: *group });
         }
         let mode = self.table.mode(row, ask);
         self.picks[term].push(Pick { row, mode, parts: Vec::new() });
-        self.trail.push(Change::Picked { term });
+        self.trail.push(StateChange::Picked { term });
         if ask.source.admin {
             return true;
         }
         *holders(&mut self.sharing[row], mode) += 1;
-        self.fresh[row] += 1;
-        self.trail.push(Change::Held { row, mode });
-        if self.fresh[row] > 1 {
+        self.new_holds[row] += 1;
+        self.trail.push(StateChange::Held { row, mode });
+        if self.new_holds[row] > 1 {
             return true;
         }
         self.busy.insert(row);
@@ -243,23 +243,28 @@ impl<'a> State<'a> {
     }
 
     /// Whether rows of its class may stand for this one: nothing was taken of it.
-    pub(super) fn untouched(&self, row: usize) -> bool {
-        self.fresh[row] == 0
+    pub(super) fn is_untouched(&self, row: usize) -> bool {
+        self.new_holds[row] == 0
     }
 
-    fn may_serve(&self, ask: &Ask<'_>, row: usize, want: &Want<'_>) -> bool {
-        self.ways(ask, row, want, None).is_none_or(|ways| !ways.is_empty())
-    }
-
-    /// The ways in which a row serves a request, best first; none if there are too many to look at.
-    /// `missing` is what devices that serve together still lack.
-    pub(super) fn ways(
+    fn may_serve(
         &self,
-        ask: &Ask<'_>,
+        ask: &PreparedAlternative<'_>,
         row: usize,
-        want: &Want<'_>,
+        want: &AmountRequest<'_>,
+    ) -> bool {
+        self.splits(ask, row, want, None).is_none_or(|ways| !ways.is_empty())
+    }
+
+    /// Returns the ways in which a row serves a request, best first; `None` if there are too many
+    /// to consider. `missing` is what devices that serve together still lack.
+    pub(super) fn splits(
+        &self,
+        ask: &PreparedAlternative<'_>,
+        row: usize,
+        want: &AmountRequest<'_>,
         missing: Option<i128>,
-    ) -> Option<Vec<Vec<Part>>> {
+    ) -> Option<Vec<Vec<CapacityPart>>> {
         let Some(device) = self.table.rows[row].device else { return Some(Vec::new()) };
         let first = self.table.rows[row].entries;
         let required: Vec<_> = ask
@@ -270,47 +275,61 @@ impl<'a> State<'a> {
                 Some((self.prepared.rules[*rule].kind?, self.rules[*rule].first().copied()))
             })
             .collect();
-        let manner =
-            Manner { whole: missing.is_none(), few: !ask.rules.is_empty(), required: &required };
+        let manner = SplitOptions {
+            whole: missing.is_none(),
+            few: !ask.rules.is_empty(),
+            required: &required,
+        };
         let used = |entry: usize| self.used[first + entry];
-        parts::serve(&device.entries, &used, want, missing.unwrap_or(want.amount), manner)
+        capacity_split::find_splits(
+            &device.capacities,
+            &used,
+            want,
+            missing.unwrap_or(want.amount),
+            manner,
+        )
     }
 
     /// Draws parts of a request from the last but `pick` row of a term.
     pub(super) fn draw(
         &mut self,
         term: usize,
-        ask: &Ask<'_>,
+        ask: &PreparedAlternative<'_>,
         pick: usize,
         want: usize,
-        parts: &[Part],
+        parts: &[CapacityPart],
     ) {
         let row = &self.table.rows[self.picks[term][pick].row];
         let Some(device) = row.device else { return };
         for part in parts {
-            let entry = row.entries + part.entry;
+            let entry = row.entries + part.capacity_index;
             self.used[entry] += part.amount;
-            self.trail.push(Change::Used { entry, amount: part.amount });
+            self.trail.push(StateChange::Used { entry, amount: part.amount });
             self.picks[term][pick].parts.push((want, *part));
-            self.trail.push(Change::Drawn { term, pick });
+            self.trail.push(StateChange::Drawn { term, pick });
             if !ask.each {
                 self.missing[term][want] -= part.amount;
-                self.trail.push(Change::Served { term, want, amount: part.amount });
+                self.trail.push(StateChange::Served { term, want, amount: part.amount });
             }
             for rule in &ask.rules {
                 let kind = self.prepared.rules[*rule].kind;
-                for place in &device.entries[part.entry].places {
+                for place in &device.capacities[part.capacity_index].domains {
                     if Some(place.kind) == kind && !self.rules[*rule].contains(&place.name) {
                         self.rules[*rule].push(place.name);
-                        self.trail.push(Change::Placed { rule: *rule });
+                        self.trail.push(StateChange::Placed { rule: *rule });
                     }
                 }
             }
         }
     }
 
-    /// The score of a term whose parts are all drawn.
-    pub(super) fn score(&self, term: usize, alternative: usize, ask: &Ask<'_>) -> u32 {
+    /// Returns the score of a term whose parts are all drawn.
+    pub(super) fn score(
+        &self,
+        term: usize,
+        alternative: usize,
+        ask: &PreparedAlternative<'_>,
+    ) -> u32 {
         let picks = &self.picks[term];
         let mut extra = 0;
         for pick in picks {
@@ -326,9 +345,12 @@ impl<'a> State<'a> {
                 && self.rules[**rule].len() > 1
                 && picks.iter().any(|pick| {
                     let device = self.table.rows[pick.row].device;
-                    let entries = device.map_or(&[][..], |device| &device.entries);
+                    let entries = device.map_or(&[][..], |device| &device.capacities);
                     pick.parts.iter().any(|(_, part)| {
-                        entries[part.entry].places.iter().any(|place| Some(place.kind) == kind)
+                        entries[part.capacity_index]
+                            .domains
+                            .iter()
+                            .any(|place| Some(place.kind) == kind)
                     })
                 })
         });
@@ -336,7 +358,7 @@ impl<'a> State<'a> {
         100_u32.saturating_sub(u32::try_from(lost).unwrap_or(u32::MAX)).max(1)
     }
 
-    /// Writes down all that the terms from `at` on depend on.
+    /// Writes everything that the terms from `at` on depend on into a key.
     pub(super) fn describe(&self, prepared: &Prepared<'_>, at: usize, key: &mut Vec<u64>) {
         let number = |number: usize| number as u64;
         let wide = |key: &mut Vec<u64>, amount: i128| {
@@ -358,7 +380,7 @@ impl<'a> State<'a> {
             key.push(u64::from(*write_exclusive) << 32 | u64::from(*read_write_exclusive));
             let (first, entries) = {
                 let row = &self.table.rows[row];
-                (row.entries, row.device.map_or(0, |device| device.entries.len()))
+                (row.entries, row.device.map_or(0, |device| device.capacities.len()))
             };
             for entry in first..first + entries {
                 wide(key, self.used[entry]);
@@ -389,20 +411,20 @@ impl<'a> State<'a> {
 }
 
 impl State<'_> {
-    /// The most that a row can give to a request, as things are.
-    pub(super) fn gives(&self, row: usize, want: &Want<'_>) -> i128 {
+    /// Returns the most that a row can give to a request in the current state.
+    pub(super) fn gives(&self, row: usize, want: &AmountRequest<'_>) -> i128 {
         let row = &self.table.rows[row];
-        let entries = row.device.map_or(&[][..], |device| &device.entries);
+        let entries = row.device.map_or(&[][..], |device| &device.capacities);
         let named = entries.iter().enumerate().filter(|(_, entry)| Some(entry.name) == want.name);
         named.fold(0_i128, |sum, (at, entry)| {
             let left = (entry.capacity - self.used[row.entries + at]).max(0);
-            sum.saturating_add(left - left % entry.grain.size())
+            sum.saturating_add(left - left % entry.granularity.size())
         })
     }
 
-    /// How many of the rows, all of one pool, can be paid for: for each of the pool's resources, the
-    /// cheapest of them.
-    pub(super) fn affordable(&self, pool: usize, rows: &[usize]) -> usize {
+    /// Returns how many of the rows, all of one pool, are affordable: for each of the pool's
+    /// resources, the cheapest of them.
+    pub(super) fn max_affordable(&self, pool: usize, rows: &[usize]) -> usize {
         let begin = self.table.pools[pool].resources;
         let end = self.table.pools.get(pool + 1).map_or(self.left.len(), |next| next.resources);
         let counts = (begin..end).map(|at| {
@@ -418,8 +440,8 @@ impl State<'_> {
         counts.min().unwrap_or(rows.len())
     }
 
-    /// Whether nothing was taken from a pool that this claim would notice.
-    pub(super) fn pool_untouched(&self, claim: usize, pool: usize) -> bool {
+    /// Whether nothing was taken from a pool that matters to this claim.
+    pub(super) fn is_pool_untouched(&self, claim: usize, pool: usize) -> bool {
         let mut taken = self.busy.iter().chain(self.of_claim[claim].iter());
         !taken.any(|row| self.table.rows[row].pool == pool)
     }

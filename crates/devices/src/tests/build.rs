@@ -1,29 +1,30 @@
-//! Small inventories and requests, and answers in a form that reads well.
+//! Builders of small inventories and requests, and readable outcomes.
 
 use std::sync::Arc;
 
-use gantry_api::devices::{Draw, Sharing, TopologyPolicy, TopologyRule, TypedRequest};
+use gantry_api::devices::{RequestedCapacity, Sharing, TopologyPolicy, TopologyRule, TypedRequest};
 use gantry_api::quantity::Quantity;
 
 use crate::allocate;
 use crate::problem::{
-    Allocation, Alternative, Answer, Budget, Charge, Claim, Count, Counted, Device, Draws, Entry,
-    Grain, Hold, Inventory, Node, Place, Pool, Pooled, Refusal, Report, Request, Signature, Stock,
-    Symbols, Term, Value, Verdict,
+    Allocation, AllocationOutcome, Alternative, Budget, Charge, Claim, Count, CountedDevices,
+    Device, DeviceCapacity, Draws, Granularity, Hold, Inventory, Node, Pool, PoolDevices,
+    PoolResource, Refusal, Request, Signature, Symbols, Term, TopologyDomain, UnsatisfiableReport,
+    Value, Verdict,
 };
 
-/// A device in the making: name, kind, attributes, charges and resources.
+/// A device under construction: name, kind, attributes, charges and resources.
 #[derive(Clone, Default)]
 pub(super) struct Dev {
     name: String,
     kind: u32,
     attributes: Vec<(String, String)>,
     charges: Vec<(usize, i128)>,
-    entries: Vec<(String, Grain, i128, Option<String>, bool)>,
+    entries: Vec<(String, Granularity, i128, Option<String>, bool)>,
     sharing: Option<Sharing>,
 }
 
-/// A device of a kind; what kinds a request takes is said in its selectors.
+/// Creates a device of a kind; the selectors of a request say which kinds it takes.
 pub(super) fn dev(name: &str, kind: u32) -> Dev {
     Dev { name: name.to_owned(), kind, ..Dev::default() }
 }
@@ -35,17 +36,23 @@ impl Dev {
     }
 
     pub(super) fn charge(mut self, units: &[i128]) -> Self {
-        self.charges = units.iter().map(|units| units * Grain::UNIT).enumerate().collect();
+        self.charges = units.iter().map(|units| units * Granularity::UNIT).enumerate().collect();
         self
     }
 
     pub(super) fn entry(mut self, name: &str, units: i128) -> Self {
-        self.entries.push((name.to_owned(), Grain::Block(Grain::UNIT), units, None, true));
+        self.entries.push((
+            name.to_owned(),
+            Granularity::Block(Granularity::UNIT),
+            units,
+            None,
+            true,
+        ));
         self
     }
 
     pub(super) fn entry_at(mut self, name: &str, units: i128, numa: &str, splits: bool) -> Self {
-        let block = Grain::Block(Grain::UNIT);
+        let block = Granularity::Block(Granularity::UNIT);
         self.entries.push((name.to_owned(), block, units, Some(numa.to_owned()), splits));
         self
     }
@@ -62,16 +69,16 @@ pub(super) fn devs(prefix: &str, count: usize, kind: u32) -> Vec<Dev> {
 }
 
 #[derive(Default)]
-pub(super) struct World {
+pub(super) struct InventoryBuilder {
     symbols: Symbols,
     pools: Vec<Pool>,
 }
 
-impl World {
+impl InventoryBuilder {
     pub(super) fn pool(mut self, name: &str, devices: Vec<Dev>) -> Self {
         let devices = devices.into_iter().map(|dev| self.device(dev)).collect();
-        let stock = Stock::Listed(devices);
-        self.pools.push(Pool { name: name.to_owned(), stock, ..Pool::default() });
+        let stock = PoolDevices::Listed(devices);
+        self.pools.push(Pool { name: name.to_owned(), devices: stock, ..Pool::default() });
         self
     }
 
@@ -79,9 +86,9 @@ impl World {
     pub(super) fn resources(mut self, units: &[i128]) -> Self {
         let names: Vec<_> =
             (0..units.len()).map(|at| self.symbols.intern(&format!("r{at}"))).collect();
-        let pooled = units.iter().zip(names).map(|(units, name)| Pooled {
+        let pooled = units.iter().zip(names).map(|(units, name)| PoolResource {
             name,
-            capacity: units * Grain::UNIT,
+            capacity: units * Granularity::UNIT,
             used: 0,
         });
         self.pools.last_mut().unwrap().resources = pooled.collect();
@@ -89,9 +96,10 @@ impl World {
     }
 
     pub(super) fn counted(mut self, name: &str, count: u32, kind: u32) -> Self {
-        let counted = Counted { count, held: 0, signature: Signature(kind), attributes: vec![] };
-        let stock = Stock::Counted(counted);
-        self.pools.push(Pool { name: name.to_owned(), stock, ..Pool::default() });
+        let counted =
+            CountedDevices { count, held: 0, signature: Signature(kind), attributes: vec![] };
+        let stock = PoolDevices::Counted(counted);
+        self.pools.push(Pool { name: name.to_owned(), devices: stock, ..Pool::default() });
         self
     }
 
@@ -105,16 +113,23 @@ impl World {
             })
             .collect();
         attributes.sort_unstable();
-        let entries: Vec<Entry> = dev
+        let entries: Vec<DeviceCapacity> = dev
             .entries
             .iter()
             .map(|(name, grain, units, numa, splits)| {
                 let kind = symbols.intern("numa");
-                let place = |numa: &String| Place { kind, name: symbols.intern(numa) };
+                let place = |numa: &String| TopologyDomain { kind, name: symbols.intern(numa) };
                 let places = numa.iter().map(place).collect();
-                let (grain, capacity) = (*grain, units * Grain::UNIT);
+                let (grain, capacity) = (*grain, units * Granularity::UNIT);
                 let name = symbols.intern(name);
-                Entry { name, grain, capacity, used: 0, places, splits: *splits }
+                DeviceCapacity {
+                    name,
+                    granularity: grain,
+                    capacity,
+                    used: 0,
+                    domains: places,
+                    splits: *splits,
+                }
             })
             .collect();
         let charges = dev.charges.iter();
@@ -127,7 +142,7 @@ impl World {
             charges: charges.collect(),
             access: dev.sharing.as_ref().map(|_| symbols.intern("access")),
             sharing: dev.sharing.unwrap_or_else(|| Device::unlisted_sharing(&entries)),
-            entries,
+            capacities: entries,
             ..Device::default()
         }
     }
@@ -140,18 +155,18 @@ impl World {
 }
 
 /// So many devices of one of these kinds.
-pub(super) fn want(count: u32, kinds: &[u32]) -> Want {
+pub(super) fn want(count: u32, kinds: &[u32]) -> TermRequest {
     let alternative = Alternative { count: Count::exactly(count), ..Alternative::default() };
-    Want { kinds: kinds.to_vec(), alternative }
+    TermRequest { kinds: kinds.to_vec(), alternative }
 }
 
 #[derive(Clone)]
-pub(super) struct Want {
+pub(super) struct TermRequest {
     kinds: Vec<u32>,
     pub(super) alternative: Alternative,
 }
 
-impl Want {
+impl TermRequest {
     pub(super) fn matching(mut self, name: &str) -> Self {
         self.alternative.match_attributes.push(name.to_owned());
         self
@@ -183,7 +198,7 @@ impl Want {
         self
     }
 
-    pub(super) fn each(mut self, draws: &[(&str, Draw)]) -> Self {
+    pub(super) fn each(mut self, draws: &[(&str, RequestedCapacity)]) -> Self {
         let list = draws.iter();
         let list =
             list.map(|(name, draw)| TypedRequest { name: (*name).to_owned(), draw: draw.clone() });
@@ -197,12 +212,12 @@ impl Want {
     }
 }
 
-pub(super) fn amount(text: &str) -> Draw {
-    Draw::Quantity { request: Quantity::parse(text).unwrap() }
+pub(super) fn amount(text: &str) -> RequestedCapacity {
+    RequestedCapacity::Quantity { request: Quantity::parse(text).unwrap() }
 }
 
 /// A request of claims, of terms, of alternatives.
-pub(super) fn request(claims: &[&[&[Want]]]) -> Request {
+pub(super) fn request(claims: &[&[&[TermRequest]]]) -> Request {
     let mut request = Request::default();
     for terms in claims {
         let mut claim = Claim::default();
@@ -224,20 +239,20 @@ pub(super) fn request(claims: &[&[&[Want]]]) -> Request {
     request
 }
 
-pub(super) fn ask(inventory: &Inventory, request: &Request) -> Answer {
+pub(super) fn allocate_first_node(inventory: &Inventory, request: &Request) -> AllocationOutcome {
     allocate(inventory, 0, request, &Budget::default())
 }
 
 pub(super) fn granted(inventory: &Inventory, request: &Request) -> Allocation {
-    match ask(inventory, request) {
-        Answer::Allocated(allocation) => allocation,
+    match allocate_first_node(inventory, request) {
+        AllocationOutcome::Allocated(allocation) => allocation,
         other => panic!("not allocated: {other:?}"),
     }
 }
 
-pub(super) fn refused(inventory: &Inventory, request: &Request) -> Report {
-    match ask(inventory, request) {
-        Answer::Unsatisfiable(report) => report,
+pub(super) fn refused(inventory: &Inventory, request: &Request) -> UnsatisfiableReport {
+    match allocate_first_node(inventory, request) {
+        AllocationOutcome::Unsatisfiable(report) => report,
         other => panic!("not unsatisfiable: {other:?}"),
     }
 }
@@ -246,9 +261,9 @@ pub(super) fn refused(inventory: &Inventory, request: &Request) -> Report {
 pub(super) fn names(inventory: &Inventory, allocation: &Allocation) -> Vec<Vec<String>> {
     let name = |hold: &Hold| {
         let pool = &inventory.pools()[hold.pool];
-        match (&pool.stock, hold.device) {
-            (Stock::Listed(devices), Some(at)) => devices[at].name.clone(),
-            (Stock::Listed(_) | Stock::Counted(_), _) => pool.name.clone(),
+        match (&pool.devices, hold.device) {
+            (PoolDevices::Listed(devices), Some(at)) => devices[at].name.clone(),
+            (PoolDevices::Listed(_) | PoolDevices::Counted(_), _) => pool.name.clone(),
         }
     };
     let terms = allocation.claims.iter().flat_map(|claim| &claim.terms);
@@ -257,6 +272,7 @@ pub(super) fn names(inventory: &Inventory, allocation: &Allocation) -> Vec<Vec<S
 
 /// What each device of the only term gives, in units.
 pub(super) fn amounts(allocation: &Allocation) -> Vec<Vec<i128>> {
-    let parts = |hold: &Hold| hold.parts.iter().map(|part| part.amount / Grain::UNIT).collect();
+    let parts =
+        |hold: &Hold| hold.parts.iter().map(|part| part.amount / Granularity::UNIT).collect();
     allocation.holds().map(parts).collect()
 }

@@ -1,16 +1,16 @@
-//! Acceptance scenarios that need no objects, at the level of problems.
+//! Acceptance scenarios that need no API objects, at the level of problems.
 
-use gantry_api::devices::{AccessMode, Draw, Sharing, TopologyPolicy};
+use gantry_api::devices::{AccessMode, RequestedCapacity, Sharing, TopologyPolicy};
 
 use super::build::*;
 use crate::problem::Reason;
 
 /// Nodes of the pools-only model: pools of two devices, one for each NUMA node.
-fn shape_one() -> World {
+fn shape_one() -> InventoryBuilder {
     let numa = |numa: &str| -> Vec<Dev> {
         devs("d", 2, 0).into_iter().map(|dev| dev.attr("numa", numa)).collect()
     };
-    World::default().pool("foozer-00", numa("0")).pool("foozer-01", numa("1"))
+    InventoryBuilder::default().pool("foozer-00", numa("0")).pool("foozer-01", numa("1"))
 }
 
 #[test]
@@ -33,8 +33,8 @@ fn scenario_53_a_match_that_no_numa_node_has() {
 }
 
 #[test]
-fn scenario_54_and_56_what_is_taken_is_gone() {
-    let world = World::default().counted("none", 0, 0).counted("two", 2, 0).build();
+fn scenario_54_and_56_held_devices_are_not_free() {
+    let world = InventoryBuilder::default().counted("none", 0, 0).counted("two", 2, 0).build();
     let two = [want(2, &[0])];
     let report = refused(&world, &request(&[&[&two], &[&two]]));
     assert_eq!(report.claims, [Some(true), Some(false)]);
@@ -47,7 +47,7 @@ fn scenario_54_and_56_what_is_taken_is_gone() {
 
 #[test]
 fn scenario_57_nothing_asked_is_granted() {
-    let found = granted(&World::default().build(), &request(&[]));
+    let found = granted(&InventoryBuilder::default().build(), &request(&[]));
     assert_eq!((found.score, found.claims.len()), (100, 0));
 }
 
@@ -58,16 +58,16 @@ fn scenario_59_two_matches_do_not_mix_vendors() {
         vfs.map(|dev| dev.attr("vendor", vendor).attr("pf", "pf0")).collect()
     };
     let asked = request(&[&[&[want(4, &[0]).matching("vendor").matching("pf")]]]);
-    let mixed = World::default().pool("a", nic("a", 3)).pool("b", nic("b", 3)).build();
+    let mixed = InventoryBuilder::default().pool("a", nic("a", 3)).pool("b", nic("b", 3)).build();
     assert_eq!(refused(&mixed, &asked).terms[0].alternatives[0].candidates, 6);
-    let enough = World::default().pool("a", nic("a", 3)).pool("b", nic("b", 4)).build();
+    let enough = InventoryBuilder::default().pool("a", nic("a", 3)).pool("b", nic("b", 4)).build();
     assert_eq!(names(&enough, &granted(&enough, &asked)), [["b0", "b1", "b2", "b3"]]);
 }
 
 /// A100 is kind 0, H100 kind 1, L4 kind 2, a VF kind 3.
-fn roots() -> World {
+fn roots() -> InventoryBuilder {
     let on = |name: &str, kind: u32, root: &str| dev(name, kind).attr("root", root);
-    World::default()
+    InventoryBuilder::default()
         .pool("a100", vec![on("a", 0, "r0")])
         .pool("h100", vec![on("h", 1, "r1")])
         .pool("l4", vec![on("l0", 2, "r0"), on("l1", 2, "r2"), on("l2", 2, "r2")])
@@ -111,7 +111,7 @@ fn scenario_64_back_to_an_alternative_on_the_right_root() {
     let found = granted(&world, &asked);
     assert_eq!(names(&world, &found), [vec!["v"], vec!["l1", "l2"]]);
     assert_eq!(found.claims[0].terms[1].alternative, 2);
-    // The same the other way round: the choice of the first term is taken back.
+    // The same the other way round: the choice of the first term is undone.
     asked.claims[0].terms.reverse();
     assert_eq!(names(&world, &granted(&world, &asked)), [vec!["l1", "l2"], vec!["v"]]);
 }
@@ -121,7 +121,7 @@ fn scenario_65_and_81_distinct_values() {
     let vf = |name: &str, pf: &str| dev(name, 0).attr("pf", pf);
     let asked = |count| request(&[&[&[want(count, &[0]).distinct("pf")]]]);
     let pool = vec![vf("a", "0"), vf("b", "1"), vf("c", "0"), dev("d", 0), vf("e", "2")];
-    let world = World::default().pool("p", pool).build();
+    let world = InventoryBuilder::default().pool("p", pool).build();
     assert_eq!(names(&world, &granted(&world, &asked(3))), [["a", "b", "e"]]);
     refused(&world, &asked(4));
 }
@@ -129,7 +129,7 @@ fn scenario_65_and_81_distinct_values() {
 #[test]
 fn scenario_66_eight_claims_share_a_device() {
     let pool = vec![dev("h0", 0).entry("memory", 64), dev("h1", 0).entry("memory", 64)];
-    let mut world = World::default().pool("p", pool).build();
+    let mut world = InventoryBuilder::default().pool("p", pool).build();
     let asked = request(&[&[&[want(1, &[0]).together("memory", "8")]]]);
     let mut given = Vec::new();
     for _ in 0..9 {
@@ -141,14 +141,14 @@ fn scenario_66_eight_claims_share_a_device() {
         }
     }
     assert_eq!(given, ["h0", "h0", "h0", "h0", "h0", "h0", "h0", "h0", "h1"]);
-    // Someone who wants a whole device finds none.
+    // A claim for a whole device finds none.
     refused(&world, &request(&[&[&[want(1, &[0])]]]));
 }
 
 #[test]
-fn twins_are_told_apart_once_something_was_drawn_from_one() {
+fn identical_devices_differ_once_one_is_drawn_from() {
     let pool = vec![dev("h0", 0).entry("memory", 64), dev("h1", 0).entry("memory", 64)];
-    let world = World::default().pool("p", pool).build();
+    let world = InventoryBuilder::default().pool("p", pool).build();
     let memory = |amount| [want(1, &[0]).together("memory", amount)];
     let asked = request(&[&[&memory("60")], &[&memory("8")], &[&memory("4")]]);
     let found = granted(&world, &asked);
@@ -164,7 +164,7 @@ fn scenario_67_partitions_of_one_card() {
         dev("q1", 2).charge(&[2, 1]),
         dev("q2", 2).charge(&[2, 1]),
     ];
-    let mut world = World::default().pool("p", card).resources(&[8, 7]).build();
+    let mut world = InventoryBuilder::default().pool("p", card).resources(&[8, 7]).build();
     let half = granted(&world, &request(&[&[&[want(1, &[1])]]]));
     let held = half.holds().next().unwrap().clone();
     world.hold(&held).unwrap();
@@ -182,7 +182,7 @@ fn scenario_67_partitions_of_one_card() {
 #[test]
 fn scenario_68_amounts_of_several_devices_add_up() {
     let devices = devs("d", 5, 0).into_iter().map(|dev| dev.entry("memory", 16)).collect();
-    let world = World::default().pool("p", devices).build();
+    let world = InventoryBuilder::default().pool("p", devices).build();
     let asked = |most| request(&[&[&[want(1, &[0]).at_most(most).together("memory", "40")]]]);
     let found = granted(&world, &asked(4));
     assert_eq!(names(&world, &found), [["d0", "d1", "d2"]]);
@@ -194,14 +194,15 @@ fn scenario_68_amounts_of_several_devices_add_up() {
 fn scenario_86_a_rejected_device_gives_back_its_charge() {
     let on = |name: &str, numa: &str| dev(name, 0).attr("numa", numa).charge(&[1]);
     let pool = vec![on("d0", "0"), on("d1", "1"), on("d2", "0")];
-    let world = World::default().pool("p", pool).resources(&[2]).build();
+    let world = InventoryBuilder::default().pool("p", pool).resources(&[2]).build();
     let found = granted(&world, &request(&[&[&[want(2, &[0]).matching("numa")]]]));
     assert_eq!(names(&world, &found), [["d0", "d2"]]);
 }
 
 #[test]
 fn scenario_77_all_takes_every_candidate_or_nothing() {
-    let world = World::default().pool("p", devs("d", 2, 0)).pool("q", devs("e", 1, 0)).build();
+    let world =
+        InventoryBuilder::default().pool("p", devs("d", 2, 0)).pool("q", devs("e", 1, 0)).build();
     let all = [want(1, &[0]).all()];
     assert_eq!(names(&world, &granted(&world, &request(&[&[&all]]))), [["d0", "d1", "e0"]]);
     refused(&world, &request(&[&[&all], &[&[want(1, &[0])]]]));
@@ -218,7 +219,7 @@ fn scenario_77_all_takes_every_candidate_or_nothing() {
 fn requests_are_served_from_entries_in_listed_order() {
     let numa =
         dev("d", 0).entry_at("memory", 40, "numa-0", true).entry_at("memory", 64, "numa-1", true);
-    let world = World::default().pool("p", vec![numa]).build();
+    let world = InventoryBuilder::default().pool("p", vec![numa]).build();
     let plain = want(1, &[0]).each(&[("memory", amount("48"))]);
     let found = granted(&world, &request(&[&[std::slice::from_ref(&plain)]]));
     assert_eq!((amounts(&found), found.score), (vec![vec![40, 8]], 95));
@@ -233,7 +234,7 @@ fn requests_are_served_from_entries_in_listed_order() {
     refused(&world, &large(TopologyPolicy::Require));
     let whole =
         dev("d", 0).entry_at("memory", 40, "numa-0", false).entry_at("memory", 64, "numa-1", true);
-    let world = World::default().pool("p", vec![whole]).build();
+    let world = InventoryBuilder::default().pool("p", vec![whole]).build();
     assert_eq!(amounts(&granted(&world, &request(&[&[&[plain]]]))), [[48]]);
 }
 
@@ -243,13 +244,15 @@ fn scenario_44_and_45_writers_want_devices_of_their_own() {
         Sharing { allow_read_only_shared: true, allow_write_exclusive: true, ..Sharing::default() };
     let foozer = |name: &str| dev(name, 0).entry("cores", 8).sharing(readers.clone());
     let writer = || {
-        let access = Draw::AccessMode { request: AccessMode::WriteExclusive };
+        let access = RequestedCapacity::AccessMode { request: AccessMode::WriteExclusive };
         want(1, &[0]).each(&[("access", access), ("cores", amount("1"))])
     };
     let asked = request(&[&[&[writer()]], &[&[writer()]]]);
-    let two = World::default().pool("p", vec![foozer("dev-foo-0"), foozer("dev-foo-1")]).build();
+    let two = InventoryBuilder::default()
+        .pool("p", vec![foozer("dev-foo-0"), foozer("dev-foo-1")])
+        .build();
     assert_eq!(names(&two, &granted(&two, &asked)), [["dev-foo-0"], ["dev-foo-1"]]);
-    let mut one = World::default().pool("p", vec![foozer("dev-foo-0")]).build();
+    let mut one = InventoryBuilder::default().pool("p", vec![foozer("dev-foo-0")]).build();
     assert_eq!(refused(&one, &asked).claims, [Some(true), Some(false)]);
     let first = request(&[&[&[writer()]]]);
     for hold in granted(&one, &first).holds() {
@@ -263,7 +266,7 @@ fn scenario_44_and_45_writers_want_devices_of_their_own() {
 /// Entries of one claim share a device as those of different claims do.
 #[test]
 fn terms_of_one_claim_share_a_device_that_has_enough() {
-    let one = |device: Dev| World::default().pool("p", vec![device]).build();
+    let one = |device: Dev| InventoryBuilder::default().pool("p", vec![device]).build();
     let mem = |units: i128| one(dev("d", 0).entry("mem", units));
     let sum = |amount: &str| want(1, &[0]).together("mem", amount);
     let alone = |text: &str| want(1, &[0]).each(&[("mem", amount(text))]);
@@ -280,16 +283,17 @@ fn terms_of_one_claim_share_a_device_that_has_enough() {
         refused(&mem(10), &request(&[&[&[first], &[more]]]));
     }
     // What is shared is charged to the pool once.
-    let charged = World::default()
+    let charged = InventoryBuilder::default()
         .pool("p", vec![dev("d", 0).entry("mem", 10).charge(&[3])])
         .resources(&[3])
         .build();
     granted(&charged, &request(&[&[&[sum("4")], &[sum("6")]]]));
-    // Readers share, a writer beside them is alone, and who asks for no part asks for the whole.
+    // Readers share, a writer excludes them, and a claim that requests no part requests the whole.
     let readers =
         Sharing { allow_read_only_shared: true, allow_write_exclusive: true, ..Sharing::default() };
     let shared = one(dev("d", 0).entry("mem", 10).sharing(readers));
-    let access = |mode| want(1, &[0]).each(&[("access", Draw::AccessMode { request: mode })]);
+    let access =
+        |mode| want(1, &[0]).each(&[("access", RequestedCapacity::AccessMode { request: mode })]);
     let (reader, writer) = (AccessMode::ReadOnlyShared, AccessMode::WriteExclusive);
     for modes in [[reader, reader], [reader, writer], [writer, reader]] {
         let [first, second] = modes.map(|mode| [access(mode)]);
@@ -300,13 +304,13 @@ fn terms_of_one_claim_share_a_device_that_has_enough() {
     refused(&shared, &request(&[&[&writers, &writers]]));
     refused(&mem(10), &request(&[&[&[sum("4")], &[want(1, &[0])]]]));
     refused(&mem(10), &request(&[&[&[want(1, &[0])], &[sum("4")]]]));
-    // A claim that wants different devices says so; one term never has a device twice.
+    // A claim that needs different devices specifies it; one term never has a device twice.
     let mut distinct = request(&[&[&[sum("4")], &[sum("6")]]]);
     distinct.claims[0].distinct_attributes.push("id".to_owned());
     let two = |count: usize| {
         let all = (0..count).map(|at| dev(&format!("d{at}"), 0).entry("mem", 10));
         let all = all.enumerate().map(|(at, dev)| dev.attr("id", &at.to_string()));
-        World::default().pool("p", all.collect()).build()
+        InventoryBuilder::default().pool("p", all.collect()).build()
     };
     refused(&two(1), &distinct);
     assert_eq!(names(&two(2), &granted(&two(2), &distinct)), [["d0"], ["d1"]]);
@@ -314,12 +318,12 @@ fn terms_of_one_claim_share_a_device_that_has_enough() {
     // All of them, beside one that has a part of the first.
     let all = request(&[&[&[sum("4")], &[want(1, &[0]).together("mem", "6").all()]]]);
     assert_eq!(names(&two(2), &granted(&two(2), &all)), [vec!["d0"], vec!["d0", "d1"]]);
-    // What an administrator holds is held once.
+    // A hold with administrator access is exclusive within its claim.
     let watch = [want(1, &[0]).admin()];
     refused(&mem(10), &request(&[&[&[sum("4")], &watch]]));
     refused(&mem(10), &request(&[&[&watch, &[sum("4")]]]));
     granted(&mem(10), &request(&[&[&[sum("4")]], &[&watch]]));
-    // An earlier choice is taken back for a later one that needs the whole device.
+    // An earlier choice is undone for a later one that needs the whole device.
     let free = request(&[&[&[sum("4")], &[sum("6")], &[want(1, &[0])]]]);
     assert_eq!(names(&two(2), &granted(&two(2), &free)), [["d0"], ["d0"], ["d1"]]);
 }

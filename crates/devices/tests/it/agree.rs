@@ -1,22 +1,23 @@
-//! The allocator and the oracle agree: in yes or no, in the choice, in amounts and in scores.
+//! The allocator and the oracle agree: on whether there is a solution, on the choice, on amounts
+//! and on scores.
 
 use gantry_devices::allocate;
-use gantry_devices::problem::{Answer, Budget};
+use gantry_devices::problem::{AllocationOutcome, Budget};
 use proptest::test_runner::Config as ProptestConfig;
 
-use crate::generate::{Case, case};
+use crate::generate::{ProblemCase, case};
 use crate::oracle::{self, Chosen};
 use crate::shrink::{show, shrink};
 use crate::twins::{siblings, twins};
 
-/// How the two differ, if they do.
-fn difference(case: &Case) -> Option<String> {
+/// Returns how the two differ, if they do.
+fn difference(case: &ProblemCase) -> Option<String> {
     let inventory = case.inventory();
     let expected = oracle::solve(&inventory, 0, &case.request);
     let answer = allocate(&inventory, 0, &case.request, &Budget::default());
     match (&expected, answer) {
-        (None, Answer::Unsatisfiable(_)) => None,
-        (Some(expected), Answer::Allocated(allocation)) => {
+        (None, AllocationOutcome::Unsatisfiable(_)) => None,
+        (Some(expected), AllocationOutcome::Allocated(allocation)) => {
             let claims = allocation.claims.iter().enumerate();
             let given: Vec<Chosen> = claims
                 .flat_map(|(claim, of)| {
@@ -40,8 +41,8 @@ fn difference(case: &Case) -> Option<String> {
     }
 }
 
-/// Compares on the problems of these seeds; tells how many of them have a solution.
-fn agree(make: fn(u64) -> Case, seeds: std::ops::Range<u64>) -> u64 {
+/// Compares on the problems of these seeds; returns how many of them have a solution.
+fn agree(make: fn(u64) -> ProblemCase, seeds: std::ops::Range<u64>) -> u64 {
     let mut solved = 0;
     for seed in seeds {
         let problem = make(seed);
@@ -56,16 +57,16 @@ fn agree(make: fn(u64) -> Case, seeds: std::ops::Range<u64>) -> u64 {
     solved
 }
 
-/// Problems for each case that property tests are told to try: 2,048 unless told otherwise, and
-/// 100,000 with `PROPTEST_CASES=12500`.
+/// Problems for each case of a property test: 2,048 by default, and 100,000 with
+/// `PROPTEST_CASES=12500`.
 const PROBLEMS_PER_CASE: u64 = 8;
 
-/// Problems with twins for each case: they take longer, so 1,024 unless told otherwise.
+/// Problems with twins for each case: they take longer, so 1,024 by default.
 const TWINS_PER_CASE: u64 = 4;
 
 /// Compares on so many problems for each case, of which neither almost all nor almost none have a
 /// solution.
-fn agree_on(make: fn(u64) -> Case, per_case: u64) {
+fn agree_on(make: fn(u64) -> ProblemCase, per_case: u64) {
     let problems = per_case * u64::from(ProptestConfig::default().cases);
     let solved = agree(make, 0..problems);
     let share = problems / 5..problems * 4 / 5;
@@ -77,9 +78,9 @@ fn the_allocator_does_what_the_oracle_does() {
     agree_on(case, PROBLEMS_PER_CASE);
 }
 
-/// Problems in which the allocator once did not do what the oracle does.
+/// Problems for which the allocator once differed from the oracle.
 #[test]
-fn defects_do_not_come_back() {
+fn past_defects_stay_fixed() {
     let table = [
         (11_263, "administrators share devices of counted pools"),
         (42_550, "twins give amounts in another order when something stands between them"),

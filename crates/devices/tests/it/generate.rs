@@ -1,37 +1,37 @@
-//! Small problems, each made from a seed, with everything in them that a problem can have.
+//! Generates small problems from seeds, with everything in them that a problem can have.
 
 use std::sync::Arc;
 
 use gantry_api::devices::{
-    AccessMode, Draw, Sharing, Taint, TaintEffect, Toleration, TolerationEffect,
+    AccessMode, RequestedCapacity, Sharing, Taint, TaintEffect, Toleration, TolerationEffect,
     TolerationOperator, TopologyPolicy, TopologyRule, TypedRequest,
 };
 use gantry_api::quantity::Quantity;
 use gantry_devices::problem::{
-    Alternative, Charge, Claim, Count, Counted, Device, Draws, Entry, Grain, Inventory, Node,
-    Place, Policy, Pool, Pooled, Refusal, Request, Signature, Stock, Symbol, Symbols, Term, Value,
-    ValueSymbol, Verdict,
+    Alternative, Charge, Claim, Count, CountedDevices, Device, DeviceCapacity, Draws, Granularity,
+    Inventory, Node, Policy, Pool, PoolDevices, PoolResource, Refusal, Request, Signature, Symbol,
+    Symbols, Term, TopologyDomain, Value, ValueSymbol, Verdict,
 };
 
 /// One problem on one node that reaches all pools.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Case {
+pub(crate) struct ProblemCase {
     pub(crate) symbols: Symbols,
     pub(crate) pools: Vec<Pool>,
     pub(crate) request: Request,
 }
 
-impl Case {
+impl ProblemCase {
     pub(crate) fn inventory(&self) -> Inventory {
         let node = Node { name: "node".to_owned(), pools: (0..self.pools.len()).collect() };
         Inventory::new(self.symbols.clone(), self.pools.clone(), vec![node])
     }
 }
 
-/// Numbers that a seed decides and nothing else (`SplitMix64`).
-pub(crate) struct Dice(u64);
+/// A deterministic random number generator (`SplitMix64`).
+pub(crate) struct SeededRandom(u64);
 
-impl Dice {
+impl SeededRandom {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -44,12 +44,12 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    /// Whether something happens that does so in `percent` of all cases.
+    /// Returns true in `percent` of all cases.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
@@ -64,40 +64,40 @@ const ATTRIBUTES: [&str; 3] = ["numa", "root", "model"];
 const RESOURCES: [&str; 2] = ["memory", "cores"];
 const KINDS: [&str; 2] = ["numa", "pci"];
 
-/// The problem of a seed.
-pub(crate) fn case(seed: u64) -> Case {
-    let mut make = Make { dice: Dice::new(seed), symbols: Symbols::default() };
+/// Returns the problem of a seed.
+pub(crate) fn case(seed: u64) -> ProblemCase {
+    let mut make = CaseBuilder { dice: SeededRandom::new(seed), symbols: Symbols::default() };
     let pools = (0..1 + make.dice.below(3)).map(|number| make.pool(number)).collect();
     let request = make.request();
-    Case { symbols: make.symbols, pools, request }
+    ProblemCase { symbols: make.symbols, pools, request }
 }
 
-struct Make {
-    dice: Dice,
+struct CaseBuilder {
+    dice: SeededRandom,
     symbols: Symbols,
 }
 
-impl Make {
+impl CaseBuilder {
     fn pool(&mut self, number: u64) -> Pool {
         let fault = self.dice.chance(2).then(|| "broken".to_owned());
-        let resources: Vec<Pooled> = (0..self.dice.pick(&[0, 0, 1, 2]))
+        let resources: Vec<PoolResource> = (0..self.dice.pick(&[0, 0, 1, 2]))
             .map(|number| {
-                let capacity = i128::from(2 + self.dice.below(6)) * Grain::UNIT;
+                let capacity = i128::from(2 + self.dice.below(6)) * Granularity::UNIT;
                 let used = if self.dice.chance(15) { capacity / 2 } else { 0 };
                 let name = self.symbols.intern(["mem", "sm"][number]);
-                Pooled { name, capacity, used }
+                PoolResource { name, capacity, used }
             })
             .collect();
         let stock = if self.dice.chance(25) {
             let count = u32::try_from(self.dice.below(5)).unwrap();
             let held = if self.dice.chance(30) { 1 } else { 0 };
             let (signature, attributes) = (self.signature(), self.attributes());
-            Stock::Counted(Counted { count, held, signature, attributes })
+            PoolDevices::Counted(CountedDevices { count, held, signature, attributes })
         } else {
             let devices = self.dice.pick(&[0, 1, 2, 3, 3, 4]);
-            Stock::Listed((0..devices).map(|at| self.device(at, &resources)).collect())
+            PoolDevices::Listed((0..devices).map(|at| self.device(at, &resources)).collect())
         };
-        Pool { name: format!("pool-{number}"), fault, resources, stock }
+        Pool { name: format!("pool-{number}"), invalid_reason: fault, resources, devices: stock }
     }
 
     fn signature(&mut self) -> Signature {
@@ -117,13 +117,13 @@ impl Make {
         attributes
     }
 
-    fn device(&mut self, at: u64, pooled: &[Pooled]) -> Device {
+    fn device(&mut self, at: u64, pooled: &[PoolResource]) -> Device {
         let charges = (0..pooled.len())
             .filter(|_| self.dice.chance(75))
             .collect::<Vec<_>>()
             .into_iter()
             .map(|resource| {
-                let amount = i128::from(1 + self.dice.below(3)) * Grain::UNIT;
+                let amount = i128::from(1 + self.dice.below(3)) * Granularity::UNIT;
                 Charge { resource, amount }
             })
             .collect();
@@ -141,7 +141,7 @@ impl Make {
         let mut holds = 0;
         if self.dice.chance(20) {
             holds = 1;
-            let wanted = self.dice.pick(&AccessMode::LADDER);
+            let wanted = self.dice.pick(&AccessMode::UPGRADE_ORDER);
             match sharing.upgrade(wanted) {
                 AccessMode::ReadOnlyShared => sharing.read_only_shared = 1,
                 AccessMode::ReadWriteShared => sharing.read_write_shared = 1,
@@ -154,7 +154,7 @@ impl Make {
             signature: self.signature(),
             attributes: self.attributes(),
             charges,
-            entries,
+            capacities: entries,
             access,
             sharing,
             holds,
@@ -162,27 +162,27 @@ impl Make {
         }
     }
 
-    fn entries(&mut self) -> Vec<Entry> {
+    fn entries(&mut self) -> Vec<DeviceCapacity> {
         let mut entries = Vec::new();
         for name in RESOURCES {
             if !self.dice.chance(80) {
                 continue;
             }
             let grain = self.dice.pick(&[
-                Grain::Counter,
-                Grain::Any,
-                Grain::Block(2 * Grain::UNIT),
-                Grain::Block(Grain::UNIT * 3 / 2),
+                Granularity::Counter,
+                Granularity::Any,
+                Granularity::Block(2 * Granularity::UNIT),
+                Granularity::Block(Granularity::UNIT * 3 / 2),
             ]);
             let name = self.symbols.intern(name);
             let kinds: Vec<&str> = KINDS.into_iter().filter(|_| self.dice.chance(45)).collect();
             let count = if kinds.is_empty() { 1 } else { 1 + self.dice.below(3) };
             for number in 0..count {
-                let capacity = i128::from(self.dice.below(12)) * Grain::UNIT / 2;
+                let capacity = i128::from(self.dice.below(12)) * Granularity::UNIT / 2;
                 let used = if self.dice.chance(20) { capacity / 2 } else { 0 };
                 let places = kinds.iter().enumerate().map(|(at, kind)| {
                     let place = if at == 0 { number } else { number / 2 };
-                    Place {
+                    TopologyDomain {
                         kind: self.symbols.intern(kind),
                         name: self.symbols.intern(&format!("{kind}-{place}")),
                     }
@@ -190,7 +190,14 @@ impl Make {
                 let places = places.collect();
                 let splits = !kinds.is_empty() && self.dice.chance(75);
                 let splits = splits || kinds.is_empty();
-                entries.push(Entry { name, grain, capacity, used, places, splits });
+                entries.push(DeviceCapacity {
+                    name,
+                    granularity: grain,
+                    capacity,
+                    used,
+                    domains: places,
+                    splits,
+                });
             }
         }
         entries
@@ -266,7 +273,7 @@ impl Make {
             selector: usize::try_from(self.dice.below(rows)).unwrap(),
             count,
             draws: self.draws(),
-            mode: self.dice.chance(35).then(|| self.dice.pick(&AccessMode::LADDER)),
+            mode: self.dice.chance(35).then(|| self.dice.pick(&AccessMode::UPGRADE_ORDER)),
             admin: self.dice.chance(8),
             tolerations,
             match_attributes: self.names(8),
@@ -294,16 +301,16 @@ impl Make {
             1 => {
                 let mut list: Vec<TypedRequest> = Vec::new();
                 if self.dice.chance(30) {
-                    let request = self.dice.pick(&AccessMode::LADDER);
-                    let draw = Draw::AccessMode { request };
+                    let request = self.dice.pick(&AccessMode::UPGRADE_ORDER);
+                    let draw = RequestedCapacity::AccessMode { request };
                     list.push(TypedRequest { name: "access".to_owned(), draw });
                 }
                 list.extend(names.into_iter().map(|name| {
                     let draw = match self.dice.chance(35) {
-                        true => {
-                            Draw::Counter { request: i64::try_from(self.dice.below(4)).unwrap() }
-                        }
-                        false => Draw::Quantity { request: self.amount(6) },
+                        true => RequestedCapacity::Counter {
+                            request: i64::try_from(self.dice.below(4)).unwrap(),
+                        },
+                        false => RequestedCapacity::Quantity { request: self.amount(6) },
                     };
                     TypedRequest { name: name.to_owned(), draw }
                 }));
@@ -316,7 +323,7 @@ impl Make {
         }
     }
 
-    /// A number of halves.
+    /// Returns a number of halves.
     fn amount(&mut self, below: u64) -> Quantity {
         Quantity::parse(&format!("{}m", 500 * self.dice.below(below))).unwrap()
     }

@@ -1,4 +1,4 @@
-//! The allocator against a solver that is obviously right, and the scenarios of the specification.
+//! Compares the allocator with an exhaustive solver, and runs the scenarios of the specification.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 

@@ -1,21 +1,21 @@
-//! A solver that is slow and obviously right.
+//! An exhaustive solver that is slow and obviously right.
 //!
-//! It knows nothing but the definition in `gantry_devices::problem`: for each term and alternative
-//! it writes down every set of devices and every way to draw from them, strikes out what breaks a
-//! rule, sorts the rest by the stated order and tries them one after the other. Rules are checked
-//! from scratch against everything chosen so far; none of them can be mended by choosing more, so
-//! nothing is lost by striking out early.
+//! It implements only the definition in `gantry_devices::problem`: for each term and alternative it
+//! lists every set of devices and every way to draw from them, removes what breaks a rule, sorts
+//! the rest by the stated order and tries them one after the other. Rules are checked from scratch
+//! against everything chosen so far; no broken rule can be repaired by choosing more, so nothing is
+//! lost by removing early.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use gantry_api::devices::{
-    AccessMode, Draw, Taint, TaintEffect, Toleration, TolerationEffect, TolerationOperator,
-    TopologyPolicy, TopologyRule,
+    AccessMode, RequestedCapacity, Taint, TaintEffect, Toleration, TolerationEffect,
+    TolerationOperator, TopologyPolicy, TopologyRule,
 };
 use gantry_devices::problem::{
-    Alternative, Count, Device, Draws, Grain, Hold, Inventory, Part, Policy, Pool, Request, Stock,
-    Verdict,
+    Alternative, CapacityPart, Count, Device, Draws, Granularity, Hold, Inventory, Policy, Pool,
+    PoolDevices, Request, Verdict,
 };
 
 /// What one term gets.
@@ -28,7 +28,7 @@ pub(crate) struct Chosen {
     pub(crate) holds: Vec<Hold>,
 }
 
-/// The canonical solution for the pools of a node; nothing if there is none.
+/// Returns the canonical solution for the pools of a node; `None` if there is none.
 pub(crate) fn solve(inventory: &Inventory, node: usize, request: &Request) -> Option<Vec<Chosen>> {
     let claims = request.claims.iter().enumerate();
     let terms = claims.flat_map(|(claim, c)| (0..c.terms.len()).map(move |term| (claim, term)));
@@ -68,8 +68,8 @@ struct Rank {
     parts: Vec<(usize, Vec<usize>)>,
 }
 
-/// A device as a place in the node's list of pools and a place in its pool.
-type Place = (usize, usize);
+/// A device as an index in the node's list of pools and an index in its pool.
+type DeviceIndex = (usize, usize);
 
 impl Oracle<'_> {
     fn search(&self, chosen: &mut Vec<Chosen>) -> bool {
@@ -94,7 +94,7 @@ impl Oracle<'_> {
         &self.inventory.pools()[self.pools[place]]
     }
 
-    /// Everything the alternative could be given, best first.
+    /// Returns everything the alternative could be given, best first.
     fn moves(
         &self,
         chosen: &[Chosen],
@@ -121,7 +121,7 @@ impl Oracle<'_> {
         moves.into_iter().map(|(_, next)| next).collect()
     }
 
-    fn rank(&self, set: &[Place], sets: Vec<Vec<usize>>, by_score: bool, score: u32) -> Rank {
+    fn rank(&self, set: &[DeviceIndex], sets: Vec<Vec<usize>>, by_score: bool, score: u32) -> Rank {
         let mut counts = BTreeMap::<usize, usize>::new();
         for (pool, _) in set {
             *counts.entry(*pool).or_default() += 1;
@@ -148,23 +148,23 @@ impl Oracle<'_> {
         }
     }
 
-    /// Every set of candidates of an allowed size, in order of places. Devices that nobody tells
-    /// apart are taken from the front.
-    fn sets(&self, asked: &Alternative) -> Vec<Vec<Place>> {
+    /// Returns every set of candidates of an allowed size, in order of indexes. Indistinguishable
+    /// devices are taken from the front.
+    fn sets(&self, asked: &Alternative) -> Vec<Vec<DeviceIndex>> {
         let mut sets = vec![Vec::new()];
         let mut candidates = 0;
         for place in 0..self.pools.len() {
-            let subsets: Vec<Vec<Place>> = match &self.pool(place).stock {
-                Stock::Listed(devices) => {
+            let subsets: Vec<Vec<DeviceIndex>> = match &self.pool(place).devices {
+                PoolDevices::Listed(devices) => {
                     let fit = (0..devices.len()).filter(|at| self.fits(asked, place, *at));
-                    let fit: Vec<Place> = fit.map(|at| (place, at)).collect();
+                    let fit: Vec<DeviceIndex> = fit.map(|at| (place, at)).collect();
                     candidates += fit.len();
                     subsets(&fit)
                 }
-                Stock::Counted(counted) => {
+                PoolDevices::Counted(counted) => {
                     let held = if asked.admin { 0 } else { counted.held };
                     let free = usize::try_from(counted.count.saturating_sub(held)).unwrap();
-                    let met = self.pool(place).fault.is_none()
+                    let met = self.pool(place).invalid_reason.is_none()
                         && asked.draws.is_empty()
                         && *self.request.verdict(asked.selector, counted.signature) == Verdict::Met;
                     let free = if met { free } else { 0 };
@@ -172,7 +172,8 @@ impl Oracle<'_> {
                     (0..=free).map(|count| (0..count).map(|at| (place, at)).collect()).collect()
                 }
             };
-            let with = |set: &Vec<Place>, more: &Vec<Place>| [set.as_slice(), more].concat();
+            let with =
+                |set: &Vec<DeviceIndex>, more: &Vec<DeviceIndex>| [set.as_slice(), more].concat();
             sets = sets.iter().flat_map(|set| subsets.iter().map(move |m| with(set, m))).collect();
         }
         let (least, most) = match asked.count {
@@ -188,16 +189,16 @@ impl Oracle<'_> {
     /// Whether a listed device is a candidate.
     fn fits(&self, asked: &Alternative, place: usize, at: usize) -> bool {
         let pool = self.pool(place);
-        let Stock::Listed(devices) = &pool.stock else { return false };
+        let PoolDevices::Listed(devices) = &pool.devices else { return false };
         let device = &devices[at];
-        pool.fault.is_none()
+        pool.invalid_reason.is_none()
             && *self.request.verdict(asked.selector, device.signature) == Verdict::Met
             && device.taints.iter().all(|taint| is_tolerated(taint, &asked.tolerations))
             && self.publishes(asked, device)
             && (asked.admin
-                || (bears(device, mode(asked, device))
+                || (allows_holder(device, mode(asked, device))
                     && self.serves_alone(asked, device)
-                    && bears_charge(pool, device)))
+                    && affords_charge(pool, device)))
     }
 
     /// Whether every requested name is published, in a kind that fits.
@@ -205,20 +206,22 @@ impl Oracle<'_> {
         let symbols = self.inventory.symbols();
         let is_access =
             |name: &str| device.access.is_some_and(|access| symbols.name(access) == name);
-        let grains = |name: &str| -> Vec<Grain> {
-            let entries = device.entries.iter().filter(|entry| symbols.name(entry.name) == name);
-            entries.map(|entry| entry.grain).collect()
+        let grains = |name: &str| -> Vec<Granularity> {
+            let entries = device.capacities.iter().filter(|entry| symbols.name(entry.name) == name);
+            entries.map(|entry| entry.granularity).collect()
         };
         match &asked.draws {
             Draws::Each(list) => list.iter().all(|request| {
                 let grains = grains(&request.name);
                 match request.draw {
-                    Draw::AccessMode { .. } => is_access(&request.name),
-                    Draw::Counter { .. } => {
-                        !grains.is_empty() && grains.iter().all(|grain| *grain == Grain::Counter)
+                    RequestedCapacity::AccessMode { .. } => is_access(&request.name),
+                    RequestedCapacity::Counter { .. } => {
+                        !grains.is_empty()
+                            && grains.iter().all(|grain| *grain == Granularity::Counter)
                     }
-                    Draw::Quantity { .. } => {
-                        !grains.is_empty() && grains.iter().all(|grain| *grain != Grain::Counter)
+                    RequestedCapacity::Quantity { .. } => {
+                        !grains.is_empty()
+                            && grains.iter().all(|grain| *grain != Granularity::Counter)
                     }
                 }
             }),
@@ -226,7 +229,7 @@ impl Oracle<'_> {
                 let grains = grains(name);
                 !grains.is_empty()
                     && (amount.to_int().is_some()
-                        || grains.iter().all(|grain| *grain != Grain::Counter))
+                        || grains.iter().all(|grain| *grain != Granularity::Counter))
             }),
         }
     }
@@ -248,7 +251,7 @@ impl Oracle<'_> {
         &self,
         chosen: &[Chosen],
         this: &Chosen,
-        set: &[Place],
+        set: &[DeviceIndex],
     ) -> Vec<(Vec<Hold>, Vec<Vec<usize>>)> {
         let asked = self.alternative(this);
         let required = self.rules(this).filter(|rule| rule.policy == TopologyPolicy::Require);
@@ -263,20 +266,20 @@ impl Oracle<'_> {
             let hold = |device, mode, parts| Hold { pool, device, mode, admin: asked.admin, parts };
             let mut next = Vec::new();
             for (holds, sets, missing) in found {
-                match &self.pool(place).stock {
-                    Stock::Counted(_) => {
+                match &self.pool(place).devices {
+                    PoolDevices::Counted(_) => {
                         let hold = hold(None, AccessMode::ReadWriteExclusive, Vec::new());
                         next.push(([holds.as_slice(), &[hold]].concat(), sets, missing));
                     }
-                    Stock::Listed(devices) => {
+                    PoolDevices::Listed(devices) => {
                         let device = &devices[at];
-                        let with = |parts: Vec<Part>| {
+                        let with = |parts: Vec<CapacityPart>| {
                             let hold = hold(Some(at), mode(asked, device), parts);
                             [holds.as_slice(), &[hold]].concat()
                         };
-                        let fits = |parts: &[Part]| {
+                        let fits = |parts: &[CapacityPart]| {
                             let now = Chosen { holds: with(parts.to_vec()), ..this.clone() };
-                            self.places_hold(&[chosen, &[now]].concat())
+                            self.topologies_hold(&[chosen, &[now]].concat())
                         };
                         let taken = taken(chosen, pool, at);
                         let context = Context { required: &required, taken, fits: &fits };
@@ -300,8 +303,8 @@ impl Oracle<'_> {
         device: &Device,
         context: &Context<'_>,
         missing: &[i128],
-    ) -> Vec<Way> {
-        let mut ways = vec![Way { missing: missing.to_vec(), ..Way::default() }];
+    ) -> Vec<DrawOption> {
+        let mut ways = vec![DrawOption { missing: missing.to_vec(), ..DrawOption::default() }];
         if asked.admin {
             return ways;
         }
@@ -313,16 +316,16 @@ impl Oracle<'_> {
         };
         for (number, (name, amount)) in requests.into_iter().enumerate() {
             let named =
-                |at: &usize| self.inventory.symbols().name(device.entries[*at].name) == name;
-            let entries: Vec<usize> = (0..device.entries.len()).filter(named).collect();
+                |at: &usize| self.inventory.symbols().name(device.capacities[*at].name) == name;
+            let entries: Vec<usize> = (0..device.capacities.len()).filter(named).collect();
             let mut sets = subsets(&entries);
             sets.retain(|set| {
                 !set.is_empty()
-                    && (set.len() == 1 || set.iter().all(|at| device.entries[*at].splits))
+                    && (set.len() == 1 || set.iter().all(|at| device.capacities[*at].splits))
             });
             let mut next = Vec::new();
             for way in ways {
-                let served: Vec<(Vec<usize>, Vec<Part>, i128)> = match &asked.draws {
+                let served: Vec<(Vec<usize>, Vec<CapacityPart>, i128)> = match &asked.draws {
                     Draws::Each(_) => {
                         let serve = |set: Vec<usize>| {
                             let (parts, rest) =
@@ -341,7 +344,7 @@ impl Oracle<'_> {
                     if let Some(missing) = missing.get_mut(number) {
                         *missing = rest;
                     }
-                    next.push(Way {
+                    next.push(DrawOption {
                         parts: [way.parts.as_slice(), &parts].concat(),
                         sets: [way.sets.as_slice(), &[set]].concat(),
                         missing,
@@ -353,16 +356,16 @@ impl Oracle<'_> {
         ways
     }
 
-    /// The ways in which a device gives what it can of what is still missing of one request. What is
-    /// not where it is required to be, it cannot give.
+    /// Returns the ways in which a device gives what it can of what is still missing of one
+    /// request. It cannot give what is outside of the required topology domains.
     fn together(
         &self,
         device: &Device,
         context: &Context<'_>,
-        before: &[Part],
+        before: &[CapacityPart],
         sets: &[Vec<usize>],
         missing: i128,
-    ) -> Vec<(Vec<usize>, Vec<Part>, i128)> {
+    ) -> Vec<(Vec<usize>, Vec<CapacityPart>, i128)> {
         let nothing = (Vec::new(), Vec::new(), missing);
         if missing <= 0 {
             return vec![nothing];
@@ -376,14 +379,14 @@ impl Oracle<'_> {
         if served.is_empty() {
             return vec![nothing];
         }
-        // The places that required rules will look at.
+        // The topology domains that required rules read.
         let symbols = self.inventory.symbols();
         let where_ = |set: &[usize]| -> BTreeSet<(&str, &str)> {
-            let places = set.iter().flat_map(|at| &device.entries[*at].places);
+            let places = set.iter().flat_map(|at| &device.capacities[*at].domains);
             let named = places.map(|place| (symbols.name(place.kind), symbols.name(place.name)));
             named.filter(|(kind, _)| context.required.contains(kind)).collect()
         };
-        let is_most = |(set, _, rest): &(Vec<usize>, Vec<Part>, i128)| {
+        let is_most = |(set, _, rest): &(Vec<usize>, Vec<CapacityPart>, i128)| {
             served.iter().all(|(other, _, left)| where_(other) != where_(set) || rest <= left)
         };
         served.iter().filter(|served| is_most(served)).cloned().collect()
@@ -396,22 +399,22 @@ impl Oracle<'_> {
         own.iter().chain(&claim.topologies).chain(&self.request.topologies)
     }
 
-    /// Whether nothing that was chosen breaks a rule.
+    /// Whether no rule is broken by what was chosen.
     fn is_allowed(&self, chosen: &[Chosen]) -> bool {
         self.no_term_twice(chosen)
             && self.stock_suffices(chosen)
             && self.groups_hold(chosen)
-            && self.places_hold(chosen)
+            && self.topologies_hold(chosen)
     }
 
-    /// No term has a device twice, and no claim one that it holds as an administrator.
+    /// Checks that no term has a device twice, and no claim one held with administrator access.
     fn no_term_twice(&self, chosen: &[Chosen]) -> bool {
         let mut seen = BTreeMap::<_, (BTreeSet<usize>, bool)>::new();
         let mut counts = BTreeMap::<_, u32>::new();
         chosen.iter().all(|c| {
             c.holds.iter().all(|hold| {
-                match (hold.device, &self.inventory.pools()[hold.pool].stock) {
-                    (None, Stock::Counted(counted)) => {
+                match (hold.device, &self.inventory.pools()[hold.pool].devices) {
+                    (None, PoolDevices::Counted(counted)) => {
                         let count = counts.entry((c.claim, hold.pool)).or_default();
                         *count += 1;
                         *count <= counted.count
@@ -427,30 +430,30 @@ impl Oracle<'_> {
         })
     }
 
-    /// Modes, amounts, numbers and charges, which administrators' holds are exempt from.
+    /// Checks modes, amounts, counts and charges; administrator access is exempt from them.
     fn stock_suffices(&self, chosen: &[Chosen]) -> bool {
         let holds = || chosen.iter().flat_map(|c| &c.holds).filter(|hold| !hold.admin);
         self.inventory.pools().iter().enumerate().all(|(index, pool)| {
             let here: Vec<&Hold> = holds().filter(|hold| hold.pool == index).collect();
-            let devices = match &pool.stock {
-                Stock::Counted(counted) => {
+            let devices = match &pool.devices {
+                PoolDevices::Counted(counted) => {
                     let more = u32::try_from(here.len()).unwrap();
                     return more == 0 || counted.held + more <= counted.count;
                 }
-                Stock::Listed(devices) => devices,
+                PoolDevices::Listed(devices) => devices,
             };
             let mut charges: Vec<i128> = vec![0; pool.resources.len()];
             for (at, device) in devices.iter().enumerate() {
                 let here: Vec<&Hold> =
                     here.iter().copied().filter(|hold| hold.device == Some(at)).collect();
                 let modes: Vec<AccessMode> = here.iter().map(|hold| hold.mode).collect();
-                let old = here.iter().all(|hold| bears(device, hold.mode));
+                let old = here.iter().all(|hold| allows_holder(device, hold.mode));
                 let new = modes.iter().enumerate().all(|(place, one)| {
                     modes[..place].iter().all(|two| are_compatible(*one, *two))
                 });
                 let parts = || here.iter().flat_map(|hold| &hold.parts);
-                let amounts = device.entries.iter().enumerate().all(|(entry, published)| {
-                    let mine = parts().filter(|part| part.entry == entry);
+                let amounts = device.capacities.iter().enumerate().all(|(entry, published)| {
+                    let mine = parts().filter(|part| part.capacity_index == entry);
                     let sum: i128 = mine.map(|part| part.amount).sum();
                     sum <= (published.capacity - published.used).max(0)
                 });
@@ -487,9 +490,9 @@ impl Oracle<'_> {
         let values = |name: &String| -> Option<Vec<_>> {
             let name = symbols.find(name);
             let value = |hold: &&Hold| {
-                let attributes = match &self.inventory.pools()[hold.pool].stock {
-                    Stock::Listed(devices) => &devices[hold.device?].attributes,
-                    Stock::Counted(counted) => &counted.attributes,
+                let attributes = match &self.inventory.pools()[hold.pool].devices {
+                    PoolDevices::Listed(devices) => &devices[hold.device?].attributes,
+                    PoolDevices::Counted(counted) => &counted.attributes,
                 };
                 attributes.iter().find(|(known, _)| Some(*known) == name).map(|(_, value)| *value)
             };
@@ -502,18 +505,18 @@ impl Oracle<'_> {
             })
     }
 
-    /// The places of a kind in which these terms have parts.
+    /// Returns the topology domains of a kind in which these terms have parts.
     fn places<'c>(&self, terms: impl Iterator<Item = &'c Chosen>, kind: &str) -> BTreeSet<&str> {
         let symbols = self.inventory.symbols();
         let mut places = BTreeSet::new();
         for hold in terms.flat_map(|c| &c.holds) {
-            let (Stock::Listed(devices), Some(at)) =
-                (&self.inventory.pools()[hold.pool].stock, hold.device)
+            let (PoolDevices::Listed(devices), Some(at)) =
+                (&self.inventory.pools()[hold.pool].devices, hold.device)
             else {
                 continue;
             };
             for part in &hold.parts {
-                let of = &devices[at].entries[part.entry].places;
+                let of = &devices[at].capacities[part.capacity_index].domains;
                 let of_kind = of.iter().filter(|place| symbols.name(place.kind) == kind);
                 places.extend(of_kind.map(|place| symbols.name(place.name)));
             }
@@ -521,7 +524,7 @@ impl Oracle<'_> {
         places
     }
 
-    fn places_hold(&self, chosen: &[Chosen]) -> bool {
+    fn topologies_hold(&self, chosen: &[Chosen]) -> bool {
         let is_required = |rule: &&TopologyRule| rule.policy == TopologyPolicy::Require;
         let terms = chosen.iter().all(|c| {
             let rules = self.alternative(c).topologies.iter().filter(is_required);
@@ -559,62 +562,64 @@ impl Oracle<'_> {
     }
 }
 
-/// What matters to a device besides itself.
+/// The context of a device.
 struct Context<'a> {
-    /// The kinds of places that required rules look at.
+    /// The kinds of topology domains that required rules read.
     required: &'a [&'a str],
     /// What other terms have taken of each entry.
     taken: BTreeMap<usize, i128>,
-    /// Whether parts are where they are required to be, beside all that was chosen before.
-    fits: &'a dyn Fn(&[Part]) -> bool,
+    /// Whether parts are in the required topology domains, beside what was chosen before.
+    fits: &'a dyn Fn(&[CapacityPart]) -> bool,
 }
 
 /// A way to draw from one device, or from those of a set so far.
 #[derive(Clone, Debug, Default)]
-struct Way {
-    parts: Vec<Part>,
+struct DrawOption {
+    parts: Vec<CapacityPart>,
     /// The entries used, for each request.
     sets: Vec<Vec<usize>>,
     /// What is missing of each request that is met together.
     missing: Vec<i128>,
 }
 
-/// What a set of entries gives, in listed order, and what it leaves missing; nothing if one of them
-/// would give nothing. `rounded` says whether what is missing grows to whole blocks.
+/// Returns what a set of entries gives, in listed order, and what it leaves missing; `None` if one
+/// of them would give nothing. With `rounded`, what is missing is rounded up to whole blocks.
 fn serve(
     device: &Device,
     taken: &BTreeMap<usize, i128>,
-    before: &[Part],
+    before: &[CapacityPart],
     set: &[usize],
     amount: i128,
     rounded: bool,
-) -> Option<(Vec<Part>, i128)> {
+) -> Option<(Vec<CapacityPart>, i128)> {
     if amount == 0 {
-        return (set.len() == 1).then(|| (vec![Part { entry: set[0], amount: 0 }], 0));
+        return (set.len() == 1)
+            .then(|| (vec![CapacityPart { capacity_index: set[0], amount: 0 }], 0));
     }
     let mut missing = amount;
     let mut parts = Vec::new();
     for &at in set {
-        let entry = &device.entries[at];
-        let mine: i128 = before.iter().filter(|part| part.entry == at).map(|p| p.amount).sum();
+        let entry = &device.capacities[at];
+        let mine: i128 =
+            before.iter().filter(|part| part.capacity_index == at).map(|p| p.amount).sum();
         let left = entry.capacity - entry.used - taken.get(&at).unwrap_or(&0) - mine;
-        let size = entry.grain.size();
+        let size = entry.granularity.size();
         let (wanted, there) = ((missing + size - 1) / size * size, left.max(0) / size * size);
         let given = wanted.min(there);
         if given <= 0 {
             return None;
         }
-        parts.push(Part { entry: at, amount: given });
+        parts.push(CapacityPart { capacity_index: at, amount: given });
         missing = (if rounded { wanted } else { missing } - given).max(0);
     }
     Some((parts, missing))
 }
 
-fn typed(draw: &Draw) -> Option<i128> {
+fn typed(draw: &RequestedCapacity) -> Option<i128> {
     match draw {
-        Draw::Counter { request } => Some(i128::from(*request) * Grain::UNIT),
-        Draw::Quantity { request } => Some(request.nanos()),
-        Draw::AccessMode { .. } => None,
+        RequestedCapacity::Counter { request } => Some(i128::from(*request) * Granularity::UNIT),
+        RequestedCapacity::Quantity { request } => Some(request.nanos()),
+        RequestedCapacity::AccessMode { .. } => None,
     }
 }
 
@@ -624,7 +629,7 @@ fn taken(chosen: &[Chosen], pool: usize, device: usize) -> BTreeMap<usize, i128>
     let holds = chosen.iter().flat_map(|c| &c.holds).filter(|hold| !hold.admin);
     for hold in holds.filter(|hold| hold.pool == pool && hold.device == Some(device)) {
         for part in &hold.parts {
-            *taken.entry(part.entry).or_default() += part.amount;
+            *taken.entry(part.capacity_index).or_default() += part.amount;
         }
     }
     taken
@@ -634,8 +639,8 @@ fn taken(chosen: &[Chosen], pool: usize, device: usize) -> BTreeMap<usize, i128>
 fn mode(asked: &Alternative, device: &Device) -> AccessMode {
     let explicit = match &asked.draws {
         Draws::Each(list) => list.iter().find_map(|request| match request.draw {
-            Draw::AccessMode { request } => Some(request),
-            Draw::Counter { .. } | Draw::Quantity { .. } => None,
+            RequestedCapacity::AccessMode { request } => Some(request),
+            RequestedCapacity::Counter { .. } | RequestedCapacity::Quantity { .. } => None,
         }),
         Draws::Together(_) => None,
     };
@@ -651,12 +656,12 @@ fn mode(asked: &Alternative, device: &Device) -> AccessMode {
         AccessMode::WriteExclusive => device.sharing.allow_write_exclusive,
         AccessMode::ReadWriteExclusive => true,
     };
-    let ladder = AccessMode::LADDER.into_iter().filter(|mode| *mode >= wanted);
+    let ladder = AccessMode::UPGRADE_ORDER.into_iter().filter(|mode| *mode >= wanted);
     ladder.into_iter().find(allowed).unwrap()
 }
 
-/// Whether a pool bears what a device takes of it, if nothing else is taken.
-fn bears_charge(pool: &Pool, device: &Device) -> bool {
+/// Whether a pool can afford what a device charges, if nothing else is charged.
+fn affords_charge(pool: &Pool, device: &Device) -> bool {
     device.holds > 0
         || device.charges.iter().all(|charge| {
             let resource = &pool.resources[charge.resource];
@@ -664,8 +669,8 @@ fn bears_charge(pool: &Pool, device: &Device) -> bool {
         })
 }
 
-/// Whether the holds that a device has already bear one more.
-fn bears(device: &Device, mode: AccessMode) -> bool {
+/// Whether the existing holds of a device allow one more.
+fn allows_holder(device: &Device, mode: AccessMode) -> bool {
     let held = [
         (AccessMode::ReadOnlyShared, device.sharing.read_only_shared),
         (AccessMode::ReadWriteShared, device.sharing.read_write_shared),
@@ -683,7 +688,7 @@ fn are_compatible(wanted: AccessMode, held: AccessMode) -> bool {
         AccessMode::WriteExclusive => [true, false, false, false],
         AccessMode::ReadWriteExclusive => [false, false, false, false],
     };
-    let column = AccessMode::LADDER.iter().position(|mode| *mode == held).unwrap();
+    let column = AccessMode::UPGRADE_ORDER.iter().position(|mode| *mode == held).unwrap();
     row[column]
 }
 

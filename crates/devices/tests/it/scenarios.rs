@@ -4,6 +4,6 @@
 mod constraints;
 mod files;
 mod intents;
+mod loaded_files;
 mod pools;
 mod printed;
-mod stage;

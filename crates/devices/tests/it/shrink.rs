@@ -1,53 +1,54 @@
-//! Problems made smaller, and shown as text.
+//! Shrinks problems, and shows them as text.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use gantry_api::devices::Sharing;
 use gantry_devices::problem::{
-    Alternative, Count, Device, Draws, Stock, Symbol, ValueSymbol, Verdict,
+    Alternative, Count, Device, Draws, PoolDevices, Symbol, ValueSymbol, Verdict,
 };
 
-use crate::generate::Case;
+use crate::generate::ProblemCase;
 
-/// For changes that consist in taking something out.
-fn is_gone<T>(_: T) -> bool {
+/// Returns true, for changes that remove something.
+fn removed<T>(_: T) -> bool {
     true
 }
 
-/// Every problem that is this one with one thing less.
-pub(crate) fn smaller(case: &Case) -> Vec<Case> {
+/// Returns every problem that is this one with one thing less.
+pub(crate) fn smaller(case: &ProblemCase) -> Vec<ProblemCase> {
     let mut all = Vec::new();
-    let mut with = |change: &dyn Fn(&mut Case) -> bool| {
+    let mut with = |change: &dyn Fn(&mut ProblemCase) -> bool| {
         let mut less = case.clone();
         if change(&mut less) {
             all.push(less);
         }
     };
     for pool in 0..case.pools.len() {
-        with(&|c| c.pools.len() > 1 && is_gone(c.pools.remove(pool)));
-        with(&|c| c.pools[pool].fault.take().is_some());
-        match &case.pools[pool].stock {
-            Stock::Counted(_) => with(&|c| match &mut c.pools[pool].stock {
-                Stock::Counted(counted) if counted.held > 0 => {
+        with(&|c| c.pools.len() > 1 && removed(c.pools.remove(pool)));
+        with(&|c| c.pools[pool].invalid_reason.take().is_some());
+        match &case.pools[pool].devices {
+            PoolDevices::Counted(_) => with(&|c| match &mut c.pools[pool].devices {
+                PoolDevices::Counted(counted) if counted.held > 0 => {
                     counted.held -= 1;
                     true
                 }
-                Stock::Counted(counted) if counted.count > 0 => {
+                PoolDevices::Counted(counted) if counted.count > 0 => {
                     counted.count -= 1;
                     true
                 }
-                Stock::Counted(_) | Stock::Listed(_) => false,
+                PoolDevices::Counted(_) | PoolDevices::Listed(_) => false,
             }),
-            Stock::Listed(devices) => {
+            PoolDevices::Listed(devices) => {
                 for at in 0..devices.len() {
-                    let device = |c: &mut Case, change: &dyn Fn(&mut Vec<Device>) -> bool| {
-                        match &mut c.pools[pool].stock {
-                            Stock::Listed(devices) => change(devices),
-                            Stock::Counted(_) => false,
-                        }
-                    };
-                    with(&|c| device(c, &|d| is_gone(d.remove(at))));
+                    let device =
+                        |c: &mut ProblemCase, change: &dyn Fn(&mut Vec<Device>) -> bool| {
+                            match &mut c.pools[pool].devices {
+                                PoolDevices::Listed(devices) => change(devices),
+                                PoolDevices::Counted(_) => false,
+                            }
+                        };
+                    with(&|c| device(c, &|d| removed(d.remove(at))));
                     with(&|c| device(c, &|d| d[at].taints.pop().is_some()));
                     with(&|c| device(c, &|d| d[at].charges.pop().is_some()));
                     with(&|c| device(c, &|d| d[at].access.take().is_some()));
@@ -62,10 +63,10 @@ pub(crate) fn smaller(case: &Case) -> Vec<Case> {
                             held
                         })
                     });
-                    for entry in 0..devices[at].entries.len() {
-                        with(&|c| device(c, &|d| is_gone(d[at].entries.remove(entry))));
+                    for entry in 0..devices[at].capacities.len() {
+                        with(&|c| device(c, &|d| removed(d[at].capacities.remove(entry))));
                         with(&|c| {
-                            device(c, &|d| std::mem::take(&mut d[at].entries[entry].used) != 0)
+                            device(c, &|d| std::mem::take(&mut d[at].capacities[entry].used) != 0)
                         });
                     }
                 }
@@ -74,20 +75,20 @@ pub(crate) fn smaller(case: &Case) -> Vec<Case> {
     }
     with(&|c| c.request.topologies.pop().is_some());
     for claim in 0..case.request.claims.len() {
-        with(&|c| is_gone(c.request.claims.remove(claim)));
+        with(&|c| removed(c.request.claims.remove(claim)));
         with(&|c| c.request.claims[claim].topologies.pop().is_some());
         with(&|c| c.request.claims[claim].match_attributes.pop().is_some());
         with(&|c| c.request.claims[claim].distinct_attributes.pop().is_some());
         for term in 0..case.request.claims[claim].terms.len() {
-            with(&|c| is_gone(c.request.claims[claim].terms.remove(term)));
+            with(&|c| removed(c.request.claims[claim].terms.remove(term)));
             let ways = case.request.claims[claim].terms[term].alternatives.len();
             for way in 0..ways {
-                let ask = |c: &mut Case, change: &dyn Fn(&mut Alternative) -> bool| {
+                let ask = |c: &mut ProblemCase, change: &dyn Fn(&mut Alternative) -> bool| {
                     change(&mut c.request.claims[claim].terms[term].alternatives[way])
                 };
                 with(&|c| {
                     let ways = &mut c.request.claims[claim].terms[term].alternatives;
-                    ways.len() > 1 && is_gone(ways.remove(way))
+                    ways.len() > 1 && removed(ways.remove(way))
                 });
                 with(&|c| ask(c, &|a| a.topologies.pop().is_some()));
                 with(&|c| ask(c, &|a| a.match_attributes.pop().is_some()));
@@ -121,16 +122,16 @@ pub(crate) fn smaller(case: &Case) -> Vec<Case> {
     all
 }
 
-/// The smallest problem that can be reached for which `fails` still holds.
-pub(crate) fn shrink(mut case: Case, fails: impl Fn(&Case) -> bool) -> Case {
+/// Returns the smallest reachable problem for which `fails` still holds.
+pub(crate) fn shrink(mut case: ProblemCase, fails: impl Fn(&ProblemCase) -> bool) -> ProblemCase {
     while let Some(less) = smaller(&case).into_iter().find(&fails) {
         case = less;
     }
     case
 }
 
-/// The problem, for people.
-pub(crate) fn show(case: &Case) -> String {
+/// Formats the problem for readers.
+pub(crate) fn show(case: &ProblemCase) -> String {
     let name = |symbol: Symbol| case.symbols.name(symbol).to_owned();
     let amount = |nanos: i128| format!("{}", nanos / 1_000_000).parse::<f64>().unwrap() / 1000.0;
     let attributes = |of: &[(Symbol, ValueSymbol)]| {
@@ -144,25 +145,25 @@ pub(crate) fn show(case: &Case) -> String {
             .iter()
             .map(|r| format!("{} {}-{}", name(r.name), amount(r.capacity), amount(r.used)))
             .collect();
-        writeln!(text, "{} {shared:?} fault {:?}", pool.name, pool.fault).unwrap();
-        match &pool.stock {
-            Stock::Counted(counted) => {
+        writeln!(text, "{} {shared:?} fault {:?}", pool.name, pool.invalid_reason).unwrap();
+        match &pool.devices {
+            PoolDevices::Counted(counted) => {
                 let (count, held) = (counted.count, counted.held);
                 let row = counted.signature.0;
                 let attributes = attributes(&counted.attributes);
                 writeln!(text, "  {count} devices, {held} held, column {row}, {attributes}")
                     .unwrap();
             }
-            Stock::Listed(devices) => {
+            PoolDevices::Listed(devices) => {
                 for device in devices {
                     let entries: Vec<String> = device
-                        .entries
+                        .capacities
                         .iter()
                         .map(|e| {
                             let places: Vec<String> =
-                                e.places.iter().map(|place| name(place.name)).collect();
+                                e.domains.iter().map(|place| name(place.name)).collect();
                             let (capacity, used) = (amount(e.capacity), amount(e.used));
-                            let size = amount(e.grain.size());
+                            let size = amount(e.granularity.size());
                             let splits = if e.splits { "" } else { " whole" };
                             format!("{} {capacity}-{used}/{size} {places:?}{splits}", name(e.name))
                         })

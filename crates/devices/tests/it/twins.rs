@@ -1,19 +1,19 @@
-//! Problems with room and with twins: devices, pools and terms that differ in nothing. The search
-//! leaves most of their permutations out, and must not leave out an answer with them.
+//! Problems with free capacity and with twins: devices, pools and terms that differ in nothing. The
+//! search leaves most of their permutations out, and must not lose a solution with them.
 
 use gantry_api::devices::AccessMode;
 use gantry_api::quantity::Quantity;
-use gantry_devices::problem::{Count, Draws, Grain, Stock, Verdict};
+use gantry_devices::problem::{Count, Draws, Granularity, PoolDevices, Verdict};
 
-use crate::generate::{Case, Dice, case};
+use crate::generate::{ProblemCase, SeededRandom, case};
 
-/// The most devices of a problem: the oracle looks at every set of them.
+/// The most devices of a problem: the oracle tries every set of them.
 const DEVICES: usize = 7;
 
-/// The problem of a seed, less strict and with twins.
-pub(crate) fn twins(seed: u64) -> Case {
+/// Returns the problem of a seed, less strict and with twins.
+pub(crate) fn twins(seed: u64) -> ProblemCase {
     let mut problem = case(seed);
-    let mut dice = Dice::new(!seed);
+    let mut dice = SeededRandom::new(!seed);
     relax(&mut problem, &mut dice);
     double_devices(&mut problem, &mut dice);
     for claim in &mut problem.request.claims {
@@ -27,11 +27,11 @@ pub(crate) fn twins(seed: u64) -> Case {
     problem
 }
 
-/// The problem of a seed in which terms of one claim have reason to share devices: several of each claim
-/// ask for little of what a device has, or only read it.
-pub(crate) fn siblings(seed: u64) -> Case {
+/// Returns the problem of a seed in which terms of one claim have reason to share devices: several
+/// of each claim request little of what a device has, or only read it.
+pub(crate) fn siblings(seed: u64) -> ProblemCase {
     let mut problem = twins(seed);
-    let mut dice = Dice::new(seed.rotate_left(17));
+    let mut dice = SeededRandom::new(seed.rotate_left(17));
     for claim in &mut problem.request.claims {
         if claim.terms.len() < 2 {
             claim.terms.push(claim.terms[0].clone());
@@ -54,8 +54,8 @@ pub(crate) fn siblings(seed: u64) -> Case {
     problem
 }
 
-/// Drops some of what makes most random problems hopeless.
-fn relax(problem: &mut Case, dice: &mut Dice) {
+/// Drops some of what makes most random problems unsatisfiable.
+fn relax(problem: &mut ProblemCase, dice: &mut SeededRandom) {
     let request = &mut problem.request;
     for row in &mut request.verdicts {
         if dice.chance(60) {
@@ -92,10 +92,10 @@ fn relax(problem: &mut Case, dice: &mut Dice) {
     }
     let roomy = dice.chance(40);
     for pool in &mut problem.pools {
-        pool.fault = None;
-        if let Stock::Listed(devices) = &mut pool.stock {
-            let entries = devices.iter_mut().flat_map(|device| &mut device.entries);
-            entries.filter(|_| roomy).for_each(|entry| entry.capacity += 4 * Grain::UNIT);
+        pool.invalid_reason = None;
+        if let PoolDevices::Listed(devices) = &mut pool.devices {
+            let entries = devices.iter_mut().flat_map(|device| &mut device.capacities);
+            entries.filter(|_| roomy).for_each(|entry| entry.capacity += 4 * Granularity::UNIT);
             devices.iter_mut().filter(|_| dice.chance(70)).for_each(|device| {
                 device.taints.clear();
                 device.sharing.read_write_exclusive = 0;
@@ -105,31 +105,31 @@ fn relax(problem: &mut Case, dice: &mut Dice) {
 }
 
 /// Lists devices and pools again.
-fn double_devices(problem: &mut Case, dice: &mut Dice) {
-    let mut room = DEVICES.saturating_sub(problem.pools.iter().map(|p| size(&p.stock)).sum());
+fn double_devices(problem: &mut ProblemCase, dice: &mut SeededRandom) {
+    let mut free = DEVICES.saturating_sub(problem.pools.iter().map(|p| size(&p.devices)).sum());
     for pool in &mut problem.pools {
-        let Stock::Listed(devices) = &mut pool.stock else { continue };
+        let PoolDevices::Listed(devices) = &mut pool.devices else { continue };
         for device in devices.clone() {
-            if room > 0 && dice.chance(45) {
-                room -= 1;
+            if free > 0 && dice.chance(45) {
+                free -= 1;
                 let at = usize::try_from(dice.below(1 + devices.len() as u64)).unwrap();
                 devices.insert(at, device);
             }
         }
     }
     for pool in problem.pools.clone() {
-        let size = size(&pool.stock);
-        if size <= room && dice.chance(50) {
-            room -= size;
+        let size = size(&pool.devices);
+        if size <= free && dice.chance(50) {
+            free -= size;
             let at = usize::try_from(dice.below(1 + problem.pools.len() as u64)).unwrap();
             problem.pools.insert(at, pool);
         }
     }
 }
 
-fn size(stock: &Stock) -> usize {
+fn size(stock: &PoolDevices) -> usize {
     match stock {
-        Stock::Listed(devices) => devices.len(),
-        Stock::Counted(counted) => usize::try_from(counted.count).unwrap(),
+        PoolDevices::Listed(devices) => devices.len(),
+        PoolDevices::Counted(counted) => usize::try_from(counted.count).unwrap(),
     }
 }

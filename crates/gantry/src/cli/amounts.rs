@@ -1,7 +1,7 @@
-//! Amounts and counts on the command line: more than zero, or refused with what to write instead.
+//! Parsers of amounts and counts on the command line; zero and less are rejected with an example.
 
 use gantry_api::quantity::Quantity;
-use gantry_sim::shape::MOST_NODES;
+use gantry_sim::node_shape::MAX_NODES_PER_SHAPE;
 
 /// An amount of a resource, such as `8`, `500m` or `64Gi`.
 pub(super) fn quantity(text: &str) -> Result<Quantity, String> {
@@ -13,35 +13,35 @@ pub(super) fn quantity(text: &str) -> Result<Quantity, String> {
     }
 }
 
-/// How many nodes.
+/// Parses a number of nodes.
 pub(super) fn nodes(text: &str) -> Result<u32, String> {
-    whole(text, MOST_NODES)
+    parse_count(text, MAX_NODES_PER_SHAPE)
 }
 
-/// How many of anything else.
+/// Parses any other count.
 pub(super) fn count(text: &str) -> Result<u32, String> {
-    whole(text, i32::MAX.unsigned_abs())
+    parse_count(text, i32::MAX.unsigned_abs())
 }
 
-/// How many steps. None is a budget too: nobody knows the answer then.
+/// Parses a number of steps. Zero is valid: the result is undecided then.
 pub(super) fn steps(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| "write a whole number from 0 up".to_owned())
+    text.parse().map_err(|_| "write a whole number, 0 or more".to_owned())
 }
 
-/// Accelerators, as RESOURCE=NUMBER.
+/// Parses accelerators, written as RESOURCE=NUMBER.
 pub(super) fn accelerators(text: &str) -> Result<(String, u32), String> {
     let (resource, number) =
         text.split_once('=').ok_or_else(|| "write it like nvidia.com/gpu=8".to_owned())?;
     if !resource.contains('/') {
         return Err(format!(
-            "{resource:?} is no name of a resource: write a domain before it, as in nvidia.com/gpu=8"
+            "{resource:?} is not a resource name: it needs a domain, as in nvidia.com/gpu=8"
         ));
     }
-    let number = count(number).map_err(|why| format!("{number:?} is no count: {why}"))?;
+    let number = count(number).map_err(|why| format!("{number:?} is not a count: {why}"))?;
     Ok((resource.to_owned(), number))
 }
 
-fn whole(text: &str, most: u32) -> Result<u32, String> {
+fn parse_count(text: &str, most: u32) -> Result<u32, String> {
     let number = text.parse().ok().filter(|it| (1..=most).contains(it));
     number.ok_or_else(|| format!("write a whole number from 1 to {most}"))
 }
@@ -81,11 +81,11 @@ mod tests {
         assert_eq!(accelerators("nvidia.com/gpu=8"), Ok(("nvidia.com/gpu".to_owned(), 8)));
         let table = [
             ("nvidia.com/gpu", "write it like nvidia.com/gpu=8"),
-            ("gpu=8", "\"gpu\" is no name of a resource"),
-            ("=8", "\"\" is no name of a resource"),
-            ("nvidia.com/gpu=0", "\"0\" is no count: write a whole number from 1"),
-            ("nvidia.com/gpu=-2", "\"-2\" is no count"),
-            ("nvidia.com/gpu=", "\"\" is no count"),
+            ("gpu=8", "\"gpu\" is not a resource name"),
+            ("=8", "\"\" is not a resource name"),
+            ("nvidia.com/gpu=0", "\"0\" is not a count: write a whole number from 1"),
+            ("nvidia.com/gpu=-2", "\"-2\" is not a count"),
+            ("nvidia.com/gpu=", "\"\" is not a count"),
         ];
         for (text, expected) in table {
             let said = accelerators(text).unwrap_err();

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use gantry_apiserver::{Mode, Plugins, Strangers};
+use gantry_apiserver::{AdmissionPlugins, AnonymousAccess, AuthorizationMode};
 use gantry_process::clock::Clock;
-use gantry_process::metrics::{Build, Metrics};
+use gantry_process::metrics::{BuildInfo, Metrics};
 use gantry_process::shutdown::{self, Signals};
 use gantry_process::tasks::{self, Tasks};
 use gantry_serve::pki::Identity;
@@ -16,16 +16,16 @@ use gantry_store::{OnDamage, Recovery};
 use gantry_token::StaticTokens;
 use tokio_util::sync::CancellationToken;
 
-use super::{End, run_to_end};
+use super::{CommandOutcome, run_to_end};
 use crate::config;
 use crate::output::Output;
-use crate::server::{self, Plan, Running};
+use crate::server::{self, RunningServer, ServerConfig};
 use crate::version::VERSION;
 
 /// Run a durable, Kubernetes-compatible API server.
 ///
-/// It keeps its objects in a directory and serves them to kubectl, helm and every client of
-/// Kubernetes. Nothing else runs: no nodes, no workload controllers.
+/// It stores its objects in a directory and serves them to kubectl, helm and every Kubernetes
+/// client. Nothing else runs: no nodes, no workload controllers.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gantry apiserver
@@ -36,23 +36,23 @@ Then, in another terminal:
   kubectl --kubeconfig ~/.local/share/gantry/apiserver/kubeconfig get namespaces")]
 pub(super) struct Arguments {
     #[command(flatten)]
-    flags: Flags,
+    flags: ServerFlags,
 }
 
-/// What an API server can be told, whatever else runs beside it.
+/// Flags of the API server, for every command that runs one.
 #[derive(Debug, clap::Args)]
-pub(super) struct Flags {
-    /// Where objects and keys are kept.
+pub(super) struct ServerFlags {
+    /// The directory for objects and keys.
     ///
-    /// Only its owner may read it. By default it is gantry/apiserver in XDG_DATA_HOME.
+    /// Only its owner can read it. The default is gantry/apiserver in XDG_DATA_HOME.
     #[arg(long, value_name = "DIR", env = "GANTRY_DATA_DIR")]
     data_dir: Option<PathBuf>,
 
-    /// Keep objects in memory only; they are gone when the server ends.
+    /// Keep objects in memory only; they are lost when the server stops.
     #[arg(long)]
     ephemeral: bool,
 
-    /// The port to listen on; 0 takes any that is free.
+    /// The port to listen on; 0 selects a free one.
     #[arg(long, visible_alias = "secure-port", value_name = "PORT", default_value_t = 6443)]
     port: u16,
 
@@ -60,157 +60,163 @@ pub(super) struct Flags {
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     bind_address: IpAddr,
 
-    /// Another name or address that clients reach the server by; may be repeated.
+    /// Another name or address that clients use for the server; may be repeated.
     #[arg(long = "name", value_name = "NAME")]
     names: Vec<String>,
 
-    /// Where to write the kubeconfig; by default it is in the data directory.
+    /// The kubeconfig file to write; by default it is in the data directory.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
-    /// A file with tokens and whom they stand for, in lines of token,user,uid,"group,group".
+    /// A file with tokens and their users, in lines of token,user,uid,"group,group".
     ///
-    /// Only its owner may read it. It is read once, when the server starts.
+    /// Only its owner may be able to read it. It is read once, when the server starts.
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
 
-    /// Another authority whose client certificates are believed, beside the server's own.
+    /// A file with additional certificate authorities for client certificates, beside the server's
+    /// own.
     ///
     /// The file holds one or more certificates in PEM.
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
 
-    /// The certificate to show instead of the server's own, in PEM, with those that vouch for it.
+    /// The serving certificate to use instead of the server's own, in PEM, with its chain.
     ///
-    /// The last of them should be the authority's: kubeconfigs that are written believe in the file.
+    /// The last certificate should be that of the authority: kubeconfigs that are written trust
+    /// this file.
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     tls_cert_file: Option<PathBuf>,
 
-    /// The key of the certificate to show, in PEM. Only its owner may read it.
+    /// The key of the serving certificate, in PEM. Only its owner may be able to read it.
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
 
-    /// Who signs the tokens of service accounts; also whom they are meant for.
+    /// The issuer of service account tokens; also their audience.
     #[arg(long, value_name = "URL", default_value = ISSUER, value_parser = issuer)]
     service_account_issuer: String,
 
-    /// The network services have their addresses in.
+    /// The network for the addresses of services.
     #[arg(long, value_name = "CIDR", default_value = "10.96.0.0/16", value_parser = network)]
     service_cluster_ip_range: (Ipv4Addr, u8),
 
-    /// Whether callers who show nothing may ask at all; they learn health and version.
+    /// Whether anonymous requests are accepted; they may read only health and version.
     ///
-    /// With the authorization mode AlwaysAllow they never may.
+    /// With the authorization mode AlwaysAllow they are always refused.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     anonymous_auth: bool,
 
-    /// Who decides about requests, in this order.
+    /// The authorizers, in this order.
     ///
-    /// The first that allows one is asked no further. Members of system:masters may do everything.
+    /// The first one that allows a request decides. Members of system:masters may do everything.
     #[arg(long, value_name = "MODES", value_delimiter = ',', default_value = "RBAC")]
     authorization_mode: Vec<Authorization>,
 
-    /// Plug-ins of admission to switch on, by the names that Kubernetes has for them.
+    /// Admission plugins to enable, by their Kubernetes names.
     ///
-    /// What this server has is on by default.
+    /// All plugins that this server has are enabled by default.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     enable_admission_plugins: Vec<String>,
 
-    /// Plug-ins of admission to switch off.
+    /// Admission plugins to disable.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     disable_admission_plugins: Vec<String>,
 
-    /// Open a damaged store: keep what precedes the damage and move the rest aside.
+    /// Open a damaged store: keep what precedes the damage and move the rest to another directory.
     #[arg(long)]
     repair: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Authorization {
-    /// By the roles and bindings that are stored.
+    /// The stored roles and bindings decide.
     #[value(name = "RBAC")]
     Rbac,
-    /// Everyone with credentials may do everything.
+    /// Every authenticated caller may do everything.
     #[value(name = "AlwaysAllow")]
     AlwaysAllow,
-    /// Nobody else may do anything.
+    /// Every request that no earlier authorizer allows is denied.
     #[value(name = "AlwaysDeny")]
     AlwaysDeny,
 }
 
-/// Who signs tokens if nothing else is said: the server's name inside a cluster.
+/// The default issuer of tokens: the server's name inside a cluster.
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
-/// How long requests may take to finish when the server is told to stop.
-const GRACE: Duration = Duration::from_secs(15);
+/// How long requests may take to finish when the server stops.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(15);
 
-pub(super) fn run(arguments: Arguments, output: &mut Output) -> anyhow::Result<End> {
+pub(super) fn run(arguments: Arguments, output: &mut Output) -> anyhow::Result<CommandOutcome> {
     run_to_end(serve(arguments, output))
 }
 
-async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End> {
+async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<CommandOutcome> {
     let mut signals = Signals::listen().context("could not listen for signals")?;
-    let metrics = Metrics::new(&Build { version: VERSION.version, revision: VERSION.commit });
-    let counters = tasks::Counters::register(&metrics)?;
+    let metrics = Metrics::new(&BuildInfo { version: VERSION.version, revision: VERSION.commit });
+    let counters = tasks::TaskMetrics::register(&metrics)?;
     let mut tasks =
         Tasks::new(Clock::system(), counters, fastrand::Rng::new(), &CancellationToken::new());
-    let scratch = arguments.flags.scratch()?;
-    let (plan, kubeconfig) = plan(arguments.flags, scratch.as_ref())?;
+    let scratch = arguments.flags.temporary_directory()?;
+    let (plan, kubeconfig) = server_config(arguments.flags, scratch.as_ref())?;
     let ephemeral = plan.ephemeral;
-    let Running { store, address, recovery, kubeconfig: text, .. } =
+    let RunningServer { store, address, recovery, kubeconfig: text, .. } =
         server::start(plan, &mut tasks, metrics).await?;
     report_recovery(&recovery, output);
-    // Last: whoever waits for this file finds a server that has said all it has to say.
+    // The file is written last: a process that waits for it finds a server that is ready.
     gantry_serve::files::write_private(&kubeconfig, text.as_bytes())
         .with_context(|| format!("could not write the kubeconfig {}", kubeconfig.display()))?;
     output.result(format_args!("listening on https://{address}"))?;
     output.note(format_args!("kubeconfig: {}", kubeconfig.display()));
     output.note(format_args!("try: kubectl --kubeconfig {} get namespaces", kubeconfig.display()));
     if ephemeral {
-        output.note("objects are kept in memory only: they are gone when this process ends");
+        output.note("objects are kept in memory only: they are lost when this process ends");
     }
-    watch_store(&store, &mut tasks);
+    exit_on_store_failure(&store, &mut tasks);
     let end = until_stopped(&store, &mut tasks, &mut signals, output).await?;
-    if end == End::Done {
-        output.note("stopped; start again with the same directory to go on");
+    if end == CommandOutcome::Success {
+        output.note("stopped; start again with the same directory to continue");
     }
     Ok(end)
 }
 
-/// What the server keeps its objects in.
-type Store = gantry_store::Store<gantry_apiserver::stored::Known, gantry_apiserver::stored::Line>;
+/// The directory in which the server stores its objects.
+type Store = gantry_store::Store<
+    gantry_apiserver::resource::stored::EntryCache,
+    gantry_apiserver::resource::stored::EncodedEvent,
+>;
 
-/// Waits until the process is told to stop, lets everything end, and closes the store.
+/// Waits until the process is stopped, waits for all tasks, and closes the store.
 pub(super) async fn until_stopped(
     store: &Store,
     tasks: &mut Tasks,
     signals: &mut Signals,
     output: &mut Output,
-) -> anyhow::Result<End> {
-    let ending = shutdown::run(tasks, signals, GRACE).await;
+) -> anyhow::Result<CommandOutcome> {
+    let ending = shutdown::run(tasks, signals, SHUTDOWN_TIMEOUT).await;
     let closing = store.clone();
     let closed = tokio::task::spawn_blocking(move || closing.close()).await?;
     if let Some(failure) = store.failed() {
         return Err(anyhow::Error::new(failure)
-            .context("the store failed; start again to find out what the disk holds"));
+            .context("the store failed; restart to read what is on the disk"));
     }
     closed.context("could not close the store")?;
     for loss in &ending.lost {
         output.error(format_args!("{loss}"));
     }
-    Ok(if ending.is_clean() { End::Done } else { End::Refused })
+    Ok(if ending.is_clean() { CommandOutcome::Success } else { CommandOutcome::Failure })
 }
 
-impl Flags {
-    /// An admission plugin that asks webhooks and is switched off. The controllers of `gantry up` rely on them.
+impl ServerFlags {
+    /// Returns the disabled admission plugin that calls webhooks, if any. The controllers of
+    /// `gantry up` rely on them.
     pub(super) fn disabled_webhook_plugin(&self) -> Option<&str> {
         const WEBHOOKS: [&str; 2] = ["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"];
         let disabled = self.disable_admission_plugins.iter().map(String::as_str);
         disabled.into_iter().find(|it| WEBHOOKS.contains(it))
     }
 
-    /// A directory for the keys of a server that keeps nothing.
-    pub(super) fn scratch(&self) -> anyhow::Result<Option<tempfile::TempDir>> {
+    /// Creates a directory for the keys of a server that stores nothing.
+    pub(super) fn temporary_directory(&self) -> anyhow::Result<Option<tempfile::TempDir>> {
         match (&self.data_dir, self.ephemeral) {
             (None, true) => Ok(Some(tempfile::tempdir().context("could not create a directory")?)),
             _ => Ok(None),
@@ -218,14 +224,15 @@ impl Flags {
     }
 }
 
-/// Ends the process when the store fails: what the disk holds is only known after opening it anew.
-pub(super) fn watch_store(store: &Store, tasks: &mut Tasks) {
+/// Ends the process when the store fails: what the disk holds is only known after it is opened
+/// again.
+pub(super) fn exit_on_store_failure(store: &Store, tasks: &mut Tasks) {
     let store = store.clone();
     tasks.spawn("store", tasks::OnLoss::EndOwner, |stop| async move {
-        // Both may be dropped: they only wait.
+        // Both futures may be dropped: they only wait.
         tokio::select! {
             () = stop.cancelled() => Ok(()),
-            ended = store.ended() => match ended {
+            ended = store.wait_until_ended() => match ended {
                 Some(failure) => Err(failure.into()),
                 None => Ok(()),
             },
@@ -233,12 +240,12 @@ pub(super) fn watch_store(store: &Store, tasks: &mut Tasks) {
     });
 }
 
-/// What the server is to be, and where its kubeconfig goes.
-pub(super) fn plan(
-    flags: Flags,
+/// Builds the server's configuration, and the path of its kubeconfig.
+pub(super) fn server_config(
+    flags: ServerFlags,
     scratch: Option<&tempfile::TempDir>,
-) -> anyhow::Result<(Plan, PathBuf)> {
-    let Flags {
+) -> anyhow::Result<(ServerConfig, PathBuf)> {
+    let ServerFlags {
         data_dir,
         ephemeral,
         port,
@@ -257,7 +264,8 @@ pub(super) fn plan(
         disable_admission_plugins,
         repair,
     } = flags;
-    let plugins = Plugins::choose(&enable_admission_plugins, &disable_admission_plugins)?;
+    let plugins =
+        AdmissionPlugins::from_flags(&enable_admission_plugins, &disable_admission_plugins)?;
     let directory = match (data_dir, scratch) {
         (None, Some(scratch)) => scratch.path().to_owned(),
         (said, _) => config::data_dir(said.as_deref())?,
@@ -269,7 +277,7 @@ pub(super) fn plan(
         names.push(bind_address.to_string());
     }
     let kubeconfig = kubeconfig.unwrap_or_else(|| directory.join("kubeconfig"));
-    let plan = Plan {
+    let plan = ServerConfig {
         directory,
         ephemeral,
         address: SocketAddr::new(bind_address, port),
@@ -284,9 +292,9 @@ pub(super) fn plan(
             _ => None,
         },
         issuer: service_account_issuer,
-        strangers: match anonymous_auth {
-            true => Strangers::Anonymous,
-            false => Strangers::Refused,
+        anonymous_access: match anonymous_auth {
+            true => AnonymousAccess::Allowed,
+            false => AnonymousAccess::Denied,
         },
         service_network: service_cluster_ip_range,
         nodes: None,
@@ -296,14 +304,14 @@ pub(super) fn plan(
     Ok((plan, kubeconfig))
 }
 
-/// The ways to decide about requests; each may be named once.
-fn modes(named: &[Authorization]) -> anyhow::Result<Vec<Mode>> {
+/// Parses the authorization modes; each may be named once.
+fn modes(named: &[Authorization]) -> anyhow::Result<Vec<AuthorizationMode>> {
     let mut modes = Vec::new();
     for mode in named {
         let mode = match mode {
-            Authorization::Rbac => Mode::Rbac,
-            Authorization::AlwaysAllow => Mode::AlwaysAllow,
-            Authorization::AlwaysDeny => Mode::AlwaysDeny,
+            Authorization::Rbac => AuthorizationMode::Rbac,
+            Authorization::AlwaysAllow => AuthorizationMode::AlwaysAllow,
+            Authorization::AlwaysDeny => AuthorizationMode::AlwaysDeny,
         };
         anyhow::ensure!(!modes.contains(&mode), "--authorization-mode names {mode} more than once");
         modes.push(mode);
@@ -311,14 +319,14 @@ fn modes(named: &[Authorization]) -> anyhow::Result<Vec<Mode>> {
     Ok(modes)
 }
 
-/// The tokens of a file.
+/// Reads the tokens of a file.
 fn tokens(path: &Path) -> anyhow::Result<StaticTokens> {
     let text = read_secret("--token-auth-file", path)?;
-    StaticTokens::read(&text)
+    StaticTokens::parse(&text)
         .with_context(|| format!("cannot use --token-auth-file {}", path.display()))
 }
 
-/// More authorities, in PEM.
+/// Reads additional certificate authorities, in PEM.
 fn authorities(path: &Path) -> anyhow::Result<String> {
     let named = || format!("cannot use --client-ca-file {}", path.display());
     let text = std::fs::read_to_string(path).with_context(named)?;
@@ -326,7 +334,7 @@ fn authorities(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// A certificate and its key.
+/// Reads a certificate and its key.
 fn certificate_of(certificate: &Path, key: &Path) -> anyhow::Result<Identity> {
     let named = || {
         let (certificate, key) = (certificate.display(), key.display());
@@ -340,7 +348,7 @@ fn certificate_of(certificate: &Path, key: &Path) -> anyhow::Result<Identity> {
     Ok(identity)
 }
 
-/// A file that only its owner may read, behind whatever links lead to it.
+/// Reads a file that only its owner may be able to read, following links.
 fn read_secret(flag: &str, path: &Path) -> anyhow::Result<String> {
     let named = || format!("cannot use {flag} {}", path.display());
     let path = path.canonicalize().with_context(named)?;
@@ -348,7 +356,7 @@ fn read_secret(flag: &str, path: &Path) -> anyhow::Result<String> {
     String::from_utf8(bytes.unwrap_or_default()).with_context(named)
 }
 
-/// An issuer of tokens: others look for its documents below it.
+/// Parses an issuer of tokens: clients fetch its discovery documents below this URL.
 fn issuer(text: &str) -> Result<String, String> {
     let rest = text.strip_prefix("https://").ok_or("it must begin with https://")?;
     let odd = |it: char| it.is_whitespace() || it.is_control() || matches!(it, '?' | '#' | '@');
@@ -358,7 +366,7 @@ fn issuer(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A network of version 4 with room for services and not much more.
+/// Parses an IPv4 network that is large enough for services and not much larger.
 fn network(text: &str) -> Result<(Ipv4Addr, u8), String> {
     let wanted = "write an IPv4 network such as 10.96.0.0/16";
     let (address, bits) = text.split_once('/').ok_or(wanted)?;
@@ -372,7 +380,8 @@ fn network(text: &str) -> Result<(Ipv4Addr, u8), String> {
 }
 
 pub(super) fn report_recovery(recovery: &Recovery, output: &mut Output) {
-    let Recovery { revision, checkpoint, changes, segments: _, cut, repaired } = recovery;
+    let Recovery { revision, checkpoint, changes, segments: _, torn_tail: cut, repair: repaired } =
+        recovery;
     tracing::info!(
         revision = revision.get(),
         checkpoint = checkpoint.map(|it| it.get()),
@@ -389,11 +398,11 @@ pub(super) fn report_recovery(recovery: &Recovery, output: &mut Output) {
     }
     if let Some(repaired) = repaired {
         output.warning(format_args!("repaired: {}", repaired.damage));
-        for path in &repaired.aside {
+        for path in &repaired.moved_aside {
             output.warning(format_args!("moved aside: {}", path.display()));
         }
         let resumed = repaired.resumed.get();
-        output.warning(format_args!("the store goes on from revision {resumed}"));
+        output.warning(format_args!("the store continues from revision {resumed}"));
     }
 }
 

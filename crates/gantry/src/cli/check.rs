@@ -1,4 +1,4 @@
-//! `gantry check`: read manifests as the controllers would, without a cluster.
+//! `gantry check`: validates manifests as the controllers would, without a cluster.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,46 +7,46 @@ use gantry_api::decode::{self, Decoded, Document};
 use serde_json::Value;
 
 use super::files::{manifests, read};
-use super::{End, Form, render_objects};
+use super::{CommandOutcome, OutputFormat, render_objects};
 use crate::output::Output;
 
-/// Read manifests and say what is wrong with them.
+/// Validate manifests and print what is wrong with them.
 ///
 /// Reads objects of all of Gantry's API groups the way the controllers do: spellings of older
 /// releases are accepted with a warning, everything else must be exactly right. Objects of other
-/// groups are let through. No cluster is needed.
+/// groups are ignored. No cluster is needed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gantry check claim.yaml pools/
   kubectl get appwrappers -A -o yaml | gantry check -
   gantry check old.yaml -o yaml > canonical.yaml
 
-Exit code 1 if any document is refused.")]
+Exit code 1 if any document is rejected.")]
 pub(super) struct Arguments {
     /// Files, folders of *.yaml, *.yml and *.json files, or `-` for standard input.
     #[arg(value_name = "FILE", required_unless_present = "filename")]
     files: Vec<PathBuf>,
 
-    /// The same, as kubectl spells it.
+    /// The same as the arguments, as kubectl spells it.
     #[arg(short, long, value_name = "FILE")]
     filename: Vec<PathBuf>,
 
-    /// Look into folders below the given ones too.
+    /// Also read folders below the given ones.
     #[arg(short = 'R', long)]
     recursive: bool,
 
-    /// Drop unknown fields with a warning instead of refusing the document.
+    /// Drop unknown fields with a warning instead of rejecting the document.
     #[arg(long)]
     lenient: bool,
 
-    /// Print the accepted objects in canonical form instead of a line for each document.
+    /// Print the accepted objects in canonical form instead of one line per document.
     #[arg(short, long, value_name = "FORM")]
-    output: Option<Form>,
+    output: Option<OutputFormat>,
 }
 
-pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<End> {
+pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<CommandOutcome> {
     let options = decode::Options { lenient: arguments.lenient };
-    let mut tally = Tally::default();
+    let mut tally = CheckSummary::default();
     let mut accepted = Vec::new();
     for named in arguments.files.iter().chain(&arguments.filename) {
         let files = match manifests(named, arguments.recursive) {
@@ -72,7 +72,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<
                 }
                 Ok(documents) => {
                     if documents.is_empty() {
-                        output.warning(format_args!("{name}: no document in it"));
+                        output.warning(format_args!("{name}: the file has no documents"));
                     }
                     for document in &documents {
                         report(&name, document, arguments.output.is_none(), &mut tally, output)?;
@@ -86,11 +86,15 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<
         output.result_text(&render_objects(&accepted, form)?)?;
     }
     output.note(&tally);
-    Ok(if tally.refused + tally.unreadable == 0 { End::Done } else { End::Refused })
+    Ok(if tally.refused + tally.unreadable == 0 {
+        CommandOutcome::Success
+    } else {
+        CommandOutcome::Failure
+    })
 }
 
 #[derive(Debug, Default)]
-struct Tally {
+struct CheckSummary {
     accepted: usize,
     refused: usize,
     foreign: usize,
@@ -98,7 +102,7 @@ struct Tally {
     warnings: usize,
 }
 
-impl std::fmt::Display for Tally {
+impl std::fmt::Display for CheckSummary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { accepted, refused, foreign, unreadable, warnings } = self;
         write!(
@@ -116,7 +120,7 @@ fn report(
     file: &str,
     document: &Document,
     lines: bool,
-    tally: &mut Tally,
+    tally: &mut CheckSummary,
     output: &mut Output,
 ) -> io::Result<()> {
     let Document { index, at: _, subject, content, errors, warnings } = document;

@@ -2,7 +2,7 @@
 
 use gantry_api::object;
 
-use super::{End, Form, render_objects};
+use super::{CommandOutcome, OutputFormat, render_objects};
 use crate::output::Output;
 
 /// Print the CustomResourceDefinitions of Gantry's kinds.
@@ -19,17 +19,21 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "GROUP")]
     group: Vec<String>,
 
-    /// The form of the output.
+    /// The output format.
     #[arg(short, long, value_name = "FORM", default_value = "yaml")]
-    output: Form,
+    output: OutputFormat,
 }
 
-pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<End> {
+pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<CommandOutcome> {
     print(&arguments.group, arguments.output, output)
 }
 
-/// Prints the definitions of these groups; of all if none is named.
-pub(super) fn print(wanted: &[String], form: Form, output: &mut Output) -> anyhow::Result<End> {
+/// Prints the definitions of these groups; of all groups if none is named.
+pub(super) fn print(
+    wanted: &[String],
+    form: OutputFormat,
+    output: &mut Output,
+) -> anyhow::Result<CommandOutcome> {
     let groups = object::groups();
     for wanted in wanted {
         if !groups.contains(&wanted.as_str()) {
@@ -43,5 +47,5 @@ pub(super) fn print(wanted: &[String], form: Form, output: &mut Output) -> anyho
         .map(gantry_api::kind::Kind::crd)
         .collect();
     output.result_text(&render_objects(&crds, form)?)?;
-    Ok(End::Done)
+    Ok(CommandOutcome::Success)
 }

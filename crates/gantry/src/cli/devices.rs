@@ -1,4 +1,4 @@
-//! `gantry devices`: everything about devices that needs no controller.
+//! `gantry devices`: commands about devices that need no controller.
 
 pub(super) mod generate;
 mod inject;
@@ -8,10 +8,10 @@ mod top;
 
 use clap::Subcommand;
 
-use super::{End, crds, schedule};
+use super::{CommandOutcome, crds, schedule};
 use crate::output::Output;
 
-/// Work with devices: see what pods would get, make examples, rewrite old manifests.
+/// Work with devices: show what pods would be allocated, generate examples, rewrite old manifests.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gantry devices schedule -f cluster/ -f pod.yaml
@@ -35,21 +35,21 @@ enum Command {
     SampleDriver(Box<sample_driver::Arguments>),
 }
 
-/// Print the CustomResourceDefinitions of the kinds of devices.
+/// Print the CustomResourceDefinitions of the device kinds.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gantry devices crds | kubectl apply --server-side -f -
   gantry devices crds -o json")]
 struct Crds {
-    /// The form of the output.
+    /// The output format.
     #[arg(short, long, value_name = "FORM", default_value = "yaml")]
-    output: super::Form,
+    output: super::OutputFormat,
 }
 
 /// The API group of devices.
 const GROUP: &str = "devmgmtproto.k8s.io";
 
-pub(super) fn run(arguments: Arguments, output: &mut Output) -> anyhow::Result<End> {
+pub(super) fn run(arguments: Arguments, output: &mut Output) -> anyhow::Result<CommandOutcome> {
     match arguments.command {
         Command::Schedule(arguments) => schedule::run(&arguments, output),
         Command::Top(arguments) => top::run(&arguments, output),

@@ -1,4 +1,4 @@
-//! `gantry explain`: the whole story of one object.
+//! `gantry explain`: shows the state of one object, the reasons for it, and what to do.
 
 mod object;
 
@@ -7,52 +7,54 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use gantry_process::clock::Clock;
 use gantry_queue::app_wrapper::AppWrapper;
-use gantry_queue::outlook;
-use gantry_queue::story::{self, Story};
+use gantry_queue::app_wrapper_report::{self, AppWrapperReport};
+use gantry_queue::queue_report;
 use gantry_reconcile::{Key, View as _};
 use serde::{Deserialize as _, Serialize};
 
-use self::object::Named;
-use super::queue::Used;
-use super::queue::settings::{Found, SettingsFlags};
+use self::object::ObjectReference;
+use super::cluster_client::{ClusterFlags, ClusterRequestError};
+use super::queue::SettingsInEffect;
+use super::queue::settings::{QueueSettings, SettingsFlags};
 use super::queue::snapshot::Snapshot;
-use super::reach::{AskError, Reach};
-use super::{End, Form, render};
+use super::{CommandOutcome, OutputFormat, render};
 use crate::output::Output;
 use crate::queue_pages;
 
-/// Tell why an object is as it is, and what can be done about it.
+/// Show the state of an object, the reasons for it, and what to do about it.
 ///
-/// Of every object: its state and conditions, what controllers hold back and why, what the subsystems know about
-/// it, and the last events. Of an AppWrapper: its state and what happened, what its items ask for and where that
-/// was found, what there is for it and who has the rest, quota trees, its objects and pods, when it is looked at
-/// next. What the queue would decide now is found by the same rules and settings. Nothing is written.
+/// For every object: its state and conditions, what controllers hold and why, what the subsystems
+/// know about it, and the last events. For an AppWrapper: its state and history, what its items
+/// request and how that was computed, free capacity and what uses the rest, quota trees, its
+/// objects and pods, and when it is evaluated next. What the queue would decide now is evaluated by
+/// the queue's own rules and settings. Nothing is written.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gantry explain appwrapper/train
   gantry explain aw/train -n team-a
   gantry explain aw train -o json
-  gantry explain aw/train -f jobs/ -f nodes.yaml     before there is a cluster
+  gantry explain aw/train -f jobs/ -f nodes.yaml     files instead of a cluster
   gantry explain pod/web-0
   gantry explain deviceclaim/gpu -n team-a
   gantry explain node/gpu-0 -o yaml
 
-For the fields of a kind there is `kubectl explain appwrapper.spec`; for the devices of a pod `gantry
+For the fields of a kind there is `kubectl explain appwrapper.spec`; for the devices of a pod \
+`gantry
 schedule POD --explain`.")]
 pub(super) struct Arguments {
-    /// What: appwrapper/NAME, aw/NAME, pod/NAME; the name may also stand alone after the kind.
+    /// The object: appwrapper/NAME, aw/NAME, pod/NAME; kind and name may also be two arguments.
     #[arg(value_name = "KIND/NAME", required = true, num_args = 1..=2)]
     words: Vec<String>,
 
-    /// Its namespace.
+    /// The namespace of the object.
     #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
     namespace: String,
 
-    /// Print all facts in this form.
+    /// Print all facts in this format.
     #[arg(short, long, value_name = "FORM")]
-    output: Option<Form>,
+    output: Option<OutputFormat>,
 
-    /// Files instead of a cluster, for an AppWrapper: AppWrappers, nodes, pods, quota trees.
+    /// Read files instead of a cluster, for an AppWrapper: AppWrappers, nodes, pods, quota trees.
     #[arg(short, long, value_name = "FILE")]
     filename: Vec<PathBuf>,
 
@@ -60,18 +62,18 @@ pub(super) struct Arguments {
     settings: SettingsFlags,
 
     #[command(flatten)]
-    reach: Reach,
+    reach: ClusterFlags,
 }
 
-/// What programs are told.
+/// The JSON or YAML output.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Page<'a> {
-    settings: Used<'a>,
-    app_wrapper: &'a Story,
+struct ExplainOutput<'a> {
+    settings: SettingsInEffect<'a>,
+    app_wrapper: &'a AppWrapperReport,
 }
 
-pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<End> {
+pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<CommandOutcome> {
     let clock = Clock::system();
     let (kind, name) = named(&arguments.words)?;
     if !is_app_wrapper(kind) {
@@ -81,41 +83,46 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<
     let (snapshot, found) = match arguments.filename.is_empty() {
         true => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(arguments.look(&key, output))?
+            runtime.block_on(arguments.read_snapshot(&key, output))?
         }
         false => {
             let found = arguments.settings.for_files()?;
             found.warnings.iter().for_each(|it| output.warning(it));
-            let read = Snapshot::of_files(&arguments.filename, &found.settings, output)?;
-            outlook::enter(&read.world, &found.settings, clock.now());
+            let read = Snapshot::from_files(&arguments.filename, &found.settings, output)?;
+            queue_report::initialize_unseen(&read.world, &found.settings, clock.now());
             (read, found)
         }
     };
-    let Snapshot { world, sight } = &snapshot;
+    let Snapshot { world, visibility: sight } = &snapshot;
     let now = clock.now();
-    let Some(story) = story::tell(world, &found.settings, *sight, &key, now) else {
+    let Some(story) = app_wrapper_report::report(world, &found.settings, *sight, &key, now) else {
         bail!("there is no AppWrapper {key}; `gantry queue` lists them all");
     };
     match arguments.output {
         None => {
             output.result_text(&queue_pages::page(&story, now))?;
-            output.note(format_args!("by {}", found.source));
+            output.note(format_args!("evaluated with {}", found.source));
         }
         Some(form) => {
-            let page = Page { settings: Used::from(&found), app_wrapper: &story };
+            let page =
+                ExplainOutput { settings: SettingsInEffect::from(&found), app_wrapper: &story };
             output.result_text(&render(&page, form)?)?;
         }
     }
-    Ok(End::Done)
+    Ok(CommandOutcome::Success)
 }
 
 impl Arguments {
-    async fn look(&self, key: &Key, output: &mut Output) -> anyhow::Result<(Snapshot, Found)> {
-        let cluster = self.reach.reach().await?;
-        let found = self.settings.find(&cluster).await?;
+    async fn read_snapshot(
+        &self,
+        key: &Key,
+        output: &mut Output,
+    ) -> anyhow::Result<(Snapshot, QueueSettings)> {
+        let cluster = self.reach.connect().await?;
+        let found = self.settings.load(&cluster).await?;
         found.warnings.iter().for_each(|it| output.warning(it));
         let object = match cluster.get(&AppWrapper::RESOURCE.path(key)?).await {
-            Err(error @ AskError::Absent { .. }) => {
+            Err(error @ ClusterRequestError::NotFound { .. }) => {
                 return Err(error).context(format!(
                     "there is no AppWrapper {key}; `gantry queue` lists them all"
                 ));
@@ -131,32 +138,32 @@ impl Arguments {
     }
 }
 
-/// The page about an object of any other kind.
+/// Explains an object of any other kind.
 fn run_for_object(
     arguments: &Arguments,
     kind: &str,
     name: &str,
     clock: &Clock,
     output: &mut Output,
-) -> anyhow::Result<End> {
+) -> anyhow::Result<CommandOutcome> {
     if !arguments.filename.is_empty() {
         bail!("cannot explain a {kind:?} from files: only AppWrappers are; leave out --filename");
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let page = runtime.block_on(async {
-        let cluster = arguments.reach.reach().await?;
-        let found = arguments.settings.find(&cluster).await?;
-        let named = Named { kind, name, namespace: &arguments.namespace };
+        let cluster = arguments.reach.connect().await?;
+        let found = arguments.settings.load(&cluster).await?;
+        let named = ObjectReference { kind, name, namespace: &arguments.namespace };
         object::explain(&cluster, &named, &found.all, clock.now(), output).await
     })?;
     match arguments.output {
         None => output.result_text(&page.text())?,
         Some(form) => output.result_text(&render(&page, form)?)?,
     }
-    Ok(End::Done)
+    Ok(CommandOutcome::Success)
 }
 
-/// The kind and the name that are meant.
+/// Parses the kind and the name of the object.
 fn named(words: &[String]) -> anyhow::Result<(&str, &str)> {
     let (kind, name) = match words {
         [one, _] if one.contains('/') => bail!("name one object at a time: gantry explain {one}"),

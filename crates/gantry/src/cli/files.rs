@@ -1,4 +1,4 @@
-//! Files that commands read: which they are, what they say, and what is wrong with them.
+//! Reads the files that commands are given, and reports what is wrong with them.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,30 +9,30 @@ use gantry_api::decode::{self, Document};
 
 use crate::output::Output;
 
-/// Most bytes read from one file.
+/// The maximum number of bytes read from one file.
 ///
-/// The largest object an API server takes is 3 MiB, so this is a file of ten of them. Beyond it a
-/// file is not a manifest, and reading on would only take memory.
-const MOST_BYTES: u64 = 32 * 1024 * 1024;
+/// The largest object an API server accepts is 3 MiB, so this is a file of ten of them. A larger
+/// file is not a manifest, and reading on would only use memory.
+const MAX_FILE_BYTES: u64 = 32 * 1024 * 1024;
 
 /// A document of a file.
-pub(super) struct Loaded {
+pub(super) struct LoadedDocument {
     /// The file, as it was named.
     pub(super) file: String,
-    /// What is in it.
+    /// The decoded document.
     pub(super) document: Document,
 }
 
-/// Reads every document of files and folders. What should be written differently is said.
+/// Reads every document of files and folders, and prints their warnings.
 ///
 /// # Errors
-/// A file cannot be read, or a document is refused. All that is wrong has been said then.
+/// A file cannot be read, or a document is rejected. Every problem has been printed then.
 pub(super) fn load(
     named: &[PathBuf],
     recursive: bool,
     options: decode::Options,
     output: &mut Output,
-) -> anyhow::Result<Vec<Loaded>> {
+) -> anyhow::Result<Vec<LoadedDocument>> {
     let mut loaded = Vec::new();
     let mut refused = 0;
     for named in named {
@@ -43,7 +43,7 @@ pub(super) fn load(
                 anyhow::Error::new(error).context(format!("{name}:{at}"))
             })?;
             if documents.is_empty() {
-                output.warning(format_args!("{name}: no document in it"));
+                output.warning(format_args!("{name}: the file has no documents"));
             }
             for document in documents {
                 let Document { index, subject, errors, warnings, .. } = &document;
@@ -56,20 +56,21 @@ pub(super) fn load(
                     output.error(format_args!("{name}:{at}: {subject}: {path}: {text}"));
                 }
                 refused += usize::from(!errors.is_empty());
-                loaded.push(Loaded { file: name.clone(), document });
+                loaded.push(LoadedDocument { file: name.clone(), document });
             }
         }
     }
     match refused {
         0 => Ok(loaded),
-        1 => bail!("a document is refused; correct it, or say --lenient to drop unknown fields"),
+        1 => bail!("a document is rejected; correct it, or use --lenient to drop unknown fields"),
         _ => bail!(
-            "{refused} documents are refused; correct them, or say --lenient to drop unknown fields"
+            "{refused} documents are rejected; correct them, or use --lenient to drop unknown \
+             fields"
         ),
     }
 }
 
-/// The files a name on the command line stands for, in order of their names.
+/// Returns the files that a path on the command line stands for, in order of their names.
 pub(super) fn manifests(named: &Path, recursive: bool) -> anyhow::Result<Vec<PathBuf>> {
     if !named.is_dir() {
         return Ok(vec![named.to_owned()]);
@@ -82,7 +83,7 @@ pub(super) fn manifests(named: &Path, recursive: bool) -> anyhow::Result<Vec<Pat
         for entry in entries {
             let entry = entry.with_context(|| format!("could not list {}", folder.display()))?;
             let path = entry.path();
-            // Links to folders are not followed: they can form a ring.
+            // Links to folders are not followed: they can form a cycle.
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 if recursive {
                     folders.push(path);
@@ -106,23 +107,24 @@ pub(super) fn manifests(named: &Path, recursive: bool) -> anyhow::Result<Vec<Pat
     Ok(files)
 }
 
-/// The text of a file, or of standard input.
+/// Reads the text of a file, or of standard input.
 pub(super) fn read(file: &Path) -> anyhow::Result<String> {
     let name = file.display();
     let mut bytes = Vec::new();
     let mut limited: Box<dyn Read> = if file.as_os_str() == "-" {
-        Box::new(io::stdin().lock().take(MOST_BYTES + 1))
+        Box::new(io::stdin().lock().take(MAX_FILE_BYTES + 1))
     } else {
         let opened = File::open(file).with_context(|| {
             format!("could not open {name}; check the path and its permissions")
         })?;
-        Box::new(opened.take(MOST_BYTES + 1))
+        Box::new(opened.take(MAX_FILE_BYTES + 1))
     };
     limited.read_to_end(&mut bytes).with_context(|| format!("could not read {name}"))?;
-    if bytes.len() as u64 > MOST_BYTES {
+    if bytes.len() as u64 > MAX_FILE_BYTES {
         bail!(
-            "{name}:1:1: larger than {} MiB, which no manifest is; split the file, or check that it is the right one",
-            MOST_BYTES >> 20
+            "{name}:1:1: larger than {} MiB, the limit for manifests; split the file, or check \
+             the path",
+            MAX_FILE_BYTES >> 20
         );
     }
     match String::from_utf8(bytes) {
@@ -131,7 +133,8 @@ pub(super) fn read(file: &Path) -> anyhow::Result<String> {
             let valid = error.utf8_error().valid_up_to();
             let line = 1 + error.as_bytes()[..valid].iter().filter(|byte| **byte == b'\n').count();
             bail!(
-                "{name}:{line}:1: not UTF-8 text; check that this is a YAML file, or save it as UTF-8"
+                "{name}:{line}:1: not UTF-8 text; check that this is a YAML file, or save it as \
+                 UTF-8"
             )
         }
     }

@@ -1,4 +1,4 @@
-//! `gantry gather`: everything that helps to find out what is wrong, in one directory.
+//! `gantry gather`: collects diagnostic data of a cluster in one directory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,23 +6,24 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use gantry_api::object::KINDS;
-use gantry_api::yaml;
 use gantry_reconcile::ApiPath;
 use gantry_subsystem::Subsystem;
+use gantry_yaml as yaml;
 use serde_json::{Value, json};
 
-use super::End;
-use super::reach::{AskError, Reach, Reached};
+use super::CommandOutcome;
+use super::cluster_client::{ClusterClient, ClusterFlags, ClusterRequestError};
 use crate::output::Output;
 use crate::subsystems::SUBSYSTEMS;
 use crate::up::STATUS_PATH;
 use crate::version::VERSION;
 
-/// Collect what helps to find out what is wrong with a cluster, in one directory.
+/// Collect diagnostic data of a cluster in one directory.
 ///
-/// One folder for each subsystem has the objects it works on, one file for each kind. `status.yaml` has what the
-/// controllers of `gantry up` hold back, `problems.yaml` what could not be read. Secrets and logs are never
-/// collected; manifests are, with whatever their authors wrote into them: look before you hand them on.
+/// Each subsystem has a folder with the objects it works on, one file per kind. `status.yaml` has
+/// what the controllers of `gantry up` hold, `problems.yaml` what could not be read. Secrets and
+/// logs are never collected. Manifests are collected as their authors wrote them: review them
+/// before you share them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gantry gather                               into ./gantry-gather
@@ -31,54 +32,57 @@ use crate::version::VERSION;
 
 Exit codes:
   0  everything was read
-  1  something could not be read: problems.yaml says what; the rest is there")]
+  1  something could not be read: problems.yaml says what; the rest was written")]
 pub(super) struct Arguments {
-    /// Where to; made if it is not there. Files of the same name are replaced.
+    /// The output directory; created if it does not exist. Files of the same name are replaced.
     #[arg(long, value_name = "DIR", default_value = "gantry-gather")]
     directory: PathBuf,
 
-    /// Only objects of this namespace, and those that have none.
+    /// Collect only objects of this namespace and cluster-scoped objects.
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
 
-    /// Only this subsystem; may be given more than once.
+    /// Collect only this subsystem; may be repeated.
     #[arg(long, value_name = "NAME", value_parser = names())]
     subsystem: Vec<String>,
 
     #[command(flatten)]
-    reach: Reach,
+    reach: ClusterFlags,
 }
 
 fn names() -> clap::builder::PossibleValuesParser {
     SUBSYSTEMS.iter().map(|it| it.name).collect::<Vec<_>>().into()
 }
 
-pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<End> {
+pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<CommandOutcome> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(gather(arguments, output))
 }
 
-async fn gather(arguments: &Arguments, output: &mut Output) -> anyhow::Result<End> {
+async fn gather(arguments: &Arguments, output: &mut Output) -> anyhow::Result<CommandOutcome> {
     let Arguments { directory, namespace, subsystem, reach } = arguments;
-    let cluster = reach.reach().await?;
+    let cluster = reach.connect().await?;
+    if let Some(namespace) = namespace {
+        cluster.check_namespace(namespace).await?;
+    }
     let served = cluster.get(&ApiPath::from_static("/version")).await?;
-    let mut files = Files { directory, count: 0 };
+    let mut files = OutputDirectory { directory, count: 0 };
     let about = json!({
-        "gantry": VERSION.version, "commit": VERSION.commit, "server": cluster.place.server,
+        "gantry": VERSION.version, "commit": VERSION.commit, "server": cluster.location.server,
         "serverVersion": served["gitVersion"],
     });
     files.write("about.yaml", &about)?;
     let mut problems: BTreeMap<String, String> = BTreeMap::new();
     match cluster.get(&ApiPath::from_static(STATUS_PATH)).await {
         Ok(page) => files.write("status.yaml", &page)?,
-        // Only `gantry up` has it there.
-        Err(AskError::Absent { .. }) => {}
+        // Only `gantry up` serves this path.
+        Err(ClusterRequestError::NotFound { .. }) => {}
         Err(error) => drop(problems.insert("status".to_owned(), error.to_string())),
     }
     let wanted =
         |it: &&Subsystem| subsystem.is_empty() || subsystem.iter().any(|name| name == it.name);
     for part in SUBSYSTEMS.iter().filter(wanted) {
-        for (api_version, plural) in collected(part) {
+        for (api_version, plural) in gathered_kinds(part) {
             let file = format!("{}/{plural}.yaml", part.name);
             match objects(&cluster, &api_version, plural, namespace.as_deref()).await {
                 Ok(None) => {}
@@ -88,7 +92,10 @@ async fn gather(arguments: &Arguments, output: &mut Output) -> anyhow::Result<En
                     files.write(&file, &list)?;
                 }
                 Err(error) => {
-                    output.warning(&error);
+                    // Subsystems share kinds; each problem is reported once.
+                    if !problems.values().any(|it| *it == error.to_string()) {
+                        output.warning(&error);
+                    }
                     problems.insert(file, error.to_string());
                 }
             }
@@ -97,11 +104,11 @@ async fn gather(arguments: &Arguments, output: &mut Output) -> anyhow::Result<En
     let complete = problems.is_empty();
     files.write("problems.yaml", &json!(problems))?;
     output.result(format_args!("{} files in {}", files.count, directory.display()))?;
-    Ok(if complete { End::Done } else { End::Refused })
+    Ok(if complete { CommandOutcome::Success } else { CommandOutcome::Failure })
 }
 
-/// The kinds of a subsystem: those of its definitions, and what else it works on.
-fn collected(subsystem: &Subsystem) -> Vec<(String, &'static str)> {
+/// Returns the kinds of a subsystem: those of its definitions, and the others it works on.
+fn gathered_kinds(subsystem: &Subsystem) -> Vec<(String, &'static str)> {
     let names: Vec<&str> = subsystem.definitions().collect();
     let own = KINDS.iter().filter(|kind| names.contains(&kind.crd_name().as_str()));
     let own = own.map(|kind| (kind.api_version(), kind.plural));
@@ -109,19 +116,21 @@ fn collected(subsystem: &Subsystem) -> Vec<(String, &'static str)> {
     own.chain(others).collect()
 }
 
-/// All objects of a kind without what nobody reads; nothing where the server does not have the kind.
+/// Lists all objects of a kind, without managed fields; `None` if the server does not have the
+/// kind.
 async fn objects(
-    cluster: &Reached,
+    cluster: &ClusterClient,
     api_version: &str,
     plural: &str,
     namespace: Option<&str>,
-) -> Result<Option<Vec<Value>>, AskError> {
+) -> Result<Option<Vec<Value>>, ClusterRequestError> {
     let path = ApiPath::collection(api_version, "", plural)?;
     let mut items = match cluster.items(&path).await {
         Ok(items) => items,
-        Err(AskError::Absent { .. }) => return Ok(None),
-        Err(error @ AskError::Forbidden { .. }) => match namespace {
-            // Where that fails too, the kind may have no namespaces: the first refusal says what is missing.
+        Err(ClusterRequestError::NotFound { .. }) => return Ok(None),
+        Err(error @ ClusterRequestError::Forbidden { .. }) => match namespace {
+            // If that fails too, the kind may be cluster-scoped: the first error names the missing
+            // permission.
             Some(namespace) => {
                 let path = ApiPath::collection(api_version, namespace, plural)?;
                 cluster.items(&path).await.map_err(|_| error)?
@@ -142,20 +151,20 @@ async fn objects(
     Ok(Some(items))
 }
 
-/// The directory, and how many files were written.
-struct Files<'a> {
+/// The output directory, and the number of files written.
+struct OutputDirectory<'a> {
     directory: &'a Path,
     count: usize,
 }
 
-impl Files<'_> {
+impl OutputDirectory<'_> {
     fn write(&mut self, name: &str, content: &Value) -> anyhow::Result<()> {
         let path = self.directory.join(name);
         let named = || format!("could not write {}", path.display());
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).with_context(named)?;
         }
-        // Objects of a cluster are nobody else's business.
+        // Only the owner may read the objects of a cluster.
         gantry_serve::files::write_private(&path, yaml::write(content)?.as_bytes())
             .with_context(named)?;
         self.count += 1;
@@ -168,9 +177,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_subsystem_collects_what_is_secret() {
+    fn no_subsystem_gathers_secrets() {
         for subsystem in SUBSYSTEMS {
-            let all = collected(subsystem);
+            let all = gathered_kinds(subsystem);
             assert!(!all.is_empty(), "{subsystem:?}");
             for (version, plural) in all {
                 let kind = (version.as_str(), plural);

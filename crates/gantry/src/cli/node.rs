@@ -1,4 +1,4 @@
-//! `gantry node`: what happens to the nodes of a cluster that runs.
+//! `gantry node`: changes the nodes of a running cluster.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use gantry_controller::Actor;
 use gantry_controller::writer::Writer;
 use gantry_process::clock::Clock;
 use gantry_reconcile::{ApiPath, Outcome, Write};
-use gantry_sim::shape::{self, Shape};
+use gantry_sim::node_shape::{self, NodeShape};
 use gantry_sim::view::Node;
 
-use super::reach::{Reach, Reached};
+use super::cluster_client::{ClusterClient, ClusterFlags};
 use super::up::read_shapes;
-use super::{End, amounts};
+use super::{CommandOutcome, amounts};
 use crate::output::Output;
 
-/// Add nodes to a cluster that runs, take them away, and let things happen to them.
+/// Add and remove nodes of a running cluster, and simulate failures and upgrades.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gantry node add big --cpu 96 --memory 1Ti --accelerators nvidia.com/gpu=8 --count 2
   gantry node add --nodes more.yaml
-  gantry node kill gpu-0                  no power: it falls silent, its pods are lost after a while
+  gantry node kill gpu-0                  power failure: its pods are evicted after a while
   gantry node revive gpu-0
   gantry node upgrade-kernel gpu-0 6.11.0-9-generic")]
 pub(super) struct Arguments {
@@ -32,28 +32,28 @@ pub(super) struct Arguments {
     command: Command,
 
     #[command(flatten)]
-    reach: Reach,
+    reach: ClusterFlags,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
     Add(Add),
-    /// Keep new pods away from nodes.
+    /// Mark nodes as unschedulable.
     Cordon(Names),
-    /// Let new pods on nodes again.
+    /// Mark nodes as schedulable.
     Uncordon(Names),
-    /// Take the power of nodes away: they fall silent, and their pods stay as they are.
+    /// Simulate a power failure: nodes stop reporting, and their pods stay as they are.
     Kill(Names),
-    /// Give nodes their power back.
+    /// End the simulated power failure of nodes.
     Revive(Names),
-    /// Start a node anew with another kernel.
+    /// Restart a node with another kernel.
     UpgradeKernel {
         /// The node.
         name: String,
         /// The release of the kernel, as `uname -r` prints it.
         release: String,
     },
-    /// Take nodes away. Their pods go when that is noticed.
+    /// Delete nodes. Their pods are deleted when the controllers notice.
     Remove(Names),
 }
 
@@ -67,33 +67,43 @@ struct Names {
 /// Add nodes of one shape, or of the shapes in a file.
 #[derive(Debug, clap::Args)]
 struct Add {
-    /// What their names begin with; numbers go on where they end.
+    /// The prefix of the names; numbering continues after existing nodes.
     #[arg(required_unless_present = "nodes")]
     name: Option<String>,
 
-    /// A file of shapes, as `gantry up --nodes` reads it.
+    /// A file of node shapes, as `gantry up --nodes` reads it.
     #[arg(long, value_name = "FILE", conflicts_with = "name")]
     nodes: Option<PathBuf>,
 
-    /// How many.
+    /// The number of nodes.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    // Negative ones are taken for values, so that the error says what is wrong with them.
+    // Negative numbers are accepted as values, so that the error says what is wrong with them.
     #[arg(value_parser = amounts::nodes, allow_hyphen_values = true)]
     count: u32,
 
-    /// Processors of each.
-    #[arg(long, value_name = "AMOUNT", value_parser = amounts::quantity, allow_hyphen_values = true)]
+    /// The CPU of each node.
+    #[arg(
+        long,
+        value_name = "AMOUNT",
+        value_parser = amounts::quantity,
+        allow_hyphen_values = true
+    )]
     cpu: Option<Quantity>,
 
-    /// Memory of each.
-    #[arg(long, value_name = "AMOUNT", value_parser = amounts::quantity, allow_hyphen_values = true)]
+    /// The memory of each node.
+    #[arg(
+        long,
+        value_name = "AMOUNT",
+        value_parser = amounts::quantity,
+        allow_hyphen_values = true
+    )]
     memory: Option<Quantity>,
 
-    /// Accelerators of each, as RESOURCE=NUMBER; may be repeated.
+    /// The accelerators of each node, as RESOURCE=NUMBER; may be repeated.
     #[arg(long, value_name = "RESOURCE=NUMBER", value_parser = amounts::accelerators)]
     accelerators: Vec<(String, u32)>,
 
-    /// The release of their kernel.
+    /// The kernel release of the nodes.
     #[arg(long, value_name = "RELEASE")]
     kernel_version: Option<String>,
 
@@ -103,55 +113,61 @@ struct Add {
 }
 
 /// How long one write may take.
-const LIMIT: Duration = Duration::from_secs(30);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<End> {
+pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<CommandOutcome> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(act(arguments, output))
 }
 
-async fn act(arguments: &Arguments, output: &mut Output) -> anyhow::Result<End> {
-    let cluster = arguments.reach.reach().await?;
+async fn act(arguments: &Arguments, output: &mut Output) -> anyhow::Result<CommandOutcome> {
+    let cluster = arguments.reach.connect().await?;
     let nodes = read(&cluster).await?;
     let (writes, done) = match &arguments.command {
-        Command::Add(add) => (added(add, &nodes)?, "added"),
-        Command::Cordon(names) => (each(names, &nodes, shape::cordon)?, "cordoned"),
-        Command::Uncordon(names) => (each(names, &nodes, shape::uncordon)?, "uncordoned"),
-        Command::Kill(names) => (each(names, &nodes, shape::kill)?, "without power"),
-        Command::Revive(names) => (each(names, &nodes, shape::revive)?, "with power again"),
-        Command::UpgradeKernel { name, release } => {
-            (vec![shape::upgrade_kernel(find(name, &nodes)?, release)], "starts anew")
+        Command::Add(add) => (creation_writes(add, &nodes)?, "added"),
+        Command::Cordon(names) => (writes_for_each(names, &nodes, node_shape::cordon)?, "cordoned"),
+        Command::Uncordon(names) => {
+            (writes_for_each(names, &nodes, node_shape::uncordon)?, "uncordoned")
         }
-        Command::Remove(names) => (each(names, &nodes, shape::remove)?, "removed"),
+        Command::Kill(names) => {
+            (writes_for_each(names, &nodes, node_shape::power_off)?, "powered off")
+        }
+        Command::Revive(names) => {
+            (writes_for_each(names, &nodes, node_shape::power_on)?, "powered on")
+        }
+        Command::UpgradeKernel { name, release } => {
+            (vec![node_shape::upgrade_kernel(find(name, &nodes)?, release)], "restarting")
+        }
+        Command::Remove(names) => (writes_for_each(names, &nodes, node_shape::remove)?, "removed"),
     };
     let actor = Arc::new(Actor::new(cluster.client, "gantry", "gantry"));
-    let writer = Writer::alone(Clock::system(), LIMIT);
+    let writer = Writer::standalone(Clock::system(), WRITE_TIMEOUT);
     for write in &writes {
         let name = write.key();
         match writer.write(&actor, write, None).await.outcome {
             Outcome::Done(_) => output.result(format_args!("node/{name} {done}"))?,
-            Outcome::Absent => bail!("node {name} is gone"),
-            Outcome::Stale(why) => {
-                bail!("node {name} was changed by somebody else: {why}; try again")
+            Outcome::NotFound => bail!("node {name} was deleted"),
+            Outcome::Conflict(why) => {
+                bail!("node {name} was changed by another client: {why}; try again")
             }
             Outcome::Refused(refusal) => {
                 return Err(anyhow::Error::new(refusal))
                     .with_context(|| format!("could not {} node {name}", write.verb()));
             }
-            Outcome::Unanswered(why) => {
-                bail!("nobody knows whether node {name} was written: {why}; look, and try again")
+            Outcome::Unknown(why) => {
+                bail!("the write to node {name} has an unknown result: {why}; check it, and retry")
             }
         }
     }
-    Ok(End::Done)
+    Ok(CommandOutcome::Success)
 }
 
-/// The nodes there are.
-async fn read(cluster: &Reached) -> anyhow::Result<Vec<Arc<Node>>> {
+/// Lists the nodes of the cluster.
+async fn read(cluster: &ClusterClient) -> anyhow::Result<Vec<Arc<Node>>> {
     let list = cluster.get(&ApiPath::from_static("/api/v1/nodes")).await?;
     let nodes = list["items"].as_array().into_iter().flatten();
     let nodes = nodes.map(|node| serde_json::from_value(node.clone()).map(Arc::new));
-    nodes.collect::<Result<_, _>>().context("could not understand the nodes")
+    nodes.collect::<Result<_, _>>().context("could not decode the nodes")
 }
 
 fn find<'a>(name: &str, nodes: &'a [Arc<Node>]) -> anyhow::Result<&'a Node> {
@@ -159,39 +175,39 @@ fn find<'a>(name: &str, nodes: &'a [Arc<Node>]) -> anyhow::Result<&'a Node> {
     found.map(AsRef::as_ref).with_context(|| {
         let names: Vec<&str> = nodes.iter().map(|it| it.metadata.name.as_str()).take(20).collect();
         match names.as_slice() {
-            [] => format!("there is no node {name}, nor any other; `gantry node add` makes some"),
+            [] => format!("there is no node {name}, nor any other; `gantry node add` adds some"),
             names => format!("there is no node {name}; there are {}", names.join(", ")),
         }
     })
 }
 
-fn each(
+fn writes_for_each(
     names: &Names,
     nodes: &[Arc<Node>],
     order: fn(&Node) -> Write,
 ) -> anyhow::Result<Vec<Write>> {
-    // All of them are looked up before anything is written.
+    // All nodes are looked up before anything is written.
     names.names.iter().map(|name| find(name, nodes).map(order)).collect()
 }
 
-fn added(add: &Add, nodes: &[Arc<Node>]) -> anyhow::Result<Vec<Write>> {
+fn creation_writes(add: &Add, nodes: &[Arc<Node>]) -> anyhow::Result<Vec<Write>> {
     let Add { name, nodes: file, count, cpu, memory, accelerators, kernel_version, labels } = add;
     if let Some(file) = file {
         let writes: Vec<Write> =
-            read_shapes(file)?.iter().flat_map(|it| shape::add(it, nodes)).collect();
+            read_shapes(file)?.iter().flat_map(|it| node_shape::add(it, nodes)).collect();
         if writes.is_empty() {
             bail!("--nodes {}: adds no nodes: every `count` in it is 0; raise one", file.display());
         }
         return Ok(writes);
     }
-    let mut shape = Shape::new(name.as_deref().unwrap_or_default());
+    let mut shape = NodeShape::new(name.as_deref().unwrap_or_default());
     shape.count = *count;
     shape.cpu = cpu.unwrap_or(shape.cpu);
     shape.memory = memory.unwrap_or(shape.memory);
     for (resource, count) in accelerators {
-        let accelerator = shape::Accelerator { count: *count, model: None };
+        let accelerator = node_shape::Accelerator { count: *count, model: None };
         if shape.accelerators.insert(resource.clone(), accelerator).is_some() {
-            bail!("--accelerators {resource}: is there twice; name each resource once");
+            bail!("--accelerators {resource}: given twice; name each resource once");
         }
     }
     shape.kernel_version.clone_from(kernel_version);
@@ -199,7 +215,7 @@ fn added(add: &Add, nodes: &[Arc<Node>]) -> anyhow::Result<Vec<Write>> {
         let (name, value) = pair("label", text, "zone=a")?;
         shape.labels.insert(name.to_owned(), value.to_owned());
     }
-    Ok(shape::add(&shape, nodes))
+    Ok(node_shape::add(&shape, nodes))
 }
 
 fn pair<'a>(flag: &str, text: &'a str, like: &str) -> anyhow::Result<(&'a str, &'a str)> {

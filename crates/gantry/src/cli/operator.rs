@@ -1,4 +1,4 @@
-//! `gantry operator`: the controllers against a cluster.
+//! `gantry operator`: runs the controllers against a cluster.
 
 use std::path::PathBuf;
 
@@ -6,25 +6,26 @@ use anyhow::Context as _;
 use gantry_api::meta::dns_subdomain_problem;
 use gantry_process::clock::Clock;
 use gantry_process::health::Health;
-use gantry_process::metrics::{Build, Metrics};
+use gantry_process::metrics::{BuildInfo, Metrics};
 use gantry_process::shutdown::Signals;
 use gantry_process::tasks::{self, Tasks};
 use http::Uri;
 use tokio_util::sync::CancellationToken;
 
-use super::{End, Log, run_to_end};
-use crate::config::fetch::{How, Writes};
-use crate::config::gather::{Gathered, Sources};
-use crate::config::legacy::{Given, HEADING};
-use crate::config::operator::Checked;
+use super::{CommandOutcome, LogControl, run_to_end};
+use crate::config::fetch::{FetchOutcome, WritePolicy};
+use crate::config::legacy::{FlagOverrides, HEADING};
+use crate::config::load::{ConfigSources, LoadedConfig};
+use crate::config::operator::CheckedConfig;
 use crate::config::render;
 use crate::config::source::OWN;
-use crate::config::values::{Origin, Report};
-use crate::operator::cluster::configure;
+use crate::config::values::{ConfigReport, Origin};
+use crate::operator::cluster::kube_config;
 use crate::operator::controllers::lost_lease;
-use crate::operator::reload::Follow;
+use crate::operator::reload::ConfigWatch;
 use crate::operator::{
-    self, Ended, LOST_LEADERSHIP, MISSING_DEFINITIONS, Shell, Start, definitions,
+    self, EXIT_LOST_LEADERSHIP, EXIT_MISSING_DEFINITIONS, OperatorExit, ProcessContext,
+    StartOptions, definitions,
 };
 use crate::output::Output;
 use crate::subsystems::CONTROLLERS;
@@ -32,8 +33,8 @@ use crate::version::VERSION;
 
 /// Run Gantry's controllers against a Kubernetes cluster.
 ///
-/// The configuration is a file, or a ConfigMap that is created with the defaults if it is absent.
-/// Flags win over variables of the environment, and those over the file or the ConfigMap.
+/// The configuration is a file, or a ConfigMap that is created with the defaults if it does not
+/// exist. Flags override environment variables, and those override the file or the ConfigMap.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gantry operator --namespace gantry-system --leader-elect
@@ -42,8 +43,8 @@ use crate::version::VERSION;
   gantry operator --config-file gantry.yaml --print-config
 
 Exit codes:
-  0  stopped as it was told to; or the configuration is valid
-  1  the configuration is wrong, or something that is needed failed: the error says what
+  0  stopped by a signal; or the configuration is valid
+  1  the configuration is invalid, or a required component failed: the error says which
   2  the command line is wrong
   3  the cluster lacks CustomResourceDefinitions: the error says which
   4  lost the lease: another operator leads, or the API server did not answer in time")]
@@ -52,7 +53,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "NAME", default_value = OWN, value_parser = object_name)]
     config: String,
 
-    /// A file with the configuration; if it is there, no ConfigMap is looked at.
+    /// A file with the configuration; if it exists, no ConfigMap is read.
     #[arg(long, value_name = "PATH")]
     config_file: Option<PathBuf>,
 
@@ -60,36 +61,44 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "NAME", env = "NAMESPACE", hide_env_values = true)]
     namespace: Option<String>,
 
-    /// Print the configuration that is in effect, with where each value came from, and exit.
+    /// Print the effective configuration with the source of each value, and exit.
     #[arg(long, conflicts_with = "check_config")]
     print_config: bool,
 
-    /// Say what is wrong with the configuration, and exit.
+    /// Check the configuration, print what is wrong with it, and exit.
     #[arg(long)]
     check_config: bool,
 
     #[command(flatten)]
-    given: Given,
+    given: FlagOverrides,
 
-    /// The API server, in place of the one in the kubeconfig.
+    /// The URL of the API server, instead of the one in the kubeconfig.
     #[arg(long, value_name = "URL", help_heading = HEADING, hide_short_help = true)]
     master: Option<Uri>,
 
-    /// The namespace of the ConfigMap instascale-config, whose values then win over the
+    /// The namespace of the ConfigMap instascale-config, whose values then override the
     /// configuration.
     #[arg(long, value_name = "NAME", help_heading = HEADING, hide_short_help = true)]
     configs_namespace: Option<String>,
 
-    /// The namespace of the Secret instascale-ocm-secret, which is then referred to if it is there.
+    /// The namespace of the Secret instascale-ocm-secret, which is then referenced if it exists.
     #[arg(long, value_name = "NAME", help_heading = HEADING, hide_short_help = true)]
     ocm_secret_namespace: Option<String>,
 }
 
-pub(super) fn run(arguments: Arguments, log: Log, output: &mut Output) -> anyhow::Result<End> {
+pub(super) fn run(
+    arguments: Arguments,
+    log: LogControl,
+    output: &mut Output,
+) -> anyhow::Result<CommandOutcome> {
     run_to_end(operate(arguments, log, output))
 }
 
-async fn operate(arguments: Arguments, log: Log, output: &mut Output) -> anyhow::Result<End> {
+async fn operate(
+    arguments: Arguments,
+    log: LogControl,
+    output: &mut Output,
+) -> anyhow::Result<CommandOutcome> {
     let mut signals = Signals::listen().context("could not listen for signals")?;
     let clock = Clock::system();
     let print = arguments.print_config;
@@ -99,21 +108,21 @@ async fn operate(arguments: Arguments, log: Log, output: &mut Output) -> anyhow:
         operator::announce();
     }
     let found = tokio::select! {
-        // Either may be dropped: a ConfigMap that is half created is found by the next start, and
-        // the other only waits.
-        found = find(&sources, &clock, rehearsal, output) => found?,
+        // Either future may be dropped: a ConfigMap that is half created is found by the next
+        // start, and the other only waits.
+        found = load_configuration(&sources, &clock, rehearsal, output) => found?,
         signal = signals.next() => {
-            tracing::info!(%signal, "told to stop before there was a configuration");
-            return Ok(End::Done);
+            tracing::info!(%signal, "stopped before the configuration was loaded");
+            return Ok(CommandOutcome::Success);
         }
     };
     let (source, found) = found;
     let checked = match found {
         Ok(checked) => checked,
-        Err(Report { errors, warnings, unknown: _ }) => {
+        Err(ConfigReport { errors, warnings, unknown_keys: _ }) => {
             warnings.iter().for_each(|warning| output.warning(warning));
             errors.iter().for_each(|error| output.error(error));
-            return Ok(End::Refused);
+            return Ok(CommandOutcome::Failure);
         }
     };
     if rehearsal {
@@ -125,37 +134,37 @@ async fn operate(arguments: Arguments, log: Log, output: &mut Output) -> anyhow:
                 checked.warnings.len()
             ))?,
         }
-        return Ok(End::Done);
+        return Ok(CommandOutcome::Success);
     }
     let lease_namespace = lease_namespace(&checked, &sources)?;
     let kubeconfig = &checked.settings.client_connection.kubeconfig;
-    let config = configure(kubeconfig, sources.server.as_ref()).await?;
-    let metrics = Metrics::new(&Build { version: VERSION.version, revision: VERSION.commit });
-    let counters = tasks::Counters::register(&metrics)?;
+    let config = kube_config(kubeconfig, sources.server.as_ref()).await?;
+    let metrics = Metrics::new(&BuildInfo { version: VERSION.version, revision: VERSION.commit });
+    let counters = tasks::TaskMetrics::register(&metrics)?;
     let tasks = Tasks::new(clock, counters, fastrand::Rng::new(), &CancellationToken::new());
-    let shell = Shell { tasks, metrics, health: Health::default() };
-    let follow = Follow { sources, source, log: log.handle };
-    let start = Start { checked, config, lease_namespace, follow };
+    let shell = ProcessContext { tasks, metrics, health: Health::default() };
+    let follow = ConfigWatch { sources, source, log: log.handle };
+    let start = StartOptions { checked, config, lease_namespace, config_watch: follow };
     match operator::run(start, shell, &mut signals).await? {
-        Ended::Missing(missing) => {
-            output.error(definitions::complaint(&missing));
-            Ok(End::Failed(MISSING_DEFINITIONS))
+        OperatorExit::MissingDefinitions(missing) => {
+            output.error(definitions::missing_message(&missing));
+            Ok(CommandOutcome::FailureWithCode(EXIT_MISSING_DEFINITIONS))
         }
-        Ended::Stopped(ending) => {
+        OperatorExit::Stopped(ending) => {
             if let Some(lost) = lost_lease(&ending.lost) {
                 output.error(lost);
-                return Ok(End::Failed(LOST_LEADERSHIP));
+                return Ok(CommandOutcome::FailureWithCode(EXIT_LOST_LEADERSHIP));
             }
             ending.lost.iter().for_each(|loss| output.error(loss));
-            Ok(if ending.is_clean() { End::Done } else { End::Refused })
+            Ok(if ending.is_clean() { CommandOutcome::Success } else { CommandOutcome::Failure })
         }
     }
 }
 
 impl Arguments {
-    /// Where the configuration is said. The flag about the log is one of all commands, and wins like
-    /// any other.
-    fn sources(self, verbosity: Option<u8>) -> Sources {
+    /// Returns the sources of the configuration. The verbosity flag is a global one, and overrides
+    /// like any other flag.
+    fn sources(self, verbosity: Option<u8>) -> ConfigSources {
         let Self {
             config,
             config_file,
@@ -170,50 +179,62 @@ impl Arguments {
         if let Some(verbosity) = verbosity {
             given.flags.set("logging.verbosity", verbosity.into(), Origin::Flag("v"));
         }
-        Sources {
+        ConfigSources {
             config,
             config_file,
             namespace,
             server: master,
             instascale: configs_namespace,
             instascale_secret: ocm_secret_namespace,
-            given,
+            overrides: given,
         }
     }
 }
 
-/// The configuration from everywhere it is said, checked as a whole, and what its text is called.
-async fn find(
-    sources: &Sources,
+/// Loads the configuration from all its sources, checks it as a whole, and returns the name of its
+/// text.
+async fn load_configuration(
+    sources: &ConfigSources,
     clock: &Clock,
     rehearsal: bool,
     output: &mut Output,
-) -> anyhow::Result<(String, Result<Checked, Report>)> {
-    let writes = if rehearsal { Writes::Nothing } else { Writes::Create };
-    let places = sources.places(clock);
-    let Gathered { source, how, found } = sources.gather(&places, writes, &CONTROLLERS).await?;
-    // The volume of the file may be optional, so this is no mistake by itself.
+) -> anyhow::Result<(String, Result<CheckedConfig, ConfigReport>)> {
+    let writes = if rehearsal { WritePolicy::ReadOnly } else { WritePolicy::Create };
+    let places = sources.namespaces(clock);
+    let LoadedConfig { source, outcome: how, result: found } =
+        sources.load(&places, writes, &CONTROLLERS).await?;
+    // The volume of the file may be optional, so a missing file is not an error by itself.
     if let Some(file) =
         sources.config_file.as_ref().filter(|it| matches!(it.try_exists(), Ok(false)))
     {
-        let text = format!("{}: is not there; {source} is used instead", file.display());
+        let text = format!("{}: does not exist; {source} is used instead", file.display());
         match rehearsal {
             true => output.warning(text),
             false => tracing::info!("configuration: {text}"),
         }
     }
     match how {
-        How::WouldCreate => output.note(format_args!("{source}: absent; it would be created")),
-        How::Found | How::Legacy | How::Created if rehearsal => {}
-        How::Found => tracing::info!(source, "read the configuration"),
-        How::Legacy => tracing::info!(source, "read the configuration under its older name"),
-        How::Created => tracing::info!(source, "wrote the configuration with the defaults"),
+        FetchOutcome::WouldCreate => {
+            output.note(format_args!("{source}: does not exist; it would be created"));
+        }
+        FetchOutcome::Existing | FetchOutcome::Legacy | FetchOutcome::Created if rehearsal => {}
+        FetchOutcome::Existing => tracing::info!(source, "read the configuration"),
+        FetchOutcome::Legacy => {
+            tracing::info!(source, "read the configuration under its older name");
+        }
+        FetchOutcome::Created => {
+            tracing::info!(source, "wrote the configuration with the defaults");
+        }
     }
     Ok((source, found))
 }
 
-/// Where the lease is, if there is one: an operator that cannot tell must not start.
-fn lease_namespace(checked: &Checked, sources: &Sources) -> anyhow::Result<Option<String>> {
+/// Returns the namespace of the lease, if there is leader election: an operator that cannot
+/// determine it must not start.
+fn lease_namespace(
+    checked: &CheckedConfig,
+    sources: &ConfigSources,
+) -> anyhow::Result<Option<String>> {
     let election = &checked.settings.leader_election;
     match (&election.leader_elect, &election.resource_namespace) {
         (false, _) => Ok(None),

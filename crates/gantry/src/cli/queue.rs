@@ -1,4 +1,5 @@
-//! `gantry queue`: who is next, what each waits for, and since when.
+//! `gantry queue`: shows the order of the AppWrapper queue, what each AppWrapper waits for, and
+//! since when.
 
 pub(super) mod settings;
 pub(super) mod snapshot;
@@ -8,72 +9,72 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use gantry_process::clock::Clock;
-use gantry_queue::outlook::{self, Row};
+use gantry_queue::queue_report::{self, QueueRow};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use self::settings::{Found, SettingsFlags};
+use self::settings::{QueueSettings, SettingsFlags};
 use self::snapshot::Snapshot;
-use super::reach::Reach;
-use super::{End, Form, render};
+use super::cluster_client::ClusterFlags;
+use super::{CommandOutcome, OutputFormat, render};
 use crate::output::Output;
 use crate::queue_pages;
 
-/// Show AppWrappers in the order in which they are looked at, and what each waits for.
+/// Show AppWrappers in queue order, and what each one waits for.
 ///
-/// Those that wait are numbered. What they wait for is what the queue would decide now, by the same
-/// rules and the settings of the operator, if they can be read; the last line says which were used.
-/// Nothing is written.
+/// Pending AppWrappers are numbered. The reason to wait is what the queue would decide now: it is
+/// evaluated by the queue's own rules with the settings of the operator, if they can be read; the
+/// last line says which settings were used. Nothing is written.
 ///
-/// The time of a start is shown where it can be known: `now` where there is room, `after` the end of a
-/// pause, `~` when others must have ended because they may run for so long only. Of those that run it
-/// is shown when they end at the latest.
+/// The expected start is shown where it can be known: `now` where there is free capacity, `after`
+/// the end of a backoff, `~` when running AppWrappers must have ended because of their time limits.
+/// For running AppWrappers the latest end is shown.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gantry queue                                   the queue of the cluster
-  gantry queue -n team-a --state Pending         who of a team waits
-  gantry queue -o wide --watch                   with every word, again when something changes
+  gantry queue -n team-a --state Pending         the pending AppWrappers of a team
+  gantry queue -o wide --watch                   all columns, printed again on changes
   gantry queue -o json | jq '.appWrappers[0]'    for programs
-  gantry queue -f jobs/ -f nodes.yaml            who would run, before there is a cluster
+  gantry queue -f jobs/ -f nodes.yaml            evaluate files, without a cluster
 
 Reasons to wait:
-  Unseen      the queue has not seen it yet
-  Turn        there is room, or those before it are looked at first
-  Resources   something is missing in the cluster
-  Quota       something is missing in a quota tree
-  Labels      it is about to get labels of quota trees
-  Access      who made it is not recorded, or what its author may create not known
-  Victims     others must make room for it first
-  HeadOfLine  somebody before it holds the line
-  Backoff     it was taken back, and pauses
+  Unseen      the queue has not processed the AppWrapper yet
+  NextCycle   it fits, or AppWrappers before it are evaluated first
+  Resources   the cluster lacks free capacity for it
+  Quota       a quota tree lacks free quota for it
+  Labels      its labels for quota trees are being set
+  Access      its author is not recorded, or the author's permissions are not known
+  Victims     AppWrappers that are preempted for it must release their resources
+  HeadOfLine  an AppWrapper before it blocks the head of the queue
+  Backoff     it was preempted or requeued, and its backoff is not over
   Items       its items are being created
-  Pods        its pods do not run, or have not ended
-  Removal     its objects are being removed")]
+  Pods        its pods are not running yet, or have not completed
+  Removal     its objects are being deleted")]
 pub(super) struct Arguments {
-    /// Show those of this namespace alone. Numbers are those of the whole queue.
+    /// Show only AppWrappers of this namespace. Positions are those in the whole queue.
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
 
-    /// Show those of all namespaces, which is the default.
+    /// Show AppWrappers of all namespaces, which is the default.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
 
-    /// Show those in this state alone, such as Pending or Running; may be repeated.
-    #[arg(long, value_name = "STATE")]
+    /// Show only AppWrappers in this state, such as Pending or Running; may be repeated.
+    #[arg(long, value_name = "STATE", ignore_case = true, value_parser = STATES)]
     state: Vec<String>,
 
-    /// The form of the output.
+    /// The output format.
     #[arg(short, long, value_name = "FORM", default_value = "table")]
-    output: QueueForm,
+    output: QueueOutputFormat,
 
-    /// Look again every two seconds, and print the queue when it has changed.
+    /// Refresh every two seconds, and print the queue when it has changed.
     #[arg(short, long, conflicts_with = "filename")]
     watch: bool,
 
-    /// Files instead of a cluster: AppWrappers, nodes, pods, quota trees.
+    /// Read files instead of a cluster: AppWrappers, nodes, pods, quota trees.
     ///
-    /// Folders of *.yaml, *.yml and *.json files, or `-` for standard input.
+    /// Files, folders of *.yaml, *.yml and *.json files, or `-` for standard input.
     #[arg(short, long, value_name = "FILE")]
     filename: Vec<PathBuf>,
 
@@ -81,14 +82,14 @@ pub(super) struct Arguments {
     settings: SettingsFlags,
 
     #[command(flatten)]
-    reach: Reach,
+    reach: ClusterFlags,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum QueueForm {
-    /// A line for each.
+pub(super) enum QueueOutputFormat {
+    /// One line per AppWrapper.
     Table,
-    /// The same with everything that is known.
+    /// One line per AppWrapper, with all columns.
     Wide,
     /// A YAML document.
     Yaml,
@@ -96,74 +97,94 @@ pub(super) enum QueueForm {
     Json,
 }
 
-/// How often a queue that is watched is looked at.
-const AGAIN: Duration = Duration::from_secs(2);
+/// The states of AppWrappers as they are printed.
+const STATES: [&str; 7] = [
+    queue_pages::UNSEEN,
+    "Pending",
+    "Running",
+    "RunningHoldCompletion",
+    "Completed",
+    "Failed",
+    "Deleted",
+];
 
-/// What programs are told.
+/// How often `--watch` reads the cluster.
+const WATCH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The JSON or YAML output.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Page<'a> {
-    settings: Used<'a>,
-    app_wrappers: &'a [Row],
+struct QueueOutput<'a> {
+    settings: SettingsInEffect<'a>,
+    app_wrappers: &'a [QueueRow],
 }
 
-/// By which settings.
+/// The settings the queue was evaluated with.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Used<'a> {
+pub(super) struct SettingsInEffect<'a> {
     source: &'a str,
     values: &'a Value,
 }
 
-impl<'a> From<&'a Found> for Used<'a> {
-    fn from(found: &'a Found) -> Self {
+impl<'a> From<&'a QueueSettings> for SettingsInEffect<'a> {
+    fn from(found: &'a QueueSettings) -> Self {
         Self { source: &found.source, values: &found.values }
     }
 }
 
-pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<End> {
+pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<CommandOutcome> {
     let clock = Clock::system();
     if !arguments.filename.is_empty() {
         let found = arguments.settings.for_files()?;
         found.warnings.iter().for_each(|it| output.warning(it));
-        let snapshot = Snapshot::of_files(&arguments.filename, &found.settings, output)?;
-        outlook::enter(&snapshot.world, &found.settings, clock.now());
+        let snapshot = Snapshot::from_files(&arguments.filename, &found.settings, output)?;
+        queue_report::initialize_unseen(&snapshot.world, &found.settings, clock.now());
         arguments.print(&snapshot, &found, clock.now(), output)?;
-        return Ok(End::Done);
+        return Ok(CommandOutcome::Success);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(arguments.follow(&clock, output))
+    runtime.block_on(arguments.watch_cluster(&clock, output))
 }
 
 impl Arguments {
-    /// Looks at the cluster, once or until somebody stops it.
-    async fn follow(&self, clock: &Clock, output: &mut Output) -> anyhow::Result<End> {
-        let cluster = self.reach.reach().await?;
+    /// Reads the cluster and prints the queue, once or until the user stops the command.
+    async fn watch_cluster(
+        &self,
+        clock: &Clock,
+        output: &mut Output,
+    ) -> anyhow::Result<CommandOutcome> {
+        let cluster = self.reach.connect().await?;
         let (mut before, mut warned) = (None, Vec::new());
         loop {
-            let found = self.settings.find(&cluster).await?;
-            // Once, not with every look.
+            let found = self.settings.load(&cluster).await?;
+            // Warnings are printed once, not with every refresh.
             if found.warnings != warned {
                 found.warnings.iter().for_each(|it| output.warning(it));
                 warned.clone_from(&found.warnings);
             }
             let namespace = self.namespace.as_deref();
             let snapshot =
-                Snapshot::of_cluster(&cluster, namespace, &found.settings, output).await?;
-            let shape = self.shape(&snapshot, &found, clock.now());
+                Snapshot::from_cluster(&cluster, namespace, &found.settings, output).await?;
+            let shape = self.comparable_rows(&snapshot, &found, clock.now());
             if before.as_ref() != Some(&shape) {
                 self.print(&snapshot, &found, clock.now(), output)?;
                 before = Some(shape);
             }
             if !self.watch {
-                return Ok(End::Done);
+                return Ok(CommandOutcome::Success);
             }
-            clock.sleep(AGAIN).await;
+            clock.sleep(WATCH_INTERVAL).await;
         }
     }
 
-    /// What makes one look differ from another: all but how much time has passed.
-    fn shape(&self, snapshot: &Snapshot, found: &Found, now: Timestamp) -> Vec<Row> {
+    /// Returns the rows without what depends only on the current time, to detect real changes.
+    fn comparable_rows(
+        &self,
+        snapshot: &Snapshot,
+        found: &QueueSettings,
+        now: Timestamp,
+    ) -> Vec<QueueRow> {
         let mut rows = self.rows(snapshot, found, now);
         for row in &mut rows {
             row.priority = 0.0;
@@ -175,13 +196,14 @@ impl Arguments {
         rows
     }
 
-    fn rows(&self, snapshot: &Snapshot, found: &Found, now: Timestamp) -> Vec<Row> {
-        let mut rows = outlook::rows(&snapshot.world, &found.settings, snapshot.sight, now);
-        rows.retain(|row| self.wants(row));
+    fn rows(&self, snapshot: &Snapshot, found: &QueueSettings, now: Timestamp) -> Vec<QueueRow> {
+        let mut rows =
+            queue_report::rows(&snapshot.world, &found.settings, snapshot.visibility, now);
+        rows.retain(|row| self.matches_filter(row));
         rows
     }
 
-    fn wants(&self, row: &Row) -> bool {
+    fn matches_filter(&self, row: &QueueRow) -> bool {
         let state = match row.state.as_str() {
             "" => queue_pages::UNSEEN,
             state => state,
@@ -193,27 +215,27 @@ impl Arguments {
     fn print(
         &self,
         snapshot: &Snapshot,
-        found: &Found,
+        found: &QueueSettings,
         now: Timestamp,
         output: &mut Output,
     ) -> anyhow::Result<()> {
         let rows = self.rows(snapshot, found, now);
         let form = match self.output {
-            QueueForm::Table | QueueForm::Wide => {
+            QueueOutputFormat::Table | QueueOutputFormat::Wide => {
                 match rows.is_empty() {
-                    true => output.note("there are no such AppWrappers"),
+                    true => output.note("no AppWrappers found"),
                     false => {
-                        let wide = self.output == QueueForm::Wide;
+                        let wide = self.output == QueueOutputFormat::Wide;
                         output.result_text(&queue_pages::table(&rows, wide, now))?;
                     }
                 }
-                output.note(format_args!("by {}", found.source));
+                output.note(format_args!("evaluated with {}", found.source));
                 return Ok(());
             }
-            QueueForm::Yaml => Form::Yaml,
-            QueueForm::Json => Form::Json,
+            QueueOutputFormat::Yaml => OutputFormat::Yaml,
+            QueueOutputFormat::Json => OutputFormat::Json,
         };
-        let page = Page { settings: Used::from(found), app_wrappers: &rows };
+        let page = QueueOutput { settings: SettingsInEffect::from(found), app_wrappers: &rows };
         output.result_text(&render(&page, form)?)?;
         Ok(())
     }

@@ -1,15 +1,15 @@
-//! `gantry share`: what installations in one cluster share, and who uses it.
+//! `gantry share`: shows what installations in one cluster share, and which namespaces use it.
 
 use clap::Subcommand;
 use gantry_process::clock::Clock;
 
-use super::install::{Contents, finish};
-use super::reach::Reach;
-use super::{End, Form, render};
+use super::cluster_client::ClusterFlags;
+use super::install::{InstallOptions, print_report};
+use super::{CommandOutcome, OutputFormat, render};
 use crate::output::Output;
 use crate::subsystems::inventory;
+use gantry_sharing::effects::cluster_client::ClusterClient;
 use gantry_sharing::effects::report::Report;
-use gantry_sharing::effects::server::Server;
 use gantry_sharing::effects::status::read_status;
 use gantry_sharing::effects::sweep::sweep;
 
@@ -30,10 +30,11 @@ enum Command {
     Sweep(Sweep),
 }
 
-/// Show who uses what: versions, writers, namespaces, what an install would change and why not.
+/// Show the shared objects: versions, writers, namespaces that use them, and what an install would
+/// change.
 ///
-/// It shows what the caller may see and says what they may not, with the ClusterRole to ask for. The
-/// flags of `gantry install` change what an install would do.
+/// It shows what the caller may read and names the ClusterRole to request for the rest. The flags
+/// of `gantry install` change what an install would do.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gantry share status
@@ -45,26 +46,26 @@ Exit codes:
   1  the command line is wrong, or the server did not answer")]
 struct Status {
     #[command(flatten)]
-    contents: Contents,
+    contents: InstallOptions,
 
     /// The caller's namespace; by default that of the context.
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
 
-    /// Print all facts in this form.
+    /// Print all facts in this format.
     #[arg(short, long, value_name = "FORM")]
-    output: Option<Form>,
+    output: Option<OutputFormat>,
 
     #[command(flatten)]
-    reach: Reach,
+    reach: ClusterFlags,
 }
 
-/// Delete namespaces of test runs whose last day is over.
+/// Delete expired namespaces of test runs.
 ///
 /// A test run labels its namespace `fma-e2e.llm-d.ai/sweep: "true"` and writes its last day, as
-/// `YYYY-MM-DD` in UTC, into the annotation `fma-e2e.llm-d.ai/expires-at`. Namespaces without the label
-/// are never touched. Run it once a day; pods in a namespace that goes are freed of finalizers whose
-/// controllers go with it.
+/// `YYYY-MM-DD` in UTC, into the annotation `fma-e2e.llm-d.ai/expires-at`. Namespaces without the
+/// label are never touched. Run it once a day. In a namespace that is deleted, the finalizers of
+/// controllers that are deleted with it are removed from pods.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gantry share sweep --dry-run
@@ -73,48 +74,48 @@ struct Status {
 Exit codes:
   0  done
   1  the command line is wrong, or the server refused or did not answer
-  2  a right is missing
-  3  a namespace has the label and no day that can be read; it stays, and the others are swept")]
+  2  a permission is missing
+  3  a namespace has the label and no valid day; it is kept, and the others are swept")]
 struct Sweep {
-    /// Change nothing: the server only says what it would do.
+    /// Change nothing: send dry-run requests and print what would be done.
     #[arg(long)]
     dry_run: bool,
 
-    /// Print what became of each namespace in this form.
+    /// Print the result for each namespace in this format.
     #[arg(short, long, value_name = "FORM")]
-    output: Option<Form>,
+    output: Option<OutputFormat>,
 
     #[command(flatten)]
-    reach: Reach,
+    reach: ClusterFlags,
 }
 
-pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<End> {
+pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<CommandOutcome> {
     match &arguments.command {
         Command::Status(arguments) => status(arguments, output),
         Command::Sweep(arguments) => sweep_up(arguments, output),
     }
 }
 
-fn sweep_up(arguments: &Sweep, output: &mut Output) -> anyhow::Result<End> {
+fn sweep_up(arguments: &Sweep, output: &mut Output) -> anyhow::Result<CommandOutcome> {
     let Sweep { dry_run, output: form, reach } = arguments;
     let clock = Clock::system();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let objects = runtime.block_on(async {
-        let client = reach.reach().await?.client;
+        let client = reach.connect().await?.client;
         let today = clock.now().to_zoned(jiff::tz::TimeZone::UTC).date();
-        anyhow::Ok(sweep(&Server::new(client, clock, *dry_run), today).await?)
+        anyhow::Ok(sweep(&ClusterClient::new(client, clock, *dry_run), today).await?)
     })?;
-    finish(&Report { dry_run: *dry_run, objects, stays: Vec::new() }, *form, output)
+    print_report(&Report { dry_run: *dry_run, objects, stays: Vec::new() }, *form, output)
 }
 
-fn status(arguments: &Status, output: &mut Output) -> anyhow::Result<End> {
+fn status(arguments: &Status, output: &mut Output) -> anyhow::Result<CommandOutcome> {
     let Status { contents, namespace, output: form, reach } = arguments;
     let source = contents.source()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let status = runtime.block_on(async {
-        let reached = reach.reach().await?;
-        let (client, at) = (reached.client, reached.place.to_string());
-        let server = Server::new(client, Clock::system(), true);
+        let reached = reach.connect().await?;
+        let (client, at) = (reached.client, reached.location.to_string());
+        let server = ClusterClient::new(client, Clock::system(), true);
         let own = namespace.clone().unwrap_or_else(|| server.own_namespace().to_owned());
         let (mode, foreign) = (contents.mode(), contents.foreign());
         let looked = read_status(&server, at, &source, mode, foreign, &own, inventory());
@@ -124,5 +125,5 @@ fn status(arguments: &Status, output: &mut Output) -> anyhow::Result<End> {
         None => output.result_text(&status.render())?,
         Some(form) => output.result_text(&render(&status, *form)?)?,
     }
-    Ok(End::Done)
+    Ok(CommandOutcome::Success)
 }

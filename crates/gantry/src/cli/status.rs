@@ -1,39 +1,49 @@
-//! `gantry status`: one screen about a cluster.
+//! `gantry status`: shows the state of a cluster on one screen.
 
 use std::collections::BTreeMap;
 
+use anyhow::Context as _;
 use clap::ValueEnum;
+use gantry_api::kind::Scope;
 use gantry_api::object::KINDS;
 use gantry_reconcile::{ApiPath, Parameter};
+use serde_json::Value;
 
-use super::reach::{AskError, Place, Reach};
-use super::{End, Form, render};
+use super::cluster_client::{ClusterClient, ClusterFlags, ClusterLocation, ClusterRequestError};
+use super::{CommandOutcome, OutputFormat, render};
 use crate::output::Output;
-use crate::overview::{Overview, Seen};
+use crate::overview::{ClusterSnapshot, Overview};
 use crate::up::STATUS_PATH;
 
 /// Show what runs in a cluster, what is held, and why.
 ///
-/// It reads any cluster. Of one that `gantry up` runs it also shows what the controllers hold back.
+/// It reads any cluster. For a cluster that `gantry up` runs it also shows what the controllers
+/// hold and why.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gantry status
   gantry status -o wide
+  gantry status -n team-a                     what a user of one namespace may read
   gantry status --kubeconfig prod.kubeconfig -o json")]
 pub(super) struct Arguments {
-    /// The form of the output.
+    /// Show only objects of this namespace. The totals of the cluster are shown if the user may
+    /// read them.
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+
+    /// The output format.
     #[arg(short, long, value_name = "FORM", default_value = "screen")]
-    output: StatusForm,
+    output: StatusOutputFormat,
 
     #[command(flatten)]
-    reach: Reach,
+    reach: ClusterFlags,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum StatusForm {
+enum StatusOutputFormat {
     /// One screen.
     Screen,
-    /// The same with everything that is held.
+    /// One screen with everything that is held.
     Wide,
     /// A YAML document.
     Yaml,
@@ -41,62 +51,107 @@ enum StatusForm {
     Json,
 }
 
-/// What is looked at beside nodes and pods.
-const OTHERS: [(&str, ApiPath); 5] = [
-    ("deployments", ApiPath::from_static("/apis/apps/v1/deployments")),
-    ("statefulsets", ApiPath::from_static("/apis/apps/v1/statefulsets")),
-    ("daemonsets", ApiPath::from_static("/apis/apps/v1/daemonsets")),
-    ("jobs", ApiPath::from_static("/apis/batch/v1/jobs")),
-    ("cronjobs", ApiPath::from_static("/apis/batch/v1/cronjobs")),
+/// The workload kinds that are read, beside nodes and pods.
+const WORKLOAD_KINDS: [(&str, &str); 5] = [
+    ("apps/v1", "deployments"),
+    ("apps/v1", "statefulsets"),
+    ("apps/v1", "daemonsets"),
+    ("batch/v1", "jobs"),
+    ("batch/v1", "cronjobs"),
 ];
 
-/// How much is held on one screen.
-const LINES: usize = 12;
+/// The maximum number of held objects on one screen.
+const MAX_HELD_LINES: usize = 12;
 
-pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<End> {
+pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<CommandOutcome> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let seen = runtime.block_on(look(&arguments.reach))?;
-    let overview = Overview::of(&seen);
+    let seen = runtime.block_on(read_cluster(&arguments.reach, arguments.namespace.as_deref()))?;
+    let overview = Overview::from_snapshot(&seen);
     let text = match arguments.output {
-        StatusForm::Screen => overview.render(LINES),
-        StatusForm::Wide => overview.render(usize::MAX),
-        StatusForm::Yaml => render(&overview, Form::Yaml)?,
-        StatusForm::Json => render(&overview, Form::Json)?,
+        StatusOutputFormat::Screen => overview.render(MAX_HELD_LINES),
+        StatusOutputFormat::Wide => overview.render(usize::MAX),
+        StatusOutputFormat::Yaml => render(&overview, OutputFormat::Yaml)?,
+        StatusOutputFormat::Json => render(&overview, OutputFormat::Json)?,
     };
     output.result_text(&text)?;
-    Ok(End::Done)
+    Ok(CommandOutcome::Success)
 }
 
-async fn look(reach: &Reach) -> anyhow::Result<Seen> {
-    let cluster = reach.reach().await?;
+async fn read_cluster(
+    reach: &ClusterFlags,
+    namespace: Option<&str>,
+) -> anyhow::Result<ClusterSnapshot> {
+    let cluster = reach.connect().await?;
+    if let Some(namespace) = namespace {
+        cluster.check_namespace(namespace).await?;
+    }
+    let within = namespace.unwrap_or_default();
     let version = cluster.get(&ApiPath::from_static("/version")).await?;
     let version = version["gitVersion"].as_str().unwrap_or("unknown version").to_owned();
     let mut others = BTreeMap::new();
-    for (kind, path) in OTHERS {
-        others.insert(kind.to_owned(), cluster.items(&path).await?);
+    for (api_version, kind) in WORKLOAD_KINDS {
+        let path = ApiPath::collection(api_version, within, kind)?;
+        others.insert(kind.to_owned(), list_kind(&cluster, &path, namespace).await?);
     }
     let mut own = BTreeMap::new();
     for kind in KINDS {
-        let path = ApiPath::collection(&kind.api_version(), "", kind.plural)?;
+        let within = if kind.scope == Scope::Namespaced { within } else { "" };
+        let path = ApiPath::collection(&kind.api_version(), within, kind.plural)?;
         let path = path.with(Parameter::Limit(1));
         let page = match cluster.get(&path).await {
             Ok(page) => page,
-            // A cluster need not have all of Gantry's kinds, nor show them to everybody.
-            Err(AskError::Absent { .. } | AskError::Forbidden { .. }) => continue,
+            // A cluster need not serve all of Gantry's kinds, and the user need not be allowed to
+            // list them.
+            Err(ClusterRequestError::NotFound { .. } | ClusterRequestError::Forbidden { .. }) => {
+                continue;
+            }
             Err(error) => return Err(error.into()),
         };
         let shown = page["items"].as_array().map_or(0, Vec::len) as u64;
         let rest = page["metadata"]["remainingItemCount"].as_u64().unwrap_or(0);
         own.insert(kind.kind.to_owned(), shown + rest);
     }
-    // Only `gantry up` has it, and only shows it to those who may see it.
+    // Only `gantry up` serves it, and only to users with the permission.
     let process = match cluster.get(&ApiPath::from_static(STATUS_PATH)).await {
         Ok(page) => Some(page),
-        Err(AskError::Absent { .. } | AskError::Forbidden { .. }) => None,
+        Err(ClusterRequestError::NotFound { .. } | ClusterRequestError::Forbidden { .. }) => None,
         Err(error) => return Err(error.into()),
     };
-    let nodes = cluster.items(&ApiPath::from_static("/api/v1/nodes")).await?;
-    let pods = cluster.items(&ApiPath::from_static("/api/v1/pods")).await?;
-    let Place { server, context, kubeconfig } = cluster.place;
-    Ok(Seen { server, context, kubeconfig, version, nodes, pods, others, own, process })
+    let nodes = match cluster.items(&ApiPath::from_static("/api/v1/nodes")).await {
+        Ok(nodes) => Some(nodes),
+        Err(ClusterRequestError::Forbidden { .. }) if namespace.is_some() => None,
+        Err(error) => return Err(error.into()),
+    };
+    let pods = ApiPath::collection("v1", within, "pods")?;
+    let pods = list_kind(&cluster, &pods, namespace).await?;
+    let ClusterLocation { server, context, kubeconfig } = cluster.location;
+    let namespace = namespace.map(str::to_owned);
+    Ok(ClusterSnapshot {
+        namespace,
+        server,
+        context,
+        kubeconfig,
+        version,
+        nodes,
+        pods,
+        others,
+        own,
+        process,
+    })
+}
+
+/// Lists all objects of a kind. If the user may not list all namespaces, the error says how to read
+/// one.
+async fn list_kind(
+    cluster: &ClusterClient,
+    path: &ApiPath,
+    namespace: Option<&str>,
+) -> anyhow::Result<Vec<Value>> {
+    let listed = cluster.items(path).await;
+    match (&listed, namespace) {
+        (Err(ClusterRequestError::Forbidden { .. }), None) => {
+            listed.context("cannot list all namespaces; show one with `gantry status -n NAME`")
+        }
+        _ => Ok(listed?),
+    }
 }

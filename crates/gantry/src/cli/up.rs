@@ -1,4 +1,4 @@
-//! `gantry up`: a whole cluster in one process.
+//! `gantry up`: runs a whole cluster in one process.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,32 +8,33 @@ use anyhow::Context as _;
 use clap::ArgAction;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use gantry_process::clock::{Clock, Moment};
-use gantry_process::metrics::{Build, Metrics};
+use gantry_process::metrics::{BuildInfo, Metrics};
 use gantry_process::shutdown::Signals;
 use gantry_process::tasks::{self, Tasks};
 use gantry_queue::effects::admission::LeafAdmission;
 use gantry_sim::logs::Logs;
 use gantry_store::{Durability, OpenError, Store};
-use gantry_subsystem::start::Offers;
+use gantry_subsystem::start::HostExtensions;
 use tokio_util::sync::CancellationToken;
 
-use super::apiserver::{self, Flags};
-use super::{End, run_to_end};
+use super::apiserver::{self, ServerFlags};
+use super::{CommandOutcome, run_to_end};
 use crate::admission_hooks::{self, AdmissionHooks};
 use crate::config::keys::KEYS;
 use crate::config::values::{Layer, Origin, Values};
 use crate::containers::Containers;
-use crate::kubeconfig::Added;
+use crate::kubeconfig::MergeResult;
 use crate::output::Output;
-use crate::server::{self, Plan, Running};
-use crate::up::{self, Door};
+use crate::server::{self, RunningServer, ServerConfig};
+use crate::up::{self, InProcessClient};
 use crate::version::VERSION;
 use crate::{config, kubeconfig};
 
 /// Run a whole cluster on this machine: API server, nodes, scheduler and controllers.
 ///
 /// The nodes are simulated: pods are scheduled, start, become ready, log, fail and end as on real
-/// ones, but run nothing. Everything is kept in a directory; the next `gantry up` goes on from there.
+/// nodes, but container images do not run, except Gantry's own. Everything is stored in a
+/// directory; the next `gantry up` continues from it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gantry up
@@ -47,73 +48,86 @@ Then, in another terminal:
   gantry status")]
 #[expect(clippy::struct_excessive_bools, reason = "these are flags, one by one")]
 pub(super) struct Arguments {
-    /// The nodes to have, by shape; those that are missing are added.
+    /// A file with the nodes of the cluster, by shape; missing nodes are added.
     ///
     /// Without it, a cluster that has no nodes gets three, one of them with eight accelerators.
     #[arg(long, value_name = "FILE", help_heading = "Cluster")]
     nodes: Option<PathBuf>,
 
-    /// How long pods take: `fast` at once, `general` some seconds for each step.
+    /// How long pods take for each step: `fast` takes no time, `general` some seconds.
     #[arg(long, value_name = "PROFILE", default_value = "fast", help_heading = "Cluster")]
     profile: Profile,
 
-    /// Leave pods to a scheduler of your own.
+    /// Do not run a scheduler, so that you can run your own.
     #[arg(long, help_heading = "Cluster")]
     no_scheduler: bool,
 
-    /// Let quota trees decide who of the queue runs.
+    /// Let quota trees decide which AppWrappers of the queue are admitted.
     #[arg(long, help_heading = "Cluster")]
     quota: bool,
 
-    /// Whether what an AppWrapper wraps is created in the name of its author, with the author's rights.
+    /// Whether the objects in an AppWrapper are created on behalf of its author, with the author's
+    /// permissions.
     ///
-    /// Who wrote an AppWrapper is recorded when it is written: one from before is held. Off (`=false`), whoever
-    /// may create AppWrappers in a namespace may create objects of every kind there, whatever their roles say.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    /// The author of an AppWrapper is recorded when it is created: an AppWrapper without a recorded
+    /// author is held. When off (`=false`), a user who may create AppWrappers in a namespace may
+    /// create objects of every kind there, whatever their roles allow.
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        action = ArgAction::Set
+    )]
     #[arg(default_value_t = true, default_missing_value = "true", help_heading = "Cluster")]
     check_user_access: bool,
 
-    /// Who gives pods that claim devices to nodes, where they do not say.
+    /// How pods that claim devices are scheduled, if they do not say.
     ///
-    /// `scheduler`: the scheduler `gantry` does. `gate`: their own scheduler does; until it is settled
-    /// which devices they get, a gate keeps it waiting.
+    /// `scheduler`: by the scheduler `gantry`. `gate`: by their own scheduler; a scheduling gate
+    /// holds them until their devices are chosen.
     #[arg(long, value_name = "MODE", default_value = "scheduler", help_heading = "Cluster")]
     devices_mode: DevicesMode,
 
-    /// Choose nodes for AppWrappers that wait for room and name none, from the shapes that may grow.
+    /// Choose node shapes for AppWrappers that wait for capacity and name none, from the shapes
+    /// that may grow.
     #[arg(long, help_heading = "Cluster")]
     infer_shapes: bool,
 
-    /// Leave AppWrappers to a `gantry operator` of your own, with settings of its own.
-    #[arg(long, conflicts_with_all = ["quota", "check_user_access", "infer_shapes"], help_heading = "Cluster")]
+    /// Do not run the queue, so that a separate `gantry operator` can, with its own settings.
+    #[arg(
+        long,
+        conflicts_with_all = ["quota", "check_user_access", "infer_shapes"],
+        help_heading = "Cluster"
+    )]
     no_queue: bool,
 
-    /// Fill the cluster with samples of what it can do.
+    /// Fill the cluster with sample objects.
     #[arg(long, help_heading = "Cluster")]
     demo: bool,
 
-    /// Forget all objects before starting. Keys are kept, so that kubeconfigs stay good.
+    /// Delete all objects before starting. Keys are kept, so that kubeconfigs stay valid.
     #[arg(long, conflicts_with = "ephemeral", help_heading = "Cluster")]
     reset: bool,
 
     /// Add the context `gantry` to a kubeconfig and make it the current one.
     ///
-    /// Without a file it is the first of KUBECONFIG, or ~/.kube/config.
-    /// A symbolic link is followed; the file as it was is kept beside it.
+    /// Without a file it is the first of KUBECONFIG, or ~/.kube/config. A symbolic link is
+    /// followed; a backup of the original file is kept beside it.
     #[arg(long, value_name = "FILE", num_args = 0..=1, help_heading = "Cluster")]
-    // Not as a path, which clap would refuse to be empty: that stands for a value that is left out.
+    // Not a path, for which clap rejects an empty value: an empty value stands for no value.
     #[arg(default_missing_value = "", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     merge_kubeconfig: Option<PathBuf>,
 
     #[command(flatten)]
-    server: Flags,
+    server: ServerFlags,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Profile {
-    /// Every step at once.
+    /// Every step takes no time.
     Fast,
-    /// One to five seconds for each step, as on real nodes.
+    /// Every step takes one to five seconds, as on real nodes.
     General,
 }
 
@@ -128,17 +142,17 @@ impl From<Profile> for gantry_sim::kubelet::Profile {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum DevicesMode {
-    /// They get `schedulerName: gantry`.
+    /// Pods get `schedulerName: gantry`.
     Scheduler,
-    /// They get the gate `devmgmtproto.k8s.io/devices`.
+    /// Pods get the scheduling gate `devmgmtproto.k8s.io/devices`.
     Gate,
 }
 
-pub(super) fn run(arguments: Arguments, output: &mut Output) -> anyhow::Result<End> {
+pub(super) fn run(arguments: Arguments, output: &mut Output) -> anyhow::Result<CommandOutcome> {
     run_to_end(serve(arguments, output))
 }
 
-async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End> {
+async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<CommandOutcome> {
     let Arguments {
         nodes,
         profile,
@@ -155,20 +169,20 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
     } = arguments;
     let shapes = nodes.as_deref().map(read_shapes).transpose()?;
     let mut signals = Signals::listen().context("could not listen for signals")?;
-    let metrics = Metrics::new(&Build { version: VERSION.version, revision: VERSION.commit });
-    let counters = tasks::Counters::register(&metrics)?;
+    let metrics = Metrics::new(&BuildInfo { version: VERSION.version, revision: VERSION.commit });
+    let counters = tasks::TaskMetrics::register(&metrics)?;
     let clock = Clock::system();
     let mut tasks =
         Tasks::new(clock.clone(), counters, fastrand::Rng::new(), &CancellationToken::new());
     let mut progress = Progress::new(&clock);
-    let scratch = flags.scratch()?;
+    let scratch = flags.temporary_directory()?;
     let disabled = flags.disabled_webhook_plugin().map(str::to_owned);
-    let (mut plan, kubeconfig_file) = apiserver::plan(flags, scratch.as_ref())?;
+    let (mut plan, kubeconfig_file) = apiserver::server_config(flags, scratch.as_ref())?;
     if let Some(name) = disabled {
         anyhow::bail!(
-            "--disable-admission-plugins: {name} cannot be switched off in gantry up: without it anybody could \
-             forge the authors of AppWrappers and the devices of pods; remove it, or run gantry apiserver, which \
-             has no controllers"
+            "--disable-admission-plugins: {name} cannot be disabled in gantry up: without it any \
+             user could forge the authors of AppWrappers and the devices of pods; remove it, or \
+             run gantry apiserver, which has no controllers"
         );
     }
     let logs = Logs::new();
@@ -176,53 +190,58 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
     plan.nodes = Some(Arc::new(containers.clone()));
     plan.token_secrets = true;
     if reset {
-        forget(&plan).await?;
-        progress.done(output, "reset", "all objects are forgotten");
+        remove_objects(&plan).await?;
+        progress.done(output, "reset", "all objects were deleted");
     }
     let (ephemeral, directory) = (plan.ephemeral, plan.directory.clone());
-    let Running { api, store, address, recovery, kubeconfig, authority, signer } =
+    let RunningServer { api, store, address, recovery, kubeconfig, authority, signer } =
         server::start(plan, &mut tasks, metrics.clone()).await?;
     apiserver::report_recovery(&recovery, output);
-    apiserver::watch_store(&store, &mut tasks);
+    apiserver::exit_on_store_failure(&store, &mut tasks);
     progress.done(output, "api server", &format!("https://{address}"));
-    let door = Door::of_server(&api);
-    let values =
-        values(&Switches { quota, check_user_access, infer_shapes, no_queue, devices_mode });
-    let kinds = up::install_kinds(&door, &values).await?;
+    let api_client = InProcessClient::as_server(&api);
+    let values = values(&SubsystemSwitches {
+        quota,
+        check_user_access,
+        infer_shapes,
+        no_queue,
+        devices_mode,
+    });
+    let kinds = up::install_kinds(&api_client, &values).await?;
     let leaves = LeafAdmission::default();
-    // Where the queue is an operator's, recording authors is too.
-    let hooks = AdmissionHooks::new(&values, &Offers::default().with(leaves.clone()))?;
-    admission_hooks::settle(&api, &door, &hooks).await?;
-    progress.done(output, "kinds", &format!("{kinds} of Gantry's own"));
-    let settings = up::Settings {
+    // If a separate operator runs the queue, it also records authors.
+    let hooks = AdmissionHooks::new(&values, &HostExtensions::default().with(leaves.clone()))?;
+    admission_hooks::install_webhooks(&api, &api_client, &hooks).await?;
+    progress.done(output, "kinds", &format!("{kinds} CRDs installed"));
+    let settings = up::EmbeddedSettings {
         profile: profile.into(),
         certificates: authority,
         signer,
         scheduler: !no_scheduler,
         values,
         pods: directory.join("pods"),
-        api_server: server::reached_at(address),
+        api_server: server::pod_api_server(address),
         network: containers.network().clone(),
     };
     let cluster = up::start(&api, &settings, &logs, &mut tasks, &metrics, &leaves).await?;
     if let Some(programs) = cluster.runtime().observer.get() {
-        containers.show_environments_of(programs);
+        containers.set_program_observer(programs);
     }
     let count = cluster.controllers();
-    cluster.filled(&clock).await?;
+    cluster.wait_for_cache_sync(&clock).await?;
     progress.done(output, "controllers", &format!("{count} running"));
-    let nodes = cluster.make_nodes(&door, shapes.as_deref()).await?;
-    let nodes = cluster.nodes_ready(&clock, nodes).await?;
+    let nodes = cluster.make_nodes(&api_client, shapes.as_deref()).await?;
+    let nodes = cluster.wait_for_ready_nodes(&clock, nodes).await?;
     progress.done(output, "nodes", &nodes);
     if demo {
         let devices = cluster.publish_devices(&api, &mut tasks)?;
-        progress.done(output, "devices", &format!("{devices}; look with: gantry devices top"));
-        // As a user would: what it has made by the queue is made in somebody's name.
+        progress.done(output, "devices", &format!("{devices}; show them with: gantry devices top"));
+        // Applied as a user: the queue creates what these objects wrap on behalf of their author.
         let admin = up::accounts::administrator(&api);
         let count = up::apply(&admin, &clock, up::DEMO).await?;
-        progress.done(output, "demo", &format!("{count} objects; look with: gantry status"));
+        progress.done(output, "demo", &format!("{count} objects; show them with: gantry status"));
     }
-    // Last: whoever waits for this file finds a cluster that is ready.
+    // The file is written last: a process that waits for it finds a cluster that is ready.
     gantry_serve::files::write_private(&kubeconfig_file, kubeconfig.as_bytes())
         .with_context(|| format!("could not write the kubeconfig {}", kubeconfig_file.display()))?;
     output.result(format_args!("ready in {} on https://{address}", progress.total()))?;
@@ -235,15 +254,15 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
     }
     output.note("  kubectl get nodes");
     if ephemeral {
-        output.note("objects are kept in memory only: they are gone when this process ends");
+        output.note("objects are kept in memory only: they are lost when this process ends");
     }
     output.finish()?;
     let end = apiserver::until_stopped(&store, &mut tasks, &mut signals, output).await?;
-    if end == End::Done {
+    if end == CommandOutcome::Success {
         match ephemeral {
-            true => output.note("stopped; nothing was kept"),
+            true => output.note("stopped; nothing was stored"),
             false => output.note(format_args!(
-                "stopped; everything is kept in {}, and `gantry up` goes on from there",
+                "stopped; everything is stored in {}, and `gantry up` continues from it",
                 directory.display()
             )),
         }
@@ -251,9 +270,9 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
     Ok(end)
 }
 
-/// What flags say about subsystems.
+/// The flags about subsystems.
 #[expect(clippy::struct_excessive_bools, reason = "these are flags, one by one")]
-struct Switches {
+struct SubsystemSwitches {
     quota: bool,
     check_user_access: bool,
     infer_shapes: bool,
@@ -261,9 +280,11 @@ struct Switches {
     devices_mode: DevicesMode,
 }
 
-/// The settings of the subsystems: those of an operator in which all of them run, and what flags say.
-fn values(switches: &Switches) -> Values {
-    let Switches { quota, check_user_access, infer_shapes, no_queue, devices_mode } = *switches;
+/// Returns the settings of the subsystems: those of an operator in which all of them run, with the
+/// flags applied.
+fn values(switches: &SubsystemSwitches) -> Values {
+    let SubsystemSwitches { quota, check_user_access, infer_shapes, no_queue, devices_mode } =
+        *switches;
     let mode = match devices_mode {
         DevicesMode::Scheduler => "scheduler",
         DevicesMode::Gate => "gate",
@@ -279,32 +300,34 @@ fn values(switches: &Switches) -> Values {
     layer.set("mcad.checkUserAccess", check_user_access.into(), Origin::Flag("check-user-access"));
     layer.set("instascale.inferShapes", infer_shapes.into(), Origin::Flag("infer-shapes"));
     layer.set("devices.mode", mode.into(), Origin::Flag("devices-mode"));
-    Values::stack(KEYS.as_slice(), [&layer])
+    Values::from_layers(KEYS.as_slice(), [&layer])
 }
 
-/// The shapes of nodes in a file.
-pub(super) fn read_shapes(path: &Path) -> anyhow::Result<Vec<gantry_sim::shape::Shape>> {
+/// Reads the node shapes in a file.
+pub(super) fn read_shapes(path: &Path) -> anyhow::Result<Vec<gantry_sim::node_shape::NodeShape>> {
     let named = || format!("cannot use --nodes {}", path.display());
     let text = std::fs::read_to_string(path).with_context(named)?;
-    gantry_sim::shape::read(&text).map_err(|faults| {
+    gantry_sim::node_shape::parse(&text).map_err(|faults| {
         let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
         anyhow::anyhow!("{}", faults.join("; ")).context(named())
     })
 }
 
-/// Removes the objects of a server that does not run.
-async fn forget(plan: &Plan) -> anyhow::Result<()> {
+/// Deletes the objects of a server that is not running.
+async fn remove_objects(plan: &ServerConfig) -> anyhow::Result<()> {
     let path = plan.directory.join("store");
     if !path.is_dir() {
         return Ok(());
     }
     let options = gantry_store::Options::new(Durability::Durable(path.clone()));
     let forget = move || -> anyhow::Result<()> {
-        // Opened only to learn whether somebody else has it open. What is wrong with it otherwise
-        // does not matter any more.
-        match Store::<gantry_apiserver::stored::Known, gantry_apiserver::stored::Line>::open(
-            &options,
-        ) {
+        // Opened only to learn whether another process has it open; other errors do not matter,
+        // because the store is deleted.
+        match Store::<
+            gantry_apiserver::resource::stored::EntryCache,
+            gantry_apiserver::resource::stored::EncodedEvent,
+        >::open(&options)
+        {
             Err(error @ OpenError::InUse { .. }) => return Err(error.into()),
             Ok((store, _)) => store.close()?,
             Err(_) => {}
@@ -312,7 +335,7 @@ async fn forget(plan: &Plan) -> anyhow::Result<()> {
         Ok(std::fs::remove_dir_all(&path)?)
     };
     let forgotten = tokio::task::spawn_blocking(forget).await?;
-    forgotten.context("could not forget the objects; is another `gantry up` running?")
+    forgotten.context("could not delete the objects; is another `gantry up` running?")
 }
 
 /// Adds the context to the user's own kubeconfig.
@@ -321,10 +344,10 @@ async fn merge(clock: &Clock, file: &Path, text: &str, output: &mut Output) -> a
         true => config::kubeconfig()?,
         false => file.to_owned(),
     };
-    let Added { backup, exposed } = kubeconfig::add(clock, &file, text).await?;
+    let MergeResult { backup, exposed } = kubeconfig::merge_into_file(clock, &file, text).await?;
     output.note(format_args!("context `gantry` is the current one in {}", file.display()));
     if let Some(backup) = backup {
-        output.note(format_args!("the file as it was: {}", backup.display()));
+        output.note(format_args!("backup of the original file: {}", backup.display()));
     }
     if let Some(mode) = exposed {
         output.warning(format_args!(
@@ -336,7 +359,7 @@ async fn merge(clock: &Clock, file: &Path, text: &str, output: &mut Output) -> a
     Ok(())
 }
 
-/// Tells what is done and how long it took.
+/// Prints each finished step and how long it took.
 struct Progress {
     clock: Clock,
     begun: Moment,

@@ -1,4 +1,4 @@
-//! `gantry user`: people who may reach a server, each with a certificate of their own.
+//! `gantry user`: manages the users of a server, each with a client certificate.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::{Subcommand, ValueEnum};
 use gantry_process::clock::Clock;
-use gantry_serve::kubeconfig::{Names, kubeconfig};
-use gantry_serve::pki::{MASTERS, Record, Register};
+use gantry_serve::kubeconfig::{KubeconfigNames, kubeconfig};
+use gantry_serve::pki::{IssuedCertificate, MASTERS, UserCertificates};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{End, Form, render};
+use super::{CommandOutcome, OutputFormat, render};
 use crate::config;
 use crate::endpoint::Endpoint;
 use crate::output::Output;
@@ -32,24 +32,24 @@ enum Command {
     List(List),
 }
 
-/// Make a certificate for a user and write it to a kubeconfig.
+/// Create a certificate for a user and write it to a kubeconfig.
 ///
-/// The server believes it at once, and until it expires: a certificate cannot be taken back. What the
-/// user may do is said by roles and bindings; until there are any, it is next to nothing.
+/// The server accepts it at once, and until it expires: a certificate cannot be revoked. Roles and
+/// bindings say what the user may do; without any, it is next to nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gantry user add bob --group devs --group ops
   gantry user add ci --expires 12h --kubeconfig ci.kubeconfig
   kubectl create clusterrolebinding bob --clusterrole view --user bob")]
 struct Add {
-    /// The name, as roles are bound to it.
+    /// The name of the user, as role bindings name it.
     name: String,
 
-    /// A group the user is in; may be repeated.
+    /// A group of the user; may be repeated.
     #[arg(long = "group", value_name = "GROUP")]
     groups: Vec<String>,
 
-    /// How long the certificate is good: a number and s, m, h or d.
+    /// How long the certificate is valid: a number and s, m, h or d.
     #[arg(long, value_name = "DURATION", default_value = "365d", value_parser = duration)]
     expires: Duration,
 
@@ -57,50 +57,50 @@ struct Add {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
-    /// Replace the file if it is there.
+    /// Replace the file if it exists.
     #[arg(long)]
     force: bool,
 
-    /// Where the server is reached; by default where it last listened.
+    /// The URL of the server; by default where it last listened.
     #[arg(long, value_name = "URL")]
     server: Option<String>,
 
     #[command(flatten)]
-    place: Place,
+    place: DataDirFlag,
 }
 
-/// List the users certificates were made for.
+/// List the users that certificates were created for.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gantry user list
   gantry user list -o json")]
 struct List {
-    /// The form of the output.
+    /// The output format.
     #[arg(short, long, value_name = "FORM", default_value = "table")]
-    output: ListForm,
+    output: UserListFormat,
 
     #[command(flatten)]
-    place: Place,
+    place: DataDirFlag,
 }
 
 #[derive(Debug, clap::Args)]
-struct Place {
-    /// Where the server keeps objects and keys, as `gantry apiserver` has it.
+struct DataDirFlag {
+    /// The server's directory for objects and keys, as in `gantry apiserver`.
     #[arg(long, value_name = "DIR", env = "GANTRY_DATA_DIR")]
     data_dir: Option<PathBuf>,
 }
 
-impl Place {
+impl DataDirFlag {
     fn directory(&self) -> anyhow::Result<PathBuf> {
         config::data_dir(self.data_dir.as_deref())
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ListForm {
-    /// A line for each.
+enum UserListFormat {
+    /// One line per user.
     Table,
-    /// The same with what requests show of a certificate.
+    /// One line per user, with the fields of the certificate that requests show.
     Wide,
     /// A YAML document.
     Yaml,
@@ -108,15 +108,15 @@ enum ListForm {
     Json,
 }
 
-/// The longest life of a certificate: that of the authority.
-const LONGEST: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
+/// The longest lifetime of a certificate: that of the authority.
+const MAX_CERTIFICATE_LIFETIME: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
 
-/// Names that the server gives out itself. A certificate for one would pass for what it is not, and
-/// that of a service account would outlive the account.
+/// Name prefixes that the server assigns itself. A certificate with one would impersonate a
+/// built-in identity, and that of a service account would outlive the account.
 const RESERVED: [&str; 4] =
     ["system:anonymous", "system:authenticated", "system:unauthenticated", "system:serviceaccount"];
 
-pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<End> {
+pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<CommandOutcome> {
     let now = Clock::system().now();
     match &arguments.command {
         Command::Add(arguments) => add(arguments, now, output),
@@ -124,7 +124,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<
     }
 }
 
-fn add(arguments: &Add, now: Timestamp, output: &mut Output) -> anyhow::Result<End> {
+fn add(arguments: &Add, now: Timestamp, output: &mut Output) -> anyhow::Result<CommandOutcome> {
     let Add { name, groups, expires, kubeconfig: file, force, server, place } = arguments;
     check_name("user", name)?;
     for group in groups {
@@ -134,19 +134,20 @@ fn add(arguments: &Add, now: Timestamp, output: &mut Output) -> anyhow::Result<E
     let file = file.clone().unwrap_or_else(|| default_file(name));
     if file.symlink_metadata().is_ok() && !force {
         anyhow::bail!(
-            "{} is there already; name another --kubeconfig, or say --force",
+            "{} exists already; choose another --kubeconfig, or use --force",
             file.display()
         );
     }
-    let mut register = Register::open(&directory.join("pki"), now)?;
+    let mut register = UserCertificates::open(&directory.join("pki"), now)?;
     let endpoint = Endpoint::read(&directory)?;
     let url = server.clone().or_else(|| endpoint.as_ref().map(|it| it.server.clone()));
     let url =
-        url.context("it is not known where the server listens; say --server https://HOST:PORT")?;
-    let authority = endpoint.map_or_else(|| register.authority().to_owned(), |it| it.authority);
+        url.context("the address of the server is not known; use --server https://HOST:PORT")?;
+    let authority =
+        endpoint.map_or_else(|| register.ca_certificate().to_owned(), |it| it.authority);
     let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
     let (identity, record) = register.issue(name, &groups, *expires, now)?;
-    let names = Names { user: name, ..Names::default() };
+    let names = KubeconfigNames { user: name, ..KubeconfigNames::default() };
     let text = kubeconfig(&url, &authority, &identity, &names);
     gantry_serve::files::write_private(&file, text.as_bytes())
         .with_context(|| format!("could not write the kubeconfig {}", file.display()))?;
@@ -154,65 +155,70 @@ fn add(arguments: &Add, now: Timestamp, output: &mut Output) -> anyhow::Result<E
     output.result(format_args!("{name} may reach {url} until {until} with {}", file.display()))?;
     if groups.contains(&MASTERS) {
         output.warning(format_args!(
-            "members of {MASTERS} may do everything, whatever roles say; this cannot be taken back \
+            "members of {MASTERS} may do everything, whatever roles say; this cannot be revoked \
              before {until}"
         ));
     }
-    Ok(End::Done)
+    Ok(CommandOutcome::Success)
 }
 
-/// Whether a certificate may be made out to this name.
+/// Checks that a certificate may be issued for this name.
 fn check_name(what: &str, name: &str) -> anyhow::Result<()> {
     anyhow::ensure!(!name.trim().is_empty(), "the name of a {what} is empty");
     anyhow::ensure!(
         !name.chars().any(char::is_control),
-        "the name of a {what} is one line of text"
+        "the name of a {what} must not contain control characters"
     );
     let reserved = RESERVED.iter().any(|it| name.starts_with(it));
     anyhow::ensure!(
         !reserved,
-        "{what} {name:?}: the server gives such names to callers itself; choose another name, or \
+        "{what} {name:?}: such names are reserved for the server; choose another name, or \
          use `kubectl create token` for a service account"
     );
     Ok(())
 }
 
-/// A file in the current directory, whatever the name is made of.
+/// Returns a file in the current directory, whatever characters the name has.
 fn default_file(name: &str) -> PathBuf {
     let plain = |it: char| if it.is_alphanumeric() || "-_@.".contains(it) { it } else { '-' };
     let name: String = name.chars().map(plain).take(100).collect();
     Path::new(".").join(format!("{}.kubeconfig", name.trim_start_matches('.')))
 }
 
-fn list(arguments: &List, now: Timestamp, output: &mut Output) -> anyhow::Result<End> {
-    let register = Register::open(&arguments.place.directory()?.join("pki"), now)?;
+fn list(arguments: &List, now: Timestamp, output: &mut Output) -> anyhow::Result<CommandOutcome> {
+    let register = UserCertificates::open(&arguments.place.directory()?.join("pki"), now)?;
     let users = register.users();
     let form = match arguments.output {
-        ListForm::Table => return table(users, now, false, output),
-        ListForm::Wide => return table(users, now, true, output),
-        ListForm::Yaml => Form::Yaml,
-        ListForm::Json => Form::Json,
+        UserListFormat::Table => return table(users, now, false, output),
+        UserListFormat::Wide => return table(users, now, true, output),
+        UserListFormat::Yaml => OutputFormat::Yaml,
+        UserListFormat::Json => OutputFormat::Json,
     };
     let users: Vec<Value> = users.iter().map(|user| described(user, now)).collect();
     output.result_text(&render(&json!({ "users": users }), form)?)?;
-    Ok(End::Done)
+    Ok(CommandOutcome::Success)
 }
 
-fn described(user: &Record, now: Timestamp) -> Value {
-    let Record { name, groups, issued, expires, sha256_hex } = user;
+fn described(user: &IssuedCertificate, now: Timestamp) -> Value {
+    let IssuedCertificate { name, groups, issued, expires, sha256_hex } = user;
     json!({
         "name": name, "groups": groups, "issued": seconds(*issued), "expires": seconds(*expires),
         "expired": *expires < now, "credentialId": format!("X509SHA256={sha256_hex}"),
     })
 }
 
-fn table(users: &[Record], now: Timestamp, wide: bool, output: &mut Output) -> anyhow::Result<End> {
+fn table(
+    users: &[IssuedCertificate],
+    now: Timestamp,
+    wide: bool,
+    output: &mut Output,
+) -> anyhow::Result<CommandOutcome> {
     if users.is_empty() {
         output.note("no users; add one with `gantry user add NAME`");
-        return Ok(End::Done);
+        return Ok(CommandOutcome::Success);
     }
     let mut rows = vec![["NAME", "GROUPS", "EXPIRES", "ISSUED", "CREDENTIAL"].map(str::to_owned)];
-    for Record { name, groups, issued, expires, sha256_hex } in users {
+    for IssuedCertificate { name, groups, issued, expires, sha256_hex } in users {
         let ended = if *expires < now { " (expired)" } else { "" };
         let groups = if groups.is_empty() { "<none>".to_owned() } else { groups.join(",") };
         let credential = format!("X509SHA256={sha256_hex}");
@@ -227,14 +233,14 @@ fn table(users: &[Record], now: Timestamp, wide: bool, output: &mut Output) -> a
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
         output.result(cells.collect::<Vec<_>>().join("   ").trim_end())?;
     }
-    Ok(End::Done)
+    Ok(CommandOutcome::Success)
 }
 
 fn seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// A length of time: a number and a unit.
+/// Parses a duration: a number and a unit.
 fn duration(text: &str) -> Result<Duration, String> {
     let wanted = "write a number and s, m, h or d, such as 12h or 30d";
     let end = text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len());
@@ -248,9 +254,9 @@ fn duration(text: &str) -> Result<Duration, String> {
     };
     let number: u64 = number.parse().map_err(|_| wanted.to_owned())?;
     let length = number.checked_mul(unit).map(Duration::from_secs);
-    match length.filter(|it| *it <= LONGEST) {
-        None => Err("no certificate is good for more than 3650d".to_owned()),
-        Some(Duration::ZERO) => Err("a certificate must be good for some time".to_owned()),
+    match length.filter(|it| *it <= MAX_CERTIFICATE_LIFETIME) {
+        None => Err("a certificate is valid for at most 3650d".to_owned()),
+        Some(Duration::ZERO) => Err("a certificate must be valid for more than 0s".to_owned()),
         Some(length) => Ok(length),
     }
 }

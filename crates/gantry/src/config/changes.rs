@@ -1,31 +1,32 @@
-//! What is different between two configurations, and whether it changes while the operator runs.
+//! Compares two configurations, and separates changes that apply at once from those that need a
+//! restart.
 
 use serde_json::Value;
 
 use super::keys::Effect;
 use super::values::Values;
 
-/// One key with another value than before.
+/// A key whose value has changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// The key.
     pub key: &'static str,
-    /// What it was.
+    /// The old value.
     pub old: Value,
-    /// What it is.
+    /// The new value.
     pub new: Value,
 }
 
-/// Everything that is different, in the order of the keys.
+/// All differences, in the order of the keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// What may be taken over at once.
+    /// Changes that are applied at once.
     pub live: Vec<Change>,
-    /// What needs a start.
+    /// Changes that need a restart.
     pub restart: Vec<Change>,
 }
 
-/// Compares two configurations by value; where the values were written makes no difference.
+/// Compares two configurations by value; the source of a value makes no difference.
 #[must_use]
 pub fn diff(old: &Values, new: &Values) -> Changes {
     let mut changes = Changes::default();
@@ -51,11 +52,11 @@ mod tests {
     use serde_json::json;
 
     fn values(text: &str) -> Values {
-        Values::stack(keys::KEYS.as_slice(), [&document::read(text, "x").0])
+        Values::from_layers(keys::KEYS.as_slice(), [&document::read(text, "x").0])
     }
 
     #[test]
-    fn cf_7_safe_changes_are_told_from_the_others() {
+    fn cf_7_live_changes_are_separated_from_restarts() {
         let old = values("mcad: {backoffTime: 20, preemption: true}\n");
         let new = values("mcad: {backoffTime: 5}\nkuberay: {a: 1}\nmetrics: {bindAddress: ':1'}\n");
         let Changes { live, restart } = diff(&old, &new);
@@ -64,7 +65,7 @@ mod tests {
         let metrics = change("metrics.bindAddress", json!("127.0.0.1:8080"), json!(":1"));
         let preemption = change("mcad.preemption", json!(true), json!(false));
         assert_eq!(restart, [metrics, preemption]);
-        // A default that is written out is no change.
+        // Writing out a default is not a change.
         assert_eq!(diff(&values(""), &values("mcad: {backoffTime: 20}")), Changes::default());
     }
 }

@@ -1,21 +1,21 @@
-//! Reads a configuration text on top of the defaults, and says everything that is wrong with it.
+//! Reads a configuration text on top of the defaults, and reports everything that is wrong with it.
 
-use gantry_api::node::{Key as Name, Node, Position};
 use gantry_api::schema::nearest;
-use gantry_api::yaml;
+use gantry_yaml as yaml;
+use gantry_yaml::node::{Key as Name, Node, Position};
 
-use super::form::{Fit, found};
 use super::keys::{self, Effect, Key};
 use super::source;
-use super::values::{Layer, Origin, Place, Remark, Report};
+use super::value_type::{ParsedValue, describe_found};
+use super::values::{ConfigMessage, ConfigReport, Layer, Origin, TextPosition};
 
-/// Reads one document. `source` is what messages call it.
+/// Reads one document. `source` is its name in messages.
 ///
-/// Keys that are absent or null are not in the layer. Unknown keys are warned about and left out,
-/// and counted in the report. The manifest of a ConfigMap stands for the text in it; any other object
-/// is refused, and a text that says nothing is warned about.
+/// Keys that are absent or null are not in the layer. Unknown keys are ignored with a warning and
+/// counted in the report. For a ConfigMap manifest the text in it is read; any other object is
+/// rejected, and an empty text causes a warning.
 #[must_use]
-pub fn read(text: &str, source: &str) -> (Layer, Report) {
+pub fn read(text: &str, source: &str) -> (Layer, ConfigReport) {
     let mut reader = Reader::new(source);
     match reader.document(text) {
         Some(root) if is_config_map(&root) => reader.config_map(&root),
@@ -28,15 +28,15 @@ pub fn read(text: &str, source: &str) -> (Layer, Report) {
 struct Reader<'a> {
     source: &'a str,
     layer: Layer,
-    report: Report,
+    report: ConfigReport,
 }
 
 impl<'a> Reader<'a> {
     fn new(source: &'a str) -> Self {
-        Self { source, layer: Layer::default(), report: Report::default() }
+        Self { source, layer: Layer::default(), report: ConfigReport::default() }
     }
 
-    /// The one document of a text, unless it is empty or wrong.
+    /// Returns the only document of a text, unless it is empty or invalid.
     fn document(&mut self, text: &str) -> Option<Node> {
         let mut documents = match yaml::read(text) {
             Ok(documents) => documents.into_iter(),
@@ -55,19 +55,21 @@ impl<'a> Reader<'a> {
             let text =
                 "sets nothing: every value is the default; write keys, or remove it".to_owned();
             let origin = Origin::Object(self.source.to_owned());
-            self.report.warnings.push(Remark { origin, key: String::new(), text });
+            self.report.warnings.push(ConfigMessage { origin, key: String::new(), text });
         }
         root
     }
 
-    /// Reads the text in the manifest of a ConfigMap, by the rules for the object in a cluster.
+    /// Reads the text in a ConfigMap manifest, by the rules for the object in a cluster.
     fn config_map(&mut self, map: &Node) {
         let name = map.get("metadata").and_then(|it| it.get("name")).and_then(Node::text);
         let mut data = Vec::new();
         for (key, value) in map.get("data").and_then(Node::entries).into_iter().flatten() {
             let Some(text) = value.text() else {
-                let wrong =
-                    format!("found {}, expected the configuration as one text", found(value));
+                let wrong = format!(
+                    "found {}, expected the configuration as one text",
+                    describe_found(value)
+                );
                 self.refuse(value.at, &format!("data.{}", key.name), wrong);
                 return;
             };
@@ -75,7 +77,7 @@ impl<'a> Reader<'a> {
         }
         let binary = map.get("binaryData").and_then(Node::entries).into_iter().flatten();
         let binary: Vec<String> = binary.map(|(key, _)| key.name.clone()).collect();
-        let (key, text) = match source::only(name.unwrap_or_default(), &data, &binary) {
+        let (key, text) = match source::single_key(name.unwrap_or_default(), &data, &binary) {
             Ok(only) => only,
             Err(error) => return self.refuse(map.at, "", error.to_string()),
         };
@@ -89,7 +91,7 @@ impl<'a> Reader<'a> {
         self.report.append(report);
     }
 
-    /// Reads the keys. An object of Kubernetes has none of them.
+    /// Reads the keys. A Kubernetes object has none of them.
     fn root(&mut self, root: &Node) {
         let text = |name: &str| root.get(name).and_then(Node::text);
         if let (Some(version), Some(kind)) = (text("apiVersion"), text("kind")) {
@@ -110,13 +112,17 @@ impl<'a> Reader<'a> {
             return;
         }
         let Some(entries) = node.entries() else {
-            self.refuse(node.at, path, format!("found {}, expected a map of keys", found(node)));
+            self.refuse(
+                node.at,
+                path,
+                format!("found {}, expected a map of keys", describe_found(node)),
+            );
             return;
         };
         let known = keys::names_in(path);
         for (name, value) in entries {
             let exact = known.iter().find(|known| **known == name.name);
-            // The original's reader did not tell upper from lower case.
+            // The original's reader ignored letter case.
             let alike = known.iter().find(|known| known.eq_ignore_ascii_case(&name.name));
             match (exact, alike) {
                 (Some(known), _) => self.entry(&join(path, known), name, value),
@@ -142,12 +148,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A value, at the path of its key or at the other one that the original had for it.
+    /// Returns a value, at the path of its key or at the original's alias.
     fn value(&mut self, key: &'static Key, path: &str, name: &Name, value: &Node) {
-        match key.form.fit(value) {
+        match key.value_type.parse_node(value) {
             Err(wrong) => self.refuse(value.at, path, wrong),
-            Ok(Fit::Default) => {}
-            Ok(Fit::Is(found)) => {
+            Ok(ParsedValue::Default) => {}
+            Ok(ParsedValue::Set(found)) => {
                 if let Some(other) = self.layer.get(key.path).filter(|other| **other != found) {
                     let keys = keys::paths(key).join(" and ");
                     let wrong =
@@ -159,7 +165,7 @@ impl<'a> Reader<'a> {
                 {
                     self.warn(name.at, key.path, why.to_owned());
                 }
-                let place = Place { source: self.source.to_owned(), at: name.at };
+                let place = TextPosition { source: self.source.to_owned(), at: name.at };
                 self.layer.set(key.path, found, Origin::Text(place));
             }
         }
@@ -167,8 +173,8 @@ impl<'a> Reader<'a> {
 
     fn unknown(&mut self, path: &str, name: &Name, value: &Node, known: &[&str]) {
         let whole = join(path, &name.name);
-        // A key may be near one of its own section, or at the top because it has lost its section. A
-        // name that several sections have stands for none of them.
+        // An unknown key may be close to a key of its own section, or at the top because it lost
+        // its section. A name that several sections have is not suggested.
         let near = nearest(&name.name, known.iter().copied()).map(|near| join(path, near));
         let elsewhere = || {
             let lost = |key: &&Key| {
@@ -190,7 +196,7 @@ impl<'a> Reader<'a> {
             ),
         };
         self.warn(name.at, &whole, text);
-        self.report.unknown.push(whole);
+        self.report.unknown_keys.push(whole);
     }
 
     fn refuse(&mut self, at: Position, key: &str, text: String) {
@@ -201,13 +207,13 @@ impl<'a> Reader<'a> {
         self.report.warnings.push(self.remark(at, key, text));
     }
 
-    fn remark(&self, at: Position, key: &str, text: String) -> Remark {
-        let place = Place { source: self.source.to_owned(), at };
-        Remark { origin: Origin::Text(place), key: key.to_owned(), text }
+    fn remark(&self, at: Position, key: &str, text: String) -> ConfigMessage {
+        let place = TextPosition { source: self.source.to_owned(), at };
+        ConfigMessage { origin: Origin::Text(place), key: key.to_owned(), text }
     }
 }
 
-/// Whether this is the manifest of a ConfigMap.
+/// Returns whether this is a ConfigMap manifest.
 fn is_config_map(root: &Node) -> bool {
     let is = |name: &str, text: &str| root.get(name).and_then(Node::text) == Some(text);
     is("apiVersion", "v1") && is("kind", "ConfigMap")

@@ -1,4 +1,4 @@
-//! Fetches the configuration from where [`source`] says it is.
+//! Fetches the configuration from the source that [`source`] chooses.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
@@ -13,164 +13,169 @@ use kube::api::{ObjectMeta, PostParams};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use super::form::Fit;
-use super::source::{self, File, KeysError, Map, Seen, Source, Step, WRITTEN_KEY};
-use super::values::{Layer, Origin, Remark, Report};
+use super::source::{
+    self, ConfigFile, ConfigMapState, KeysError, NextStep, SourceState, TextSource, WRITTEN_KEY,
+};
+use super::value_type::ParsedValue;
+use super::values::{ConfigMessage, ConfigReport, Layer, Origin};
 use super::{keys, render};
-use crate::operator::cluster::{Asked, CallError, ConnectError, call, connect};
+use crate::operator::cluster::{CallError, ConnectError, RequestDescription, call, connect};
 
-/// Bytes of a configuration: a ConfigMap cannot hold more.
-const MOST_BYTES: u64 = 1 << 20;
-/// Steps until the sources must have settled. Each is looked at once, and once more for every time
-/// that somebody else is quicker.
-const STEPS: usize = 12;
-/// Where a pod finds its namespace.
+/// The maximum size of a configuration: a ConfigMap cannot hold more.
+const MAX_CONFIG_BYTES: u64 = 1 << 20;
+/// The maximum number of steps until the source is chosen. Each source is read once, and once more
+/// whenever another process creates it first.
+const MAX_SOURCE_STEPS: usize = 12;
+/// The file in a pod that has its namespace.
 pub const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
-/// A configuration text and where it is from.
+/// A configuration text and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetched {
-    /// All of it.
+pub struct FetchedConfig {
+    /// The whole text.
     pub text: String,
-    /// What messages call it.
+    /// Its name in messages.
     pub source: String,
-    /// How it came to be used.
-    pub how: How,
+    /// How the text was obtained.
+    pub outcome: FetchOutcome,
 }
 
-/// How a text came to be used.
+/// How a configuration text was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
-    /// It was there.
-    Found,
-    /// It was there, under the name of the operator that Gantry replaces.
+pub enum FetchOutcome {
+    /// It existed.
+    Existing,
+    /// It existed, under the name of the operator that Gantry replaces.
     Legacy,
-    /// It was not there, and was written.
+    /// It did not exist, and was created.
     Created,
-    /// It is not there, and would be written if this were not a rehearsal.
+    /// It does not exist, and would be created if this were not a dry run.
     WouldCreate,
 }
 
-/// Whether a ConfigMap that is absent is created.
+/// Whether a missing ConfigMap is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Writes {
-    /// It is.
+pub enum WritePolicy {
+    /// It is created.
     Create,
-    /// It is not: somebody only asks what would happen.
-    Nothing,
+    /// It is not created: this is a dry run.
+    ReadOnly,
 }
 
 /// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The file is there and cannot be read.
+    /// The file exists and cannot be read.
     #[error("could not read configuration file {}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The I/O error.
         #[source]
         error: io::Error,
     },
-    /// The ConfigMap has not exactly one key.
+    /// The ConfigMap does not have exactly one key.
     #[error(transparent)]
     Keys(#[from] KeysError),
-    /// The operator does not know where to look.
+    /// The operator's namespace is unknown.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
-    /// There is no way to a server.
+    /// No API server is configured.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The server did not do what it was asked.
+    /// A request to the API server failed.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The defaults cannot be written.
+    /// The defaults cannot be rendered.
     #[error(transparent)]
-    Defaults(#[from] gantry_api::yaml::WriteError),
-    /// Somebody creates and deletes the ConfigMap all the time.
-    #[error("could not settle on a configuration: ConfigMap {name} comes and goes; start again")]
-    Restless {
+    Defaults(#[from] gantry_yaml::WriteError),
+    /// The ConfigMap is created and deleted repeatedly by another client.
+    #[error(
+        "could not determine the configuration: ConfigMap {name} is created and deleted \
+         repeatedly; restart the operator"
+    )]
+    Unstable {
         /// The ConfigMap.
         name: String,
     },
 }
 
-/// ConfigMaps of one namespace.
-pub(crate) trait Maps {
-    /// What messages call a ConfigMap.
-    fn called(&self, name: &str) -> String;
-    /// Reads one.
-    async fn get(&self, name: &str) -> Result<Map, FetchError>;
-    /// Makes one with this text; false if somebody else was quicker.
+/// Reads and creates the ConfigMaps of one namespace.
+pub(crate) trait ConfigMapStore {
+    /// Returns the name of a ConfigMap in messages.
+    fn display_name(&self, name: &str) -> String;
+    /// Reads a ConfigMap.
+    async fn get(&self, name: &str) -> Result<ConfigMapState, FetchError>;
+    /// Creates a ConfigMap with this text; returns false if it already exists.
     async fn create(&self, name: &str, text: &str) -> Result<bool, FetchError>;
 }
 
-/// Follows the steps of [`source::choose`] until there is a text.
+/// Follows the steps of [`source::next_step`] until there is a text.
 pub(crate) async fn fetch(
-    file: File,
+    file: ConfigFile,
     name: &str,
-    writes: Writes,
-    maps: &impl Maps,
-) -> Result<Fetched, FetchError> {
-    let mut seen = Seen { file, name, named: Map::Unknown, legacy: Map::Unknown };
-    for _ in 0..STEPS {
-        match source::choose(&seen)? {
-            Step::Use { source, text } => {
+    writes: WritePolicy,
+    maps: &impl ConfigMapStore,
+) -> Result<FetchedConfig, FetchError> {
+    let mut seen =
+        SourceState { file, name, named: ConfigMapState::NotRead, legacy: ConfigMapState::NotRead };
+    for _ in 0..MAX_SOURCE_STEPS {
+        match source::next_step(&seen)? {
+            NextStep::Use { source, text } => {
                 let (source, how) = match source {
-                    Source::File(path) => (path.display().to_string(), How::Found),
-                    Source::Named { name, key } => {
-                        (format!("{}, {key}", maps.called(name)), How::Found)
+                    TextSource::File(path) => (path.display().to_string(), FetchOutcome::Existing),
+                    TextSource::Named { name, key } => {
+                        (format!("{}, {key}", maps.display_name(name)), FetchOutcome::Existing)
                     }
-                    Source::Legacy { key } => {
-                        (format!("{}, {key}", maps.called(source::LEGACY)), How::Legacy)
-                    }
+                    TextSource::Legacy { key } => (
+                        format!("{}, {key}", maps.display_name(source::LEGACY)),
+                        FetchOutcome::Legacy,
+                    ),
                 };
-                return Ok(Fetched { text: text.to_owned(), source, how });
+                return Ok(FetchedConfig { text: text.to_owned(), source, outcome: how });
             }
-            Step::Look(which) if which == name => seen.named = maps.get(name).await?,
-            Step::Look(which) => seen.legacy = maps.get(which).await?,
-            Step::Create(name) => {
+            NextStep::Read(which) if which == name => seen.named = maps.get(name).await?,
+            NextStep::Read(which) => seen.legacy = maps.get(which).await?,
+            NextStep::Create(name) => {
                 let text = render::defaults()?;
-                let source = format!("{}, {WRITTEN_KEY}", maps.called(name));
-                if writes == Writes::Nothing {
-                    return Ok(Fetched { text, source, how: How::WouldCreate });
+                let source = format!("{}, {WRITTEN_KEY}", maps.display_name(name));
+                if writes == WritePolicy::ReadOnly {
+                    return Ok(FetchedConfig { text, source, outcome: FetchOutcome::WouldCreate });
                 }
                 if maps.create(name, &text).await? {
-                    return Ok(Fetched { text, source, how: How::Created });
+                    return Ok(FetchedConfig { text, source, outcome: FetchOutcome::Created });
                 }
-                // Whoever was quicker decided what is in it.
-                seen.named = Map::Unknown;
+                // The process that created it decided its content.
+                seen.named = ConfigMapState::NotRead;
             }
         }
     }
-    Err(FetchError::Restless { name: name.to_owned() })
+    Err(FetchError::Unstable { name: name.to_owned() })
 }
 
-/// The file of `--config-file`, if it is there.
+/// Reads the file of `--config-file`, if it exists.
 ///
-/// # Errors
-/// It is there and cannot be read, or is too large to be one.
-pub fn read_file(path: Option<&Path>) -> Result<File, FetchError> {
-    let Some(path) = path else { return Ok(File::Unnamed) };
+/// # Errors The file exists and cannot be read, or is too large for a configuration.
+pub fn read_file(path: Option<&Path>) -> Result<ConfigFile, FetchError> {
+    let Some(path) = path else { return Ok(ConfigFile::NotConfigured) };
     let failed = |error| FetchError::File { path: path.to_owned(), error };
     let file = match std::fs::File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(File::Absent),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(ConfigFile::Absent),
         Err(error) => return Err(failed(error)),
     };
     let mut bytes = Vec::new();
-    file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > MOST_BYTES {
+    file.take(MAX_CONFIG_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > MAX_CONFIG_BYTES {
         return Err(failed(io::Error::other("it is larger than a megabyte")));
     }
     let text = String::from_utf8(bytes).map_err(|_| failed(io::Error::other("it is not UTF-8")))?;
-    Ok(File::Text { path: path.to_owned(), text })
+    Ok(ConfigFile::Text { path: path.to_owned(), text })
 }
 
-/// The operator's own namespace: what was said, else what its pod was told.
+/// Returns the operator's own namespace: the given one, else the one of its pod.
 ///
-/// # Errors
-/// Nobody said, or it is no name of a namespace.
+/// # Errors No namespace is given, or it is not a valid namespace name.
 pub fn namespace(
     said: Option<&str>,
     account: impl FnOnce() -> io::Result<String>,
@@ -183,35 +188,35 @@ pub fn namespace(
         },
     };
     match dns_label_problem(&name) {
-        Some(problem) => Err(NamespaceError::Unfit { name, problem }),
+        Some(problem) => Err(NamespaceError::Invalid { name, problem }),
         None => Ok(name),
     }
 }
 
-/// Why the operator does not know its namespace.
+/// Why the operator's namespace is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NamespaceError {
-    /// Nobody said.
+    /// No namespace is given.
     #[error(
-        "cannot tell the operator's namespace: set NAMESPACE or say --namespace; in a pod it would \
-         be in {NAMESPACE_FILE}: {why}"
+        "cannot determine the operator's namespace: set NAMESPACE or use --namespace; in a pod it \
+         would be in {NAMESPACE_FILE}: {why}"
     )]
     Unknown {
-        /// What the system said about the file.
+        /// The error of reading the file in the pod.
         why: String,
     },
-    /// It is none.
+    /// The name is not valid.
     #[error("cannot use {name:?} as the operator's namespace: {problem}")]
-    Unfit {
-        /// What was said.
+    Invalid {
+        /// The given name.
         name: String,
         /// What is wrong with it.
         problem: &'static str,
     },
 }
 
-/// One namespace of a cluster, which is reached when it is first needed.
-pub(crate) struct Cluster<'a> {
+/// A client for one namespace of a cluster, which connects when it is first needed.
+pub(crate) struct NamespaceClient<'a> {
     kubeconfig: &'a str,
     server: Option<&'a Uri>,
     clock: &'a Clock,
@@ -219,7 +224,7 @@ pub(crate) struct Cluster<'a> {
     client: OnceCell<kube::Client>,
 }
 
-impl<'a> Cluster<'a> {
+impl<'a> NamespaceClient<'a> {
     pub(crate) fn new(
         kubeconfig: &'a str,
         server: Option<&'a Uri>,
@@ -229,37 +234,37 @@ impl<'a> Cluster<'a> {
         Self { kubeconfig, server, clock, namespace, client: OnceCell::new() }
     }
 
-    async fn reach(&self) -> Result<(kube::Client, &str), FetchError> {
+    async fn connect(&self) -> Result<(kube::Client, &str), FetchError> {
         let namespace = self.namespace.as_ref().map_err(Clone::clone)?;
         let client = self.client.get_or_try_init(|| connect(self.kubeconfig, self.server)).await?;
         Ok((client.clone(), namespace))
     }
 
-    /// Whether a Secret is there. What is in it is not looked at.
+    /// Returns whether a Secret exists. Its content is not read.
     async fn has_secret(&self, name: &str) -> Result<bool, FetchError> {
-        let (client, namespace) = self.reach().await?;
+        let (client, namespace) = self.connect().await?;
         let api = Api::<Secret>::namespaced(client, namespace);
-        let asked = || asked("get", "secrets", name, namespace);
+        let asked = || describe_request("get", "secrets", name, namespace);
         Ok(call(self.clock, asked, api.get_metadata_opt(name)).await?.is_some())
     }
 
-    fn place(&self) -> &str {
+    fn namespace_text(&self) -> &str {
         self.namespace.as_ref().map_or("?", String::as_str)
     }
 }
 
-impl Maps for Cluster<'_> {
-    fn called(&self, name: &str) -> String {
-        format!("ConfigMap {}/{name}", self.place())
+impl ConfigMapStore for NamespaceClient<'_> {
+    fn display_name(&self, name: &str) -> String {
+        format!("ConfigMap {}/{name}", self.namespace_text())
     }
 
-    async fn get(&self, name: &str) -> Result<Map, FetchError> {
-        let (client, namespace) = self.reach().await?;
+    async fn get(&self, name: &str) -> Result<ConfigMapState, FetchError> {
+        let (client, namespace) = self.connect().await?;
         let api = Api::<ConfigMap>::namespaced(client, namespace);
-        let asked = || asked("get", "configmaps", name, namespace);
+        let asked = || describe_request("get", "configmaps", name, namespace);
         Ok(match call(self.clock, asked, api.get_opt(name)).await? {
-            None => Map::Absent,
-            Some(ConfigMap { data, binary_data, .. }) => Map::Present {
+            None => ConfigMapState::Absent,
+            Some(ConfigMap { data, binary_data, .. }) => ConfigMapState::Present {
                 data: data.unwrap_or_default().into_iter().collect(),
                 binary: binary_data.unwrap_or_default().into_keys().collect(),
             },
@@ -267,7 +272,7 @@ impl Maps for Cluster<'_> {
     }
 
     async fn create(&self, name: &str, text: &str) -> Result<bool, FetchError> {
-        let (client, namespace) = self.reach().await?;
+        let (client, namespace) = self.connect().await?;
         let api = Api::<ConfigMap>::namespaced(client, namespace);
         let labels = BTreeMap::from([("app.kubernetes.io/part-of".into(), "gantry".into())]);
         let metadata = ObjectMeta {
@@ -286,67 +291,85 @@ impl Maps for Cluster<'_> {
                 Err(error) => Err(error),
             }
         };
-        Ok(call(self.clock, || asked("create", "configmaps", name, namespace), work).await?)
+        Ok(call(self.clock, || describe_request("create", "configmaps", name, namespace), work)
+            .await?)
     }
 }
 
-fn asked(verb: &'static str, resource: &'static str, name: &str, namespace: &str) -> Asked {
-    Asked { verb, resource, name: name.to_owned(), namespace: Some(namespace.to_owned()) }
+fn describe_request(
+    verb: &'static str,
+    resource: &'static str,
+    name: &str,
+    namespace: &str,
+) -> RequestDescription {
+    RequestDescription {
+        verb,
+        resource,
+        name: name.to_owned(),
+        namespace: Some(namespace.to_owned()),
+    }
 }
 
-/// The ConfigMap of an InstaScale that ran alone.
+/// The ConfigMap of a standalone InstaScale.
 const INSTASCALE: &str = "instascale-config";
-/// The Secret of an InstaScale that ran alone.
+/// The Secret of a standalone InstaScale.
 const INSTASCALE_SECRET: &str = "instascale-ocm-secret";
 
-/// What the ConfigMap of an InstaScale that ran alone says, as keys.
-pub(crate) async fn instascale(cluster: &Cluster<'_>) -> Result<(Layer, Report), FetchError> {
+/// Returns the settings of a standalone InstaScale's ConfigMap, as keys.
+pub(crate) async fn instascale(
+    cluster: &NamespaceClient<'_>,
+) -> Result<(Layer, ConfigReport), FetchError> {
     let map = cluster.get(INSTASCALE).await?;
-    Ok(translate_instascale(&map, &cluster.called(INSTASCALE)))
+    Ok(translate_instascale(&map, &cluster.display_name(INSTASCALE)))
 }
 
-/// The reference to the Secret of an InstaScale that ran alone, if it is there.
-pub(crate) async fn instascale_secret(cluster: &Cluster<'_>) -> Result<Layer, FetchError> {
+/// Returns the reference to the Secret of a standalone InstaScale, if it exists.
+pub(crate) async fn instascale_secret(cluster: &NamespaceClient<'_>) -> Result<Layer, FetchError> {
     let mut layer = Layer::default();
     if cluster.has_secret(INSTASCALE_SECRET).await? {
-        let origin = Origin::Object(format!("Secret {}/{INSTASCALE_SECRET}", cluster.place()));
+        let origin =
+            Origin::Object(format!("Secret {}/{INSTASCALE_SECRET}", cluster.namespace_text()));
         let name = Value::from(INSTASCALE_SECRET);
         layer.set("instascale.ocmSecretRef.name", name, origin.clone());
-        let namespace = Value::from(cluster.place());
+        let namespace = Value::from(cluster.namespace_text());
         layer.set("instascale.ocmSecretRef.namespace", namespace, origin);
     }
     Ok(layer)
 }
 
-fn translate_instascale(map: &Map, called: &str) -> (Layer, Report) {
+fn translate_instascale(map: &ConfigMapState, called: &str) -> (Layer, ConfigReport) {
     const NAMES: [(&str, &str); 2] = [
         ("maxScaleoutAllowed", "instascale.maxScaleoutAllowed"),
         ("machineSetsStrategy", "instascale.machineSetsStrategy"),
     ];
-    let (mut layer, mut report) = (Layer::default(), Report::default());
+    let (mut layer, mut report) = (Layer::default(), ConfigReport::default());
     let origin = |key: &str| Origin::Object(format!("{called}, {key}"));
-    let Map::Present { data, binary: _ } = map else {
-        let text = "is not there, so nothing is taken from it".to_owned();
+    let ConfigMapState::Present { data, binary: _ } = map else {
+        let text = "does not exist, so none of its settings are used".to_owned();
         let origin = Origin::Object(called.to_owned());
-        report.warnings.push(Remark { origin, key: String::new(), text });
+        report.warnings.push(ConfigMessage { origin, key: String::new(), text });
         return (layer, report);
     };
-    // Alone, it added no more than three.
+    // A standalone InstaScale added no more than three nodes.
     layer.set("instascale.maxScaleoutAllowed", 3.into(), origin("default"));
     for (name, text) in data {
         let known = NAMES.iter().find(|(known, _)| known == name);
         let Some(key) = known.and_then(|(_, path)| keys::key(path)) else {
             let remark = "ignored: unknown key".to_owned();
-            report.warnings.push(Remark { origin: origin(name), key: name.clone(), text: remark });
-            report.unknown.push(name.clone());
+            report.warnings.push(ConfigMessage {
+                origin: origin(name),
+                key: name.clone(),
+                text: remark,
+            });
+            report.unknown_keys.push(name.clone());
             continue;
         };
-        match key.form.fit_word(text.trim()) {
-            Ok(Fit::Is(value)) => layer.set(key.path, value, origin(name)),
-            Ok(Fit::Default) => {}
+        match key.value_type.parse_str(text.trim()) {
+            Ok(ParsedValue::Set(value)) => layer.set(key.path, value, origin(name)),
+            Ok(ParsedValue::Default) => {}
             Err(text) => {
                 let key = key.path.to_owned();
-                report.errors.push(Remark { origin: origin(name), key, text });
+                report.errors.push(ConfigMessage { origin: origin(name), key, text });
             }
         }
     }

@@ -1,37 +1,37 @@
 //! Every key of the unified configuration, as data.
 //!
-//! Reading, defaults, the legacy names, `--print-config`, the comparison of two configurations and
-//! the page `docs/operator-configuration.md` are all made from this one list, to which each subsystem adds
-//! its own.
+//! Reading, defaults, legacy names, `--print-config`, the comparison of two configurations and the
+//! page `docs/operator-configuration.md` are all generated from this one list, to which each
+//! subsystem adds its keys.
 
 use std::sync::LazyLock;
 
-pub use gantry_subsystem::settings::{Alias, Effect, Key, Usual};
+pub use gantry_subsystem::settings::{Alias, DefaultValue, Effect, Key};
 
 use crate::subsystems::SUBSYSTEMS;
 
 mod table;
 
-/// Every key: those of the process, then those of each subsystem.
+/// All keys: those of the process, then those of each subsystem.
 pub static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| {
     let subsystems = SUBSYSTEMS.iter().flat_map(|it| it.settings.keys);
     table::PROCESS.iter().chain(subsystems).copied().collect()
 });
 
-/// Paths of the originals that have another name now. Both names at once are accepted while they say
-/// the same.
+/// Paths of the originals that have a new name now. Both names at once are accepted if their values
+/// are equal.
 fn aliases() -> impl Iterator<Item = &'static Alias> {
     SUBSYSTEMS.iter().flat_map(|it| it.settings.aliases)
 }
 
-/// Where a key that is known begins: sections are maps of keys.
+/// Returns whether a path is a section, that is a map of keys.
 #[must_use]
 pub fn is_section(path: &str) -> bool {
     let below = |key: &Key| key.path.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
     path.is_empty() || KEYS.iter().any(below)
 }
 
-/// The key of this path, or the one of which it is another name.
+/// Returns the key of this path, or the key that this path is an alias of.
 #[must_use]
 pub fn key(path: &str) -> Option<&'static Key> {
     let alias = aliases().find(|alias| alias.path == path);
@@ -39,14 +39,14 @@ pub fn key(path: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.path == path)
 }
 
-/// Every path of a key.
+/// Returns every path of a key.
 #[must_use]
 pub fn paths(key: &Key) -> Vec<&'static str> {
     let others = aliases().filter(|alias| alias.key == key.path);
     std::iter::once(key.path).chain(others.map(|alias| alias.path)).collect()
 }
 
-/// The names that may stand in a section, each once.
+/// Returns the names in a section, each once.
 #[must_use]
 pub fn names_in(section: &str) -> Vec<&'static str> {
     let mut names: Vec<&'static str> = Vec::new();
@@ -67,17 +67,19 @@ pub fn names_in(section: &str) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::form::Fit;
-    use gantry_api::node::Node;
+    use crate::config::value_type::ParsedValue;
+    use gantry_yaml::node::Node;
 
     #[test]
     fn every_default_is_a_canonical_value_of_its_form() {
         for key in KEYS.iter() {
-            let fit = key.form.fit(&Node::from_json(&key.default.value())).unwrap();
+            let fit = key.value_type.parse_node(&Node::from_json(&key.default.value())).unwrap();
             match fit {
-                Fit::Is(value) => assert_eq!(value, key.default.value(), "{}", key.path),
-                // Zero and the empty text stand for a default that is just that.
-                Fit::Default => assert_eq!(key.default, Usual::Unset, "{}", key.path),
+                ParsedValue::Set(value) => assert_eq!(value, key.default.value(), "{}", key.path),
+                // Zero and the empty text stand for a default that has exactly this value.
+                ParsedValue::Default => {
+                    assert_eq!(key.default, DefaultValue::Unset, "{}", key.path);
+                }
             }
         }
     }

@@ -1,56 +1,56 @@
-//! Names that MCAD and InstaScale had for what are keys now.
+//! The flags and variables of MCAD and InstaScale, and the keys that replace them.
 //!
-//! Flags win over the environment, and both over any text. Flags are read strictly, as a command
-//! line is; the environment as the originals read it: a switch is on if it says `true` in any letter
-//! case, and a number that is none is passed over.
+//! Flags override the environment, and both override any text. Flags are parsed strictly, as a
+//! command line is; the environment is parsed as the originals did: a switch is on if its value is
+//! `true` in any letter case, and an invalid number is ignored.
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches};
 use serde_json::Value;
 
-use super::form::{Fit, Form};
 use super::keys::{self, Key};
-use super::values::{Layer, Origin, Remark};
+use super::value_type::{ParsedValue, ValueType};
+use super::values::{ConfigMessage, Layer, Origin};
 
-/// One name from before, or one that is a flag in its own right.
+/// One legacy flag, or a flag that is still standard.
 #[derive(Clone, Copy, Debug)]
-pub struct Name {
+pub struct LegacyFlag {
     /// The flag.
     pub flag: &'static str,
-    /// The variable of the environment.
+    /// The environment variable.
     pub variable: Option<&'static str>,
-    /// What became of it.
-    pub now: Now,
-    /// Who had it.
-    pub whose: Whose,
+    /// What replaces it.
+    pub replacement: Replacement,
+    /// Where it comes from.
+    pub origin: FlagOrigin,
 }
 
-/// What became of a name.
+/// What replaces a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Now {
+pub enum Replacement {
     /// This key.
     Key(&'static str),
     /// Nothing; the originals read it and did not use it either.
-    Dead,
+    NoEffect,
 }
 
-/// Whose name it is.
+/// The origin of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
-    /// The usual name for it, in Gantry and elsewhere.
-    Usual,
+pub enum FlagOrigin {
+    /// A standard name, in Gantry and elsewhere.
+    Standard,
     /// MCAD's.
     Mcad,
 }
 
-/// Every name, in the order of the help.
-pub const NAMES: &[Name] = &[
-    usual("kubeconfig", "clientConnection.kubeconfig"),
-    usual("metrics-bind-address", "metrics.bindAddress"),
-    usual("health-probe-bind-address", "health.bindAddress"),
-    usual("leader-elect", "leaderElection.leaderElect"),
-    usual("check-user-access", "mcad.checkUserAccess"),
+/// Every flag, in the order of the help.
+pub const LEGACY_FLAGS: &[LegacyFlag] = &[
+    standard("kubeconfig", "clientConnection.kubeconfig"),
+    standard("metrics-bind-address", "metrics.bindAddress"),
+    standard("health-probe-bind-address", "health.bindAddress"),
+    standard("leader-elect", "leaderElection.leaderElect"),
+    standard("check-user-access", "mcad.checkUserAccess"),
     mcad("dynamicpriority", Some("DYNAMICPRIORITY"), "mcad.dynamicPriority"),
     mcad("preemption", Some("PREEMPTION"), "mcad.preemption"),
     mcad("backofftime", Some("BACKOFFTIME"), "mcad.backoffTime"),
@@ -59,63 +59,68 @@ pub const NAMES: &[Name] = &[
     mcad("dispatcher", Some("DISPATCHER_MODE"), "mcad.dispatcher"),
     mcad("agentconfigs", Some("DISPATCHER_AGENT_CONFIGS"), "mcad.agentConfigs"),
     mcad("healthProbeListenAddr", None, "health.bindAddress"),
-    dead("secure-port", None),
-    dead("quotaURL", Some("QUOTA_REST_URL")),
-    dead("dispatchResourceReservationTimeout", Some("DISPATCH_RESOURCE_RESERVATION_TIMEOUT")),
+    no_effect("secure-port", None),
+    no_effect("quotaURL", Some("QUOTA_REST_URL")),
+    no_effect("dispatchResourceReservationTimeout", Some("DISPATCH_RESOURCE_RESERVATION_TIMEOUT")),
 ];
 
-const fn usual(flag: &'static str, key: &'static str) -> Name {
-    Name { flag, variable: None, now: Now::Key(key), whose: Whose::Usual }
+const fn standard(flag: &'static str, key: &'static str) -> LegacyFlag {
+    LegacyFlag {
+        flag,
+        variable: None,
+        replacement: Replacement::Key(key),
+        origin: FlagOrigin::Standard,
+    }
 }
 
-const fn mcad(flag: &'static str, variable: Option<&'static str>, key: &'static str) -> Name {
-    Name { flag, variable, now: Now::Key(key), whose: Whose::Mcad }
+const fn mcad(flag: &'static str, variable: Option<&'static str>, key: &'static str) -> LegacyFlag {
+    LegacyFlag { flag, variable, replacement: Replacement::Key(key), origin: FlagOrigin::Mcad }
 }
 
-const fn dead(flag: &'static str, variable: Option<&'static str>) -> Name {
-    Name { flag, variable, now: Now::Dead, whose: Whose::Mcad }
+const fn no_effect(flag: &'static str, variable: Option<&'static str>) -> LegacyFlag {
+    LegacyFlag { flag, variable, replacement: Replacement::NoEffect, origin: FlagOrigin::Mcad }
 }
 
-impl Name {
-    /// The key, unless the name is dead.
+impl LegacyFlag {
+    /// Returns the key, unless the flag has no effect.
     fn key(&self) -> Option<&'static Key> {
-        match self.now {
-            Now::Key(path) => keys::key(path),
-            Now::Dead => None,
+        match self.replacement {
+            Replacement::Key(path) => keys::key(path),
+            Replacement::NoEffect => None,
         }
     }
 }
 
-/// What the command line and the environment say, under any of the names.
+/// The values of the command line and the environment, under any of the names.
 #[derive(Clone, Debug, Default)]
-pub struct Given {
-    /// The environment; flags win over it.
+pub struct FlagOverrides {
+    /// The values of the environment; flags override them.
     pub environment: Layer,
-    /// The flags.
+    /// The values of flags.
     pub flags: Layer,
-    /// What was accepted and has no effect, or may not be meant.
-    pub warnings: Vec<Remark>,
+    /// Warnings about values that have no effect or may be mistakes.
+    pub warnings: Vec<ConfigMessage>,
 }
 
-impl Given {
-    /// A flag as it was typed.
-    fn flag(&mut self, name: &Name, word: &str) -> Result<(), String> {
+impl FlagOverrides {
+    /// Adds a flag as it was typed.
+    fn flag(&mut self, name: &LegacyFlag, word: &str) -> Result<(), String> {
         let origin = Origin::Flag(name.flag);
         let Some(key) = name.key() else {
             self.warn(origin, "", DEAD);
             return Ok(());
         };
-        let value = match key.form.fit_word(word)? {
-            Fit::Is(value) => value,
-            // Whoever types it wants the default, whatever a text says.
-            Fit::Default => key.default.value(),
+        let value = match key.value_type.parse_str(word)? {
+            ParsedValue::Set(value) => value,
+            // A user who types it wants the default, whatever a text says.
+            ParsedValue::Default => key.default.value(),
         };
         self.flags.set(key.path, value, origin);
         Ok(())
     }
 
-    /// A variable as it was found. An empty one is as good as none.
-    fn variable(&mut self, variable: &'static str, name: &Name, word: &str) {
+    /// Adds an environment variable. An empty one is ignored.
+    fn variable(&mut self, variable: &'static str, name: &LegacyFlag, word: &str) {
         let origin = Origin::Variable(variable);
         if word.is_empty() {
             return;
@@ -124,7 +129,7 @@ impl Given {
             self.warn(origin, "", DEAD);
             return;
         };
-        if key.form == Form::Flag {
+        if key.value_type == ValueType::Bool {
             let on = word.eq_ignore_ascii_case("true");
             if !on && !word.eq_ignore_ascii_case("false") {
                 self.warn(origin.clone(), key.path, format!("found {word:?}, which means false"));
@@ -132,24 +137,24 @@ impl Given {
             self.environment.set(key.path, Value::Bool(on), origin);
             return;
         }
-        match key.form.fit_word(word) {
-            Ok(Fit::Is(value)) => self.environment.set(key.path, value, origin),
-            Ok(Fit::Default) => {}
+        match key.value_type.parse_str(word) {
+            Ok(ParsedValue::Set(value)) => self.environment.set(key.path, value, origin),
+            Ok(ParsedValue::Default) => {}
             Err(wrong) => self.warn(origin, key.path, format!("ignored: {wrong}")),
         }
     }
 
     fn warn(&mut self, origin: Origin, key: &str, text: impl Into<String>) {
-        self.warnings.push(Remark { origin, key: key.to_owned(), text: text.into() });
+        self.warnings.push(ConfigMessage { origin, key: key.to_owned(), text: text.into() });
     }
 }
 
 const DEAD: &str = "has no effect, as it had none before; remove it";
 
-impl clap::FromArgMatches for Given {
+impl clap::FromArgMatches for FlagOverrides {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut given = Self::default();
-        for name in NAMES {
+        for name in LEGACY_FLAGS {
             let Some(word) = matches.get_one::<String>(name.flag) else { continue };
             match (matches.value_source(name.flag), name.variable) {
                 (Some(ValueSource::EnvVariable), Some(variable)) => {
@@ -171,9 +176,9 @@ impl clap::FromArgMatches for Given {
     }
 }
 
-impl clap::Args for Given {
+impl clap::Args for FlagOverrides {
     fn augment_args(command: clap::Command) -> clap::Command {
-        NAMES.iter().fold(command, |command, name| command.arg(argument(name)))
+        LEGACY_FLAGS.iter().fold(command, |command, name| command.arg(argument(name)))
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
@@ -181,27 +186,30 @@ impl clap::Args for Given {
     }
 }
 
-/// How a name is typed. Go's flags of switches take a value only behind an equals sign.
-fn argument(name: &Name) -> Arg {
+/// Returns the clap argument of a flag. Go's boolean flags accept a value only after an equals
+/// sign.
+fn argument(name: &LegacyFlag) -> Arg {
     let mut arg = Arg::new(name.flag).long(name.flag).action(ArgAction::Set);
     arg = match name.key() {
-        Some(key) if key.form == Form::Flag => arg
+        Some(key) if key.value_type == ValueType::Bool => arg
             .num_args(0..=1)
             .require_equals(true)
             .default_missing_value("true")
             .value_name("BOOL"),
-        Some(key) => arg.value_name(value_name(key.form)),
+        Some(key) => arg.value_name(value_name(key.value_type)),
         None => arg.value_name("VALUE"),
     };
     if let Some(variable) = name.variable {
         arg = arg.env(variable).hide_env_values(true);
     }
-    match (name.whose, name.key()) {
-        (Whose::Usual, Some(key)) => arg.help(format!("{} The key {}", key.about, key.path)),
-        (Whose::Usual | Whose::Mcad, None) => {
-            arg.help("Accepted and without effect").hide_short_help(true).help_heading(HEADING)
+    match (name.origin, name.key()) {
+        (FlagOrigin::Standard, Some(key)) => {
+            arg.help(format!("{} The key {}", key.about, key.path))
         }
-        (Whose::Mcad, Some(key)) => arg
+        (FlagOrigin::Standard | FlagOrigin::Mcad, None) => {
+            arg.help("Accepted without effect").hide_short_help(true).help_heading(HEADING)
+        }
+        (FlagOrigin::Mcad, Some(key)) => arg
             .help(format!("Sets {}", key.path))
             .hide_short_help(true)
             .help_heading(HEADING)
@@ -209,24 +217,27 @@ fn argument(name: &Name) -> Arg {
     }
 }
 
-/// Flags for the same key: only one of them can be meant.
-fn same_key(name: &Name) -> impl Iterator<Item = &'static str> {
-    let (flag, now) = (name.flag, name.now);
-    NAMES.iter().filter(move |other| other.now == now && other.flag != flag).map(|it| it.flag)
+/// Groups flags for the same key: only one of them may be given.
+fn same_key(name: &LegacyFlag) -> impl Iterator<Item = &'static str> {
+    let (flag, now) = (name.flag, name.replacement);
+    LEGACY_FLAGS
+        .iter()
+        .filter(move |other| other.replacement == now && other.flag != flag)
+        .map(|it| it.flag)
 }
 
-/// What the help calls the names of before.
+/// The heading of the legacy flags in the help.
 pub const HEADING: &str = "Names of MCAD and InstaScale";
 
-fn value_name(form: Form) -> &'static str {
+fn value_name(form: ValueType) -> &'static str {
     match form {
-        Form::Flag => "BOOL",
-        Form::Integer { .. } | Form::Number => "NUMBER",
-        Form::Duration { .. } => "DURATION",
-        Form::Address { .. } => "ADDRESS",
-        Form::Texts => "LIST",
-        Form::Name | Form::Namespace => "NAME",
-        Form::Text | Form::Word(_) | Form::Switches | Form::Opaque => "VALUE",
+        ValueType::Bool => "BOOL",
+        ValueType::Integer { .. } | ValueType::Number => "NUMBER",
+        ValueType::Duration { .. } => "DURATION",
+        ValueType::Address { .. } => "ADDRESS",
+        ValueType::Texts => "LIST",
+        ValueType::Name | ValueType::Namespace => "NAME",
+        ValueType::Text | ValueType::Word(_) | ValueType::Switches | ValueType::Opaque => "VALUE",
     }
 }
 
@@ -236,33 +247,33 @@ mod tests {
     use clap::{Args as _, Command, FromArgMatches as _};
     use serde_json::json;
 
-    fn given(arguments: &[&str]) -> Result<Given, String> {
-        let command = Given::augment_args(Command::new("x"));
+    fn given(arguments: &[&str]) -> Result<FlagOverrides, String> {
+        let command = FlagOverrides::augment_args(Command::new("x"));
         let matches = command
             .try_get_matches_from([&["x"], arguments].concat())
             .map_err(|error| error.to_string())?;
-        Given::from_arg_matches(&matches).map_err(|error| error.to_string())
+        FlagOverrides::from_arg_matches(&matches).map_err(|error| error.to_string())
     }
 
-    fn of_environment(variable: &str, word: &str) -> Given {
-        let mut given = Given::default();
-        let name = NAMES.iter().find(|name| name.variable == Some(variable)).unwrap();
+    fn from_environment(variable: &str, word: &str) -> FlagOverrides {
+        let mut given = FlagOverrides::default();
+        let name = LEGACY_FLAGS.iter().find(|name| name.variable == Some(variable)).unwrap();
         given.variable(name.variable.unwrap(), name, word);
         given
     }
 
     #[test]
-    fn every_name_stands_for_a_key_that_exists() {
-        for name in NAMES {
-            if let Now::Key(path) = name.now {
+    fn every_flag_maps_to_an_existing_key() {
+        for name in LEGACY_FLAGS {
+            if let Replacement::Key(path) = name.replacement {
                 assert!(keys::key(path).is_some(), "--{}", name.flag);
             }
         }
-        Given::augment_args(Command::new("x")).debug_assert();
+        FlagOverrides::augment_args(Command::new("x")).debug_assert();
     }
 
     #[test]
-    fn op_14_flags_of_before_become_keys() {
+    fn op_14_legacy_flags_become_keys() {
         let table = [
             ("--dynamicpriority", "mcad.dynamicPriority", json!(true)),
             ("--dynamicpriority=false", "mcad.dynamicPriority", json!(false)),
@@ -314,17 +325,17 @@ mod tests {
     }
 
     #[test]
-    fn dead_names_are_accepted_with_a_warning() {
+    fn flags_without_effect_warn() {
         let given = given(&["--secure-port=6443", "--quotaURL", "http://x"]).unwrap();
         assert!(given.flags.is_empty());
         let said: Vec<_> = given.warnings.iter().map(ToString::to_string).collect();
         assert_eq!(said, [format!("--secure-port: {DEAD}"), format!("--quotaURL: {DEAD}")]);
-        let given = of_environment("DISPATCH_RESOURCE_RESERVATION_TIMEOUT", "300000");
+        let given = from_environment("DISPATCH_RESOURCE_RESERVATION_TIMEOUT", "300000");
         assert!(given.environment.is_empty() && given.warnings.len() == 1);
     }
 
     #[test]
-    fn op_14_the_environment_is_read_as_it_was() {
+    fn op_14_legacy_variables_are_read() {
         let table = [
             ("PREEMPTION", "true", Some(json!(true)), 0),
             ("PREEMPTION", "TRUE", Some(json!(true)), 0),
@@ -337,8 +348,8 @@ mod tests {
             ("DISPATCHER_AGENT_CONFIGS", "a:x,b:y", Some(json!(["a:x", "b:y"])), 0),
         ];
         for (variable, word, expected, warnings) in table {
-            let given = of_environment(variable, word);
-            let name = NAMES.iter().find(|name| name.variable == Some(variable)).unwrap();
+            let given = from_environment(variable, word);
+            let name = LEGACY_FLAGS.iter().find(|name| name.variable == Some(variable)).unwrap();
             let value = given.environment.get(name.key().unwrap().path);
             assert_eq!(value, expected.as_ref(), "{variable}={word}");
             assert_eq!(given.warnings.len(), warnings, "{variable}={word}");

@@ -12,28 +12,29 @@ use serde_json::Value;
 
 use super::duration;
 use super::keys::KEYS;
-use super::values::{Layer, Origin, Remark, Report, Values};
+use super::values::{ConfigMessage, ConfigReport, Layer, Origin, Values};
 use crate::subsystems::SUBSYSTEMS;
 
 mod metrics;
 
-/// The settings of the operator itself, as the keys of the file are named. Every value is valid, and zeros that
-/// stand for a default have been replaced by it. Subsystems read their own sections ([`Values::section`]).
+/// The settings of the operator itself, named as the keys of the file. Every value is valid, and
+/// zeros that stand for a default have been replaced by it. Subsystems read their own sections
+/// ([`Values::section`]).
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Operator {
-    /// How the API server is reached.
+pub struct OperatorSettings {
+    /// The connection to the API server.
     pub client_connection: ClientConnection,
-    /// What is logged.
+    /// The settings of the log.
     pub logging: Logging,
-    /// Where metrics are served.
+    /// The settings of the metrics server.
     pub metrics: MetricsServer,
-    /// Where probes are answered.
+    /// The settings of the probes.
     pub health: HealthServer,
-    /// Who acts if there are several.
+    /// The settings of leader election.
     pub leader_election: LeaderElection,
-    /// Which controllers were chosen by name; see [`Operator::runs`].
-    controllers: Option<Switches>,
+    /// Which controllers are enabled by name; see [`OperatorSettings::is_controller_enabled`].
+    controllers: Option<ControllerSwitches>,
     /// Read and not used.
     #[expect(dead_code, reason = "deserialised so that no key is unknown")]
     kuberay: Value,
@@ -42,15 +43,15 @@ pub struct Operator {
     appwrapper: Value,
 }
 
-/// How the API server is reached.
+/// The connection to the API server.
 #[derive(Clone, Debug, PartialEq, serde::Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClientConnection {
-    /// Requests per second; negative is without limit. See [`ClientConnection::rate`].
+    /// Requests per second; negative means no limit. See [`ClientConnection::rate`].
     pub qps: f64,
-    /// Requests that may exceed the rate for a moment.
+    /// How many requests may exceed the rate for a moment.
     pub burst: u32,
-    /// The kubeconfig file; empty for the usual places.
+    /// The kubeconfig file; empty for the default locations.
     pub kubeconfig: String,
     /// Read and not used.
     pub accept_content_types: String,
@@ -59,100 +60,101 @@ pub struct ClientConnection {
 }
 
 impl ClientConnection {
-    /// Requests per second and burst; none if there is no limit.
+    /// Returns requests per second and burst; `None` if there is no limit.
     #[must_use]
     pub fn rate(&self) -> Option<(f64, u32)> {
         (self.qps > 0.0).then_some((self.qps, self.burst))
     }
 }
 
-/// What is logged.
+/// The settings of the log.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Logging {
-    /// How much; none if nobody said.
+    /// The verbosity; `None` if it is not set.
     pub verbosity: Option<u8>,
 }
 
-/// Where metrics are served.
+/// The settings of the metrics server.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MetricsServer {
     /// The address.
     #[serde(deserialize_with = "read::parsed")]
     pub bind_address: BindAddress,
-    /// Whether that takes TLS and a token; always, unless the address is loopback.
+    /// Whether metrics need TLS and a token; always true, unless the address is loopback.
     pub secure_serving: bool,
-    /// The file of the certificate; empty for a self-signed one.
+    /// The certificate file; empty for a self-signed certificate.
     pub cert_file: String,
-    /// The file of its key; empty if that of the certificate is.
+    /// The key file; empty if the certificate file is.
     pub key_file: String,
 }
 
-/// Where probes are answered.
+/// The settings of the probes.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HealthServer {
     /// The address.
     #[serde(deserialize_with = "read::parsed")]
     pub bind_address: BindAddress,
-    /// The path of readiness.
+    /// The path of the readiness probe.
     pub readiness_endpoint_name: String,
-    /// The path of liveness.
+    /// The path of the liveness probe.
     pub liveness_endpoint_name: String,
 }
 
 impl HealthServer {
-    /// Both paths.
+    /// Returns both paths.
     #[must_use]
     pub fn endpoints(&self) -> Endpoints {
         Endpoints::new(&self.liveness_endpoint_name, &self.readiness_endpoint_name)
             .unwrap_or_default()
     }
 
-    /// Whether a probe is answered under this name.
+    /// Returns whether a probe is served under this name.
     #[must_use]
-    pub fn answers(&self, name: &str) -> bool {
+    pub fn serves_probe(&self, name: &str) -> bool {
         let names = [&self.readiness_endpoint_name, &self.liveness_endpoint_name];
         names.iter().any(|it| it.strip_prefix('/').unwrap_or(it) == name)
     }
 }
 
-/// Who acts if there are several.
+/// The settings of leader election.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LeaderElection {
     /// Whether only the holder of the lease acts.
     pub leader_elect: bool,
-    /// How long others wait for a holder that is silent.
+    /// How long candidates wait for a leader that does not renew the lease.
     #[serde(deserialize_with = "read::length")]
     pub lease_duration: Duration,
-    /// How long the holder tries to renew.
+    /// How long the leader tries to renew the lease.
     #[serde(deserialize_with = "read::length")]
     pub renew_deadline: Duration,
-    /// How long everyone waits between two attempts.
+    /// How long candidates and leader wait between two attempts.
     #[serde(deserialize_with = "read::length")]
     pub retry_period: Duration,
     /// Always `leases`.
     pub resource_lock: String,
     /// The name of the lease.
     pub resource_name: String,
-    /// Its namespace; none for the operator's own.
+    /// The namespace of the lease; `None` for the operator's own.
     pub resource_namespace: Option<String>,
 }
 
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(untagged)]
-enum Switches {
-    /// Those that are named run or not, the others as usual. Null is as usual.
+enum ControllerSwitches {
+    /// Named controllers are switched on or off, the others keep their default. Null is the
+    /// default.
     These(BTreeMap<String, Option<bool>>),
-    /// Those that are named run, the others do not.
+    /// Only named controllers run.
     Only(BTreeSet<String>),
 }
 
-impl Operator {
-    /// The structure of values that were checked.
-    pub(crate) fn of(values: &Values) -> Result<Self, serde_json::Error> {
+impl OperatorSettings {
+    /// Converts checked values into the settings.
+    pub(crate) fn from_values(values: &Values) -> Result<Self, serde_json::Error> {
         let mut tree = values.tree();
         if let Value::Object(sections) = &mut tree {
             let keys = SUBSYSTEMS.iter().flat_map(|it| it.settings.keys);
@@ -163,45 +165,44 @@ impl Operator {
         serde_json::from_value(tree)
     }
 
-    /// Whether a controller was chosen to run. Switches of whole subsystems, such as `mcadEnabled`,
-    /// are not looked at.
+    /// Returns whether a controller is enabled by name. Switches of whole subsystems, such as
+    /// `mcadEnabled`, are not considered.
     #[must_use]
-    pub fn runs(&self, controller: ControllerSwitch) -> bool {
+    pub fn is_controller_enabled(&self, controller: ControllerSwitch) -> bool {
         match &self.controllers {
             None => controller.on_by_default,
-            Some(Switches::Only(names)) => names.contains(controller.name),
-            Some(Switches::These(names)) => {
+            Some(ControllerSwitches::Only(names)) => names.contains(controller.name),
+            Some(ControllerSwitches::These(names)) => {
                 names.get(controller.name).copied().flatten().unwrap_or(controller.on_by_default)
             }
         }
     }
 }
 
-/// A configuration that can be used.
+/// A valid configuration.
 #[derive(Clone, Debug)]
-pub struct Checked {
-    /// What to do.
-    pub settings: Operator,
-    /// Every value, and where it came from.
+pub struct CheckedConfig {
+    /// The settings of the operator.
+    pub settings: OperatorSettings,
+    /// Every value with its source.
     pub values: Values,
-    /// What was accepted and may not be meant.
-    pub warnings: Vec<Remark>,
-    /// The keys that nobody knows.
+    /// Warnings about values that may be mistakes.
+    pub warnings: Vec<ConfigMessage>,
+    /// The unknown keys.
     pub unknown: Vec<String>,
 }
 
-/// Puts layers upon the defaults, later ones over earlier ones, and checks the whole.
+/// Merges layers over the defaults, later ones over earlier ones, and checks the result as a whole.
 ///
-/// `report` is what reading the layers brought up; `controllers` are those that exist.
+/// `report` has the findings of reading the layers; `controllers` are the existing controllers.
 ///
-/// # Errors
-/// Everything that is wrong, not only the first.
-pub fn settle<'a>(
+/// # Errors Everything that is wrong, not only the first problem.
+pub fn merge_and_check<'a>(
     layers: impl IntoIterator<Item = &'a Layer>,
-    mut report: Report,
+    mut report: ConfigReport,
     controllers: &[ControllerSwitch],
-) -> Result<Checked, Report> {
-    let mut values = Values::stack(KEYS.as_slice(), layers);
+) -> Result<CheckedConfig, ConfigReport> {
+    let mut values = Values::from_layers(KEYS.as_slice(), layers);
     check_names(&values, controllers, &mut report);
     check_times(&values, &mut report);
     check_endpoints(&values, &mut report);
@@ -212,32 +213,32 @@ pub fn settle<'a>(
     if !report.errors.is_empty() {
         return Err(report);
     }
-    let read = || -> Result<Operator, serde_json::Error> {
+    let read = || -> Result<OperatorSettings, serde_json::Error> {
         for subsystem in SUBSYSTEMS {
             (subsystem.settings.read)(&values)?;
         }
-        Operator::of(&values)
+        OperatorSettings::from_values(&values)
     };
     match read() {
         Ok(settings) => {
-            let Report { errors: _, warnings, unknown } = report;
-            Ok(Checked { settings, values, warnings, unknown })
+            let ConfigReport { errors: _, warnings, unknown_keys: unknown } = report;
+            Ok(CheckedConfig { settings, values, warnings, unknown })
         }
-        // The forms of the keys and the structure disagree. A test walks through every key, so
-        // that this is not met; if it is, it is still an answer and no panic.
+        // The types of the keys and the structure disagree. A test covers every key, so this does
+        // not happen; if it does, it is an error and not a panic.
         Err(error) => {
             let text = format!("cannot be used: {error}");
-            report.errors.push(Remark { origin: Origin::Default, key: String::new(), text });
+            report.errors.push(ConfigMessage { origin: Origin::Default, key: String::new(), text });
             Err(report)
         }
     }
 }
 
-fn refuse(values: &Values, report: &mut Report, key: &str, text: String) {
+fn refuse(values: &Values, report: &mut ConfigReport, key: &str, text: String) {
     report.refuse(values, key, text);
 }
 
-fn check_names(values: &Values, controllers: &[ControllerSwitch], report: &mut Report) {
+fn check_names(values: &Values, controllers: &[ControllerSwitch], report: &mut ConfigReport) {
     let named: Vec<&str> = match values.get("controllers") {
         Value::Object(switches) => switches.keys().map(String::as_str).collect(),
         Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
@@ -249,7 +250,7 @@ fn check_names(values: &Values, controllers: &[ControllerSwitch], report: &mut R
             Some(near) => format!("did you mean {near}?"),
             None => match known().collect::<Vec<_>>().join(", ") {
                 all if all.is_empty() => "this build has no controllers to choose from".to_owned(),
-                all => format!("there are {all}"),
+                all => format!("choose from {all}"),
             },
         };
         let text = format!("there is no controller {name:?}; {remedy}");
@@ -257,37 +258,50 @@ fn check_names(values: &Values, controllers: &[ControllerSwitch], report: &mut R
     }
 }
 
-const LEASE: &str = "leaderElection.leaseDuration";
-const RENEW: &str = "leaderElection.renewDeadline";
-const RETRY: &str = "leaderElection.retryPeriod";
+const LEASE_DURATION_KEY: &str = "leaderElection.leaseDuration";
+const RENEW_DEADLINE_KEY: &str = "leaderElection.renewDeadline";
+const RETRY_PERIOD_KEY: &str = "leaderElection.retryPeriod";
 
-/// The relations without which an election has two winners or none.
-fn check_times(values: &Values, report: &mut Report) {
+/// Checks the relations without which an election may have two leaders or none.
+fn check_times(values: &Values, report: &mut ConfigReport) {
     let time = |key| values.get(key).as_str().and_then(duration::parse).unwrap_or_default();
-    let (lease, renew, retry) = (time(LEASE), time(RENEW), time(RETRY));
-    if lease <= renew && !report.blames(&[LEASE, RENEW]) {
-        order(values, report, (RENEW, renew), (LEASE, lease), "");
+    let (lease, renew, retry) =
+        (time(LEASE_DURATION_KEY), time(RENEW_DEADLINE_KEY), time(RETRY_PERIOD_KEY));
+    if lease <= renew && !report.has_error_for(&[LEASE_DURATION_KEY, RENEW_DEADLINE_KEY]) {
+        require_less(values, report, (RENEW_DEADLINE_KEY, renew), (LEASE_DURATION_KEY, lease), "");
     }
     // The wait between two attempts is drawn from the period and a fifth more.
-    if renew <= retry.mul_f64(1.2) && !report.blames(&[RENEW, RETRY]) {
-        order(values, report, (RETRY, retry), (RENEW, renew), ", by a fifth at least");
+    if renew <= retry.mul_f64(1.2) && !report.has_error_for(&[RENEW_DEADLINE_KEY, RETRY_PERIOD_KEY])
+    {
+        require_less(
+            values,
+            report,
+            (RETRY_PERIOD_KEY, retry),
+            (RENEW_DEADLINE_KEY, renew),
+            ", by a fifth at least",
+        );
     }
-    // An election that is held needs more: time to try again, and time for the last write to arrive.
+    // With leader election more is needed: time to retry, and time for the last write to arrive.
     let elect = values.get("leaderElection.leaderElect") == true;
-    if !elect || report.blames(&[LEASE, RENEW, RETRY]) {
+    if !elect || report.has_error_for(&[LEASE_DURATION_KEY, RENEW_DEADLINE_KEY, RETRY_PERIOD_KEY]) {
         return;
     }
     match (Timing { lease, renew_deadline: renew, retry }).checked() {
         Ok(_) => {}
-        Err(error @ TimingError::Retry(_)) => refuse(values, report, RETRY, error.to_string()),
-        Err(error @ TimingError::Deadline(_)) => refuse(values, report, RENEW, error.to_string()),
+        Err(error @ TimingError::Retry(_)) => {
+            refuse(values, report, RETRY_PERIOD_KEY, error.to_string());
+        }
+        Err(error @ TimingError::Deadline(_)) => {
+            refuse(values, report, RENEW_DEADLINE_KEY, error.to_string());
+        }
     }
 }
 
-/// Says that one time must be less than another, about the one of them that somebody wrote.
-fn order(
+/// Requires one duration to be less than another; the error is about the one that is set in a
+/// source.
+fn require_less(
     values: &Values,
-    report: &mut Report,
+    report: &mut ConfigReport,
     (less, short): (&str, Duration),
     (more, long): (&str, Duration),
     much: &str,
@@ -303,15 +317,15 @@ fn order(
     }
 }
 
-fn check_endpoints(values: &Values, report: &mut Report) {
+fn check_endpoints(values: &Values, report: &mut ConfigReport) {
     const LIVE: &str = "health.livenessEndpointName";
     const READY: &str = "health.readinessEndpointName";
-    if report.blames(&[LIVE, READY]) {
+    if report.has_error_for(&[LIVE, READY]) {
         return;
     }
     let text = |key| values.get(key).as_str().unwrap_or_default();
     if let Err(error) = Endpoints::new(text(LIVE), text(READY)) {
-        // A name that is wrong by itself is wrong beside the usual other one, too.
+        // A name that is invalid is also reported next to the default of the other key.
         let key = if Endpoints::new(text(LIVE), "").is_err() { LIVE } else { READY };
         refuse(values, report, key, error.to_string());
     }

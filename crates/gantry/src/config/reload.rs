@@ -1,144 +1,150 @@
-//! What becomes of a configuration that is read again while the operator runs: decided here, from
-//! what was in force and what was found. Whatever goes wrong, what was in force stays so.
+//! Decides what a reloaded configuration changes while the operator runs, from the values in effect
+//! and the reloaded ones. Whatever goes wrong, the values in effect stay.
 
 use super::changes::{Change, diff};
-use super::operator::Checked;
-use super::values::{Remark, Report, Values};
+use super::operator::CheckedConfig;
+use super::values::{ConfigMessage, ConfigReport, Values};
 
-/// What was found when the configuration was looked for again.
+/// The result of reading the configuration again.
 #[derive(Debug)]
-pub enum Seen {
-    /// One that can be used.
-    Valid(Box<Checked>),
-    /// One that cannot.
-    Wrong(Report),
-    /// None: it was there and is not any more. At the next start it would be made with the defaults.
-    Gone {
-        /// What it was called.
+pub enum ReloadedConfig {
+    /// A valid configuration.
+    Valid(Box<CheckedConfig>),
+    /// An invalid configuration.
+    Invalid(ConfigReport),
+    /// The configuration existed and was deleted. The next start would create it with the defaults.
+    Deleted {
+        /// Its name in messages.
         source: String,
     },
-    /// Nobody knows: it could not be read.
+    /// The configuration could not be read.
     Unreadable {
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
-/// What keeps a configuration from being followed.
+/// Why a changed configuration cannot be applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// It is wrong, and refused as a whole.
-    Refused(Vec<Remark>),
-    /// It is not there.
-    Gone {
-        /// What it was called.
+pub enum ConfigProblem {
+    /// It is invalid, and rejected as a whole.
+    Invalid(Vec<ConfigMessage>),
+    /// It does not exist.
+    Deleted {
+        /// Its name in messages.
         source: String,
     },
     /// It could not be read.
     Unreadable {
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
-/// What is to be done and said after a look. Everything is in one step only: what was said once is
-/// not said again until it has changed.
+/// What to apply and to report after a reload. Everything is reported once, and again only after it
+/// has changed.
 #[derive(Debug, Default, PartialEq)]
-pub struct Step {
-    /// Values that are in force from now on.
+pub struct ReloadResult {
+    /// Values that take effect now.
     pub applied: Vec<Change>,
-    /// Values that need a start. The old one is what is in force.
-    pub waiting: Vec<Change>,
-    /// Values that needed a start and are again what is in force.
-    pub taken_back: Vec<Change>,
-    /// What was accepted and may not be meant.
-    pub warnings: Vec<Remark>,
-    /// Keys that nobody knows.
+    /// Values that need a restart. The old value is the one in effect.
+    pub restart_required: Vec<Change>,
+    /// Values that needed a restart and are again equal to the values in effect.
+    pub reverted: Vec<Change>,
+    /// Warnings about values that may be mistakes.
+    pub warnings: Vec<ConfigMessage>,
+    /// Unknown keys.
     pub unknown: Vec<String>,
-    /// What is wrong now.
-    pub fault: Option<Fault>,
-    /// Whether something was wrong and is not any more.
+    /// The problem, if it is new.
+    pub problem: Option<ConfigProblem>,
+    /// Whether a problem has been resolved.
     pub recovered: bool,
 }
 
-/// What is in force, and what has been said about the rest.
+/// The values in effect, and what has been reported about the others.
 #[derive(Debug)]
-pub struct Watched {
+pub struct ConfigTracker {
     in_force: Values,
-    waiting: Vec<Change>,
-    warnings: Vec<Remark>,
-    fault: Option<Fault>,
+    restart_required: Vec<Change>,
+    warnings: Vec<ConfigMessage>,
+    problem: Option<ConfigProblem>,
 }
 
-impl Watched {
-    /// What the operator started with.
+impl ConfigTracker {
+    /// Starts from the configuration the operator started with.
     #[must_use]
-    pub fn new(started: &Checked) -> Self {
+    pub fn new(started: &CheckedConfig) -> Self {
         Self {
             in_force: started.values.clone(),
-            waiting: Vec::new(),
+            restart_required: Vec::new(),
             warnings: started.warnings.clone(),
-            fault: None,
+            problem: None,
         }
     }
 
-    /// Every value that is in force.
+    /// Returns every value in effect.
     #[must_use]
     pub fn in_force(&self) -> &Values {
         &self.in_force
     }
 
-    /// The values that a start would change.
+    /// Returns the values that a restart would change.
     #[must_use]
-    pub fn waiting(&self) -> &[Change] {
-        &self.waiting
+    pub fn restart_required(&self) -> &[Change] {
+        &self.restart_required
     }
 
-    /// What is wrong with the configuration as it was last seen.
+    /// Returns the problem of the configuration as last read.
     #[must_use]
-    pub fn fault(&self) -> Option<&Fault> {
-        self.fault.as_ref()
+    pub fn problem(&self) -> Option<&ConfigProblem> {
+        self.problem.as_ref()
     }
 
-    /// Takes over what may be taken over, and says what is new.
-    pub fn look(&mut self, seen: Seen) -> Step {
+    /// Applies the changes that need no restart, and returns what is new.
+    pub fn apply_reload(&mut self, seen: ReloadedConfig) -> ReloadResult {
         let checked = match seen {
-            Seen::Valid(checked) => *checked,
-            Seen::Wrong(report) => return self.blame(Fault::Refused(report.errors)),
-            Seen::Gone { source } => return self.blame(Fault::Gone { source }),
-            Seen::Unreadable { why } => return self.blame(Fault::Unreadable { why }),
+            ReloadedConfig::Valid(checked) => *checked,
+            ReloadedConfig::Invalid(report) => {
+                return self.record_problem(ConfigProblem::Invalid(report.errors));
+            }
+            ReloadedConfig::Deleted { source } => {
+                return self.record_problem(ConfigProblem::Deleted { source });
+            }
+            ReloadedConfig::Unreadable { why } => {
+                return self.record_problem(ConfigProblem::Unreadable { why });
+            }
         };
-        let Checked { settings: _, values, warnings, unknown } = checked;
-        let recovered = self.fault.take().is_some();
+        let CheckedConfig { settings: _, values, warnings, unknown } = checked;
+        let recovered = self.problem.take().is_some();
         let changes = diff(&self.in_force, &values);
         for change in &changes.live {
-            self.in_force.put(change.key, &values);
+            self.in_force.copy_from(change.key, &values);
         }
         let new = |of: &[Change], than: &[Change]| {
             of.iter().filter(|it| !than.contains(it)).cloned().collect::<Vec<_>>()
         };
         let still = |key: &str| changes.restart.iter().any(|it| it.key == key);
-        let taken_back = self.waiting.iter().filter(|it| !still(it.key)).cloned().collect();
-        let step = Step {
-            waiting: new(&changes.restart, &self.waiting),
-            taken_back,
+        let reverted = self.restart_required.iter().filter(|it| !still(it.key)).cloned().collect();
+        let step = ReloadResult {
+            restart_required: new(&changes.restart, &self.restart_required),
+            reverted,
             unknown: if warnings == self.warnings { Vec::new() } else { unknown },
             warnings: warnings.iter().filter(|it| !self.warnings.contains(it)).cloned().collect(),
             applied: changes.live,
-            fault: None,
+            problem: None,
             recovered,
         };
-        self.waiting = changes.restart;
+        self.restart_required = changes.restart;
         self.warnings = warnings;
         step
     }
 
-    fn blame(&mut self, fault: Fault) -> Step {
-        if self.fault.as_ref() == Some(&fault) {
-            return Step::default();
+    fn record_problem(&mut self, fault: ConfigProblem) -> ReloadResult {
+        if self.problem.as_ref() == Some(&fault) {
+            return ReloadResult::default();
         }
-        self.fault = Some(fault.clone());
-        Step { fault: Some(fault), ..Step::default() }
+        self.problem = Some(fault.clone());
+        ReloadResult { problem: Some(fault), ..ReloadResult::default() }
     }
 }
 

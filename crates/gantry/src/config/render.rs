@@ -1,12 +1,13 @@
-//! Configurations as text: the one that is created, and the one that is in effect.
+//! Renders configurations as text: the one that is created, and the effective one.
 
-use gantry_api::yaml::{self, WriteError};
+use gantry_yaml::{self as yaml, WriteError};
 use serde_json::{Value, json};
 
 use super::values::{Origin, Values};
 
-/// What a ConfigMap says that is created because there is none: the defaults, as the original
-/// wrote them. Values that stand for a default are left so, and follow it when it changes.
+/// Renders the text of a ConfigMap that is created because there is none: the defaults, as the
+/// original wrote them. Values that stand for a default are kept as such, and follow it when it
+/// changes.
 ///
 /// # Errors
 /// None is known.
@@ -33,8 +34,8 @@ pub fn defaults() -> Result<String, WriteError> {
     }))
 }
 
-/// Every value that is set, in the order of the keys, with a comment where it was written. The text
-/// is itself a configuration that means the same.
+/// Renders every value that is set, in the order of the keys, with a comment that names its source.
+/// The text is itself a configuration with the same meaning.
 ///
 /// # Errors
 /// None is known.
@@ -51,7 +52,7 @@ pub fn effective(values: &Values) -> Result<String, WriteError> {
         let indent = "  ".repeat(sections.len());
         text.push_str(&format!("{indent}{name}: {}", inline(value)?));
         if *origin != Origin::Default {
-            // A file may be called anything; a line of a comment ends with the line.
+            // A file name may contain line breaks; a comment ends at the end of the line.
             let origin: String = origin.to_string().chars().filter(|c| !c.is_control()).collect();
             text.push_str(&format!(" # from {origin}"));
         }
@@ -61,11 +62,11 @@ pub fn effective(values: &Values) -> Result<String, WriteError> {
     Ok(text)
 }
 
-/// A value on one line. JSON is YAML, and scalars are nicer as YAML.
+/// Renders a value on one line. JSON is YAML, and scalars are more readable as YAML.
 fn inline(value: &Value) -> Result<String, WriteError> {
     Ok(match value {
         Value::Array(_) | Value::Object(_) => value.to_string(),
-        // Odd spaces and line breaks would be lost without quotes.
+        // Unusual spaces and line breaks would be lost without quotes.
         Value::String(text) if !text.chars().all(|c| c.is_ascii_graphic()) => value.to_string(),
         Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {
             yaml::write(value)?.trim_end_matches('\n').to_owned()
@@ -112,10 +113,10 @@ metrics:
     #[test]
     fn cf_3_the_created_text_changes_nothing() {
         let (layer, report) = document::read(&defaults().unwrap(), "x");
-        assert_eq!(report, crate::config::values::Report::default());
+        assert_eq!(report, crate::config::values::ConfigReport::default());
         let (with, without) = (
-            Values::stack(keys::KEYS.as_slice(), [&layer]),
-            Values::stack(keys::KEYS.as_slice(), []),
+            Values::from_layers(keys::KEYS.as_slice(), [&layer]),
+            Values::from_layers(keys::KEYS.as_slice(), []),
         );
         for ((key, with, _), (_, without, _)) in with.iter().zip(without.iter()) {
             assert_eq!(with, without, "{}", key.path);
@@ -127,7 +128,7 @@ metrics:
         let text =
             "mcad:\n  backoffTime: 7\n  agentConfigs: [\"a b\"]\ncontrollers: {queue: true}\n";
         let (layer, _) = document::read(text, "gantry.yaml");
-        let text = effective(&Values::stack(keys::KEYS.as_slice(), [&layer])).unwrap();
+        let text = effective(&Values::from_layers(keys::KEYS.as_slice(), [&layer])).unwrap();
         for line in [
             "clientConnection:\n  qps: 50\n  burst: 100\n",
             "metrics:\n  bindAddress: 127.0.0.1:8080\n  secureServing: true\n",
@@ -141,7 +142,7 @@ metrics:
     }
 
     proptest! {
-        /// Whatever texts the values hold, the printed text means the same.
+        /// Whatever texts the values hold, the printed text has the same meaning.
         #[test]
         fn the_effective_text_is_read_back(
             file in "\\PC{0,20}", source in "\\PC{0,9}", flag: bool, count in 0..i32::MAX,
@@ -154,11 +155,11 @@ metrics:
             });
             let (layer, report) = document::read(&written.to_string(), &source);
             prop_assert!(report.errors.is_empty(), "{:?}", report);
-            let values = Values::stack(keys::KEYS.as_slice(), [&layer]);
+            let values = Values::from_layers(keys::KEYS.as_slice(), [&layer]);
             let text = effective(&values).unwrap();
             let (again, report) = document::read(&text, "x");
-            prop_assert!(report.errors.is_empty() && report.unknown.is_empty(), "{:?}", report);
-            let again = Values::stack(keys::KEYS.as_slice(), [&again]);
+            prop_assert!(report.errors.is_empty() && report.unknown_keys.is_empty(), "{:?}", report);
+            let again = Values::from_layers(keys::KEYS.as_slice(), [&again]);
             for key in keys::KEYS.iter() {
                 prop_assert_eq!(again.get(key.path), values.get(key.path), "{}", text);
             }

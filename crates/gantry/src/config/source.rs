@@ -1,58 +1,58 @@
-//! Where the configuration comes from: decided here from what was found, step by step, so that
-//! nothing is looked at that is not needed.
+//! Chooses the source of the configuration, step by step from what was found, so that nothing is
+//! read that is not needed.
 
 use std::path::PathBuf;
 
-/// The ConfigMap of an operator that was not told another name.
+/// The default name of the operator's ConfigMap.
 pub const OWN: &str = "gantry-config";
 /// The ConfigMap of the operator that Gantry replaces. It is read, never written.
 pub const LEGACY: &str = "codeflare-operator-config";
-/// The ConfigMap in which an operator publishes the settings in effect, by the name of the ConfigMap
-/// it is configured by.
+/// Returns the name of the ConfigMap in which an operator publishes its effective settings, from
+/// the name of the ConfigMap it is configured by.
 #[must_use]
-pub fn in_effect(config: &str) -> String {
+pub fn effective_config_map(config: &str) -> String {
     format!("{config}-in-effect")
 }
-/// The key of a ConfigMap that the operator writes.
+/// The key of the ConfigMap that the operator creates.
 pub const WRITTEN_KEY: &str = "config.yaml";
 
 /// What is known so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen<'a> {
+pub struct SourceState<'a> {
     /// The file of `--config-file`.
-    pub file: File,
+    pub file: ConfigFile,
     /// The name of the ConfigMap: [`OWN`], or that of `--config`.
     pub name: &'a str,
     /// The ConfigMap of that name.
-    pub named: Map,
+    pub named: ConfigMapState,
     /// The ConfigMap [`LEGACY`].
-    pub legacy: Map,
+    pub legacy: ConfigMapState,
 }
 
-/// A file that may be there.
+/// The state of the configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum File {
-    /// None was named.
-    Unnamed,
-    /// The volume it is in may be optional, so that this is no mistake.
+pub enum ConfigFile {
+    /// No file is configured.
+    NotConfigured,
+    /// The file does not exist. Its volume may be optional, so this is not an error.
     Absent,
-    /// It says this.
+    /// The file has this text.
     Text {
-        /// Where it is.
+        /// The path of the file.
         path: PathBuf,
-        /// All of it.
+        /// The whole text.
         text: String,
     },
 }
 
-/// A ConfigMap that may be there.
+/// The state of a ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Map {
-    /// Nobody has looked.
-    Unknown,
-    /// It is not there.
+pub enum ConfigMapState {
+    /// It has not been read.
+    NotRead,
+    /// It does not exist.
     Absent,
-    /// It has this.
+    /// It exists with these keys.
     Present {
         /// Keys and texts.
         data: Vec<(String, String)>,
@@ -61,28 +61,28 @@ pub enum Map {
     },
 }
 
-/// What is to be done next.
+/// The next step to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step<'a> {
+pub enum NextStep<'a> {
     /// Use this text.
     Use {
-        /// What messages call it.
-        source: Source<'a>,
-        /// All of it.
+        /// Its name in messages.
+        source: TextSource<'a>,
+        /// The whole text.
         text: &'a str,
     },
-    /// Find out about this ConfigMap.
-    Look(&'a str),
+    /// Read this ConfigMap.
+    Read(&'a str),
     /// Create the ConfigMap with the defaults, and use them.
     Create(&'a str),
 }
 
-/// Where a text is from.
+/// The source of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source<'a> {
+pub enum TextSource<'a> {
     /// A file.
     File(&'a PathBuf),
-    /// A key of the ConfigMap that was named.
+    /// A key of the configured ConfigMap.
     Named {
         /// The ConfigMap.
         name: &'a str,
@@ -96,9 +96,12 @@ pub enum Source<'a> {
     },
 }
 
-/// A ConfigMap that says nothing, or more than one thing.
+/// A ConfigMap without keys, or with more than one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot use ConfigMap {name}: exactly one data key must exist, found {}", found(.data, .binary))]
+#[error(
+    "cannot use ConfigMap {name}: exactly one data key must exist, found {}",
+    found(.data, .binary)
+)]
 pub struct KeysError {
     /// The ConfigMap.
     pub name: String,
@@ -119,37 +122,39 @@ fn found(data: &[String], binary: &[String]) -> String {
     found
 }
 
-/// What to do next: the file if it is there, else the ConfigMap that was named, else, if that is
-/// Gantry's own, the one of the operator that it replaces, else the defaults.
+/// Returns the next step: use the file if it exists, else the configured ConfigMap, else, if that
+/// is Gantry's own, the one of the operator that it replaces, else the defaults.
 ///
-/// # Errors
-/// A ConfigMap has not exactly one key. None is skipped for that: whoever wrote it means it.
-pub fn choose<'a>(seen: &'a Seen<'_>) -> Result<Step<'a>, KeysError> {
-    let Seen { file, name, named, legacy } = seen;
+/// # Errors A ConfigMap does not have exactly one key. Such a ConfigMap is not skipped: its author
+/// intended it to be used.
+pub fn next_step<'a>(seen: &'a SourceState<'_>) -> Result<NextStep<'a>, KeysError> {
+    let SourceState { file, name, named, legacy } = seen;
     match file {
-        File::Text { path, text } => return Ok(Step::Use { source: Source::File(path), text }),
-        File::Unnamed | File::Absent => {}
+        ConfigFile::Text { path, text } => {
+            return Ok(NextStep::Use { source: TextSource::File(path), text });
+        }
+        ConfigFile::NotConfigured | ConfigFile::Absent => {}
     }
     match named {
-        Map::Unknown => return Ok(Step::Look(name)),
-        Map::Present { data, binary } => {
-            let (key, text) = only(name, data, binary)?;
-            return Ok(Step::Use { source: Source::Named { name, key }, text });
+        ConfigMapState::NotRead => return Ok(NextStep::Read(name)),
+        ConfigMapState::Present { data, binary } => {
+            let (key, text) = single_key(name, data, binary)?;
+            return Ok(NextStep::Use { source: TextSource::Named { name, key }, text });
         }
-        Map::Absent => {}
+        ConfigMapState::Absent => {}
     }
     match legacy {
-        _ if *name != OWN => Ok(Step::Create(name)),
-        Map::Unknown => Ok(Step::Look(LEGACY)),
-        Map::Present { data, binary } => {
-            let (key, text) = only(LEGACY, data, binary)?;
-            Ok(Step::Use { source: Source::Legacy { key }, text })
+        _ if *name != OWN => Ok(NextStep::Create(name)),
+        ConfigMapState::NotRead => Ok(NextStep::Read(LEGACY)),
+        ConfigMapState::Present { data, binary } => {
+            let (key, text) = single_key(LEGACY, data, binary)?;
+            Ok(NextStep::Use { source: TextSource::Legacy { key }, text })
         }
-        Map::Absent => Ok(Step::Create(name)),
+        ConfigMapState::Absent => Ok(NextStep::Create(name)),
     }
 }
 
-pub(super) fn only<'a>(
+pub(super) fn single_key<'a>(
     name: &str,
     data: &'a [(String, String)],
     binary: &[String],
@@ -168,39 +173,61 @@ pub(super) fn only<'a>(
 mod tests {
     use super::*;
 
-    fn map(keys: &[&str]) -> Map {
+    fn map(keys: &[&str]) -> ConfigMapState {
         let data = keys.iter().map(|key| ((*key).to_owned(), format!("text of {key}"))).collect();
-        Map::Present { data, binary: Vec::new() }
+        ConfigMapState::Present { data, binary: Vec::new() }
     }
 
-    fn step(file: &File, name: &str, named: &Map, legacy: &Map) -> String {
-        let seen = Seen { file: file.clone(), name, named: named.clone(), legacy: legacy.clone() };
-        match choose(&seen) {
-            Ok(Step::Look(name)) => format!("look {name}"),
-            Ok(Step::Create(name)) => format!("create {name}"),
-            Ok(Step::Use { source: Source::File(path), text }) => {
+    fn step(
+        file: &ConfigFile,
+        name: &str,
+        named: &ConfigMapState,
+        legacy: &ConfigMapState,
+    ) -> String {
+        let seen =
+            SourceState { file: file.clone(), name, named: named.clone(), legacy: legacy.clone() };
+        match next_step(&seen) {
+            Ok(NextStep::Read(name)) => format!("look {name}"),
+            Ok(NextStep::Create(name)) => format!("create {name}"),
+            Ok(NextStep::Use { source: TextSource::File(path), text }) => {
                 format!("file {} {text}", path.display())
             }
-            Ok(Step::Use { source: Source::Named { name, key }, text }) => {
+            Ok(NextStep::Use { source: TextSource::Named { name, key }, text }) => {
                 format!("map {name} {key} {text}")
             }
-            Ok(Step::Use { source: Source::Legacy { key }, text }) => format!("old {key} {text}"),
+            Ok(NextStep::Use { source: TextSource::Legacy { key }, text }) => {
+                format!("old {key} {text}")
+            }
             Err(error) => error.to_string(),
         }
     }
 
     #[test]
     fn cf_6_the_order_of_sources() {
-        let file = File::Text { path: "/f".into(), text: "t".to_owned() };
-        let (unknown, there) = (Map::Unknown, map(&["a"]));
+        let file = ConfigFile::Text { path: "/f".into(), text: "t".to_owned() };
+        let (unknown, there) = (ConfigMapState::NotRead, map(&["a"]));
         let table = [
             // why                     file            name   named    legacy    expected
             ("a file needs no server", &file, OWN, &unknown, &unknown, "file /f t"),
             ("a file wins", &file, "x", &there, &there, "file /f t"),
-            ("a map is looked at", &File::Unnamed, OWN, &unknown, &unknown, "look gantry-config"),
-            ("also without its file", &File::Absent, "x", &unknown, &unknown, "look x"),
-            ("it is used", &File::Absent, OWN, &there, &unknown, "map gantry-config a text of a"),
-            ("under any name", &File::Absent, "x", &there, &unknown, "map x a text of a"),
+            (
+                "a map is looked at",
+                &ConfigFile::NotConfigured,
+                OWN,
+                &unknown,
+                &unknown,
+                "look gantry-config",
+            ),
+            ("also without its file", &ConfigFile::Absent, "x", &unknown, &unknown, "look x"),
+            (
+                "it is used",
+                &ConfigFile::Absent,
+                OWN,
+                &there,
+                &unknown,
+                "map gantry-config a text of a",
+            ),
+            ("under any name", &ConfigFile::Absent, "x", &there, &unknown, "map x a text of a"),
         ];
         for (why, file, name, named, legacy, expected) in table {
             assert_eq!(step(file, name, named, legacy), expected, "{why}");
@@ -209,7 +236,8 @@ mod tests {
 
     #[test]
     fn cf_7_the_older_name_is_read_when_ours_is_absent() {
-        let (unknown, absent, there) = (Map::Unknown, Map::Absent, map(&["a"]));
+        let (unknown, absent, there) =
+            (ConfigMapState::NotRead, ConfigMapState::Absent, map(&["a"]));
         let table = [
             ("the older one is looked for", OWN, &unknown, "look codeflare-operator-config"),
             ("it is used", OWN, &there, "old a text of a"),
@@ -219,14 +247,14 @@ mod tests {
             ("given as our own", LEGACY, &unknown, "create codeflare-operator-config"),
         ];
         for (why, name, legacy, expected) in table {
-            assert_eq!(step(&File::Unnamed, name, &absent, legacy), expected, "{why}");
+            assert_eq!(step(&ConfigFile::NotConfigured, name, &absent, legacy), expected, "{why}");
         }
     }
 
     #[test]
     fn cf_2_a_map_has_exactly_one_key() {
         let cannot = "cannot use ConfigMap gantry-config: exactly one data key must exist, found";
-        let both = Map::Present {
+        let both = ConfigMapState::Present {
             data: vec![("a".to_owned(), String::new())],
             binary: vec!["b".to_owned()],
         };
@@ -237,9 +265,12 @@ mod tests {
             (both, format!("{cannot} 1: a; binaryData does not count (b)")),
         ];
         for (named, expected) in table {
-            assert_eq!(step(&File::Unnamed, OWN, &named, &Map::Unknown), expected);
+            assert_eq!(
+                step(&ConfigFile::NotConfigured, OWN, &named, &ConfigMapState::NotRead),
+                expected
+            );
         }
-        let old = step(&File::Unnamed, OWN, &Map::Absent, &map(&["a", "b"]));
+        let old = step(&ConfigFile::NotConfigured, OWN, &ConfigMapState::Absent, &map(&["a", "b"]));
         assert!(old.starts_with("cannot use ConfigMap codeflare-operator-config"), "{old}");
     }
 }

@@ -1,4 +1,4 @@
-//! Who may read the operator's metrics, and from where.
+//! Access to the operator's metrics: permissions and network policy.
 
 use serde_json::{Value, json};
 
@@ -6,17 +6,17 @@ use super::{cluster_binding, cluster_wide, in_namespace, rule};
 
 /// The Service of the metrics.
 pub const METRICS_SERVICE: &str = "manager-metrics";
-/// Lets the operator ask the API server who reads its metrics.
+/// The ClusterRole with which the operator sends reviews of readers of its metrics.
 pub const METRICS_AUTH: &str = "gantry-metrics-auth";
-/// Lets somebody read the metrics; bind it to the account of Prometheus.
+/// The ClusterRole for reading the metrics; bind it to the account of Prometheus.
 pub const METRICS_READER: &str = "gantry-metrics-reader";
-/// Namespaces with this label, set to `enabled`, reach the port of the metrics.
+/// Namespaces with this label, set to `enabled`, may connect to the metrics port.
 pub const METRICS_LABEL: &str = "metrics";
 
-/// The rights of reviews, and the right to read.
+/// Returns the permission to send reviews, and the permission to read metrics.
 pub(super) fn access() -> Vec<Value> {
-    let about = "Lets the operator ask the API server whose token a reader of its metrics shows, and \
-                 whether that user may read them.";
+    let about = "Lets the operator ask the API server whose token a reader of its metrics shows, \
+                 and whether that user may read them.";
     let reviews = [
         rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
         rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
@@ -31,8 +31,8 @@ pub(super) fn access() -> Vec<Value> {
     vec![cluster_wide(METRICS_AUTH, about, &reviews), cluster_binding(METRICS_AUTH), read]
 }
 
-/// Who reaches the ports of the operator. Its probes are for the kubelet of its node, which no policy
-/// keeps away; webhooks are called by API servers, which are in no namespace.
+/// Returns the policy for the ports of the operator. Its probes are for the kubelet of its node,
+/// which no policy blocks; webhooks are called by API servers, which are in no namespace.
 pub(super) fn network_policy() -> Value {
     let port = |port: Value| json!([{ "protocol": "TCP", "port": port }]);
     json!({
@@ -43,7 +43,9 @@ pub(super) fn network_policy() -> Value {
             "policyTypes": ["Ingress"],
             "ingress": [
                 {
-                    "from": [{ "namespaceSelector": { "matchLabels": { METRICS_LABEL: "enabled" } } }],
+                    "from": [{
+                        "namespaceSelector": { "matchLabels": { METRICS_LABEL: "enabled" } },
+                    }],
                     "ports": port(json!("metrics")),
                 },
                 { "ports": port(json!(9443)) },

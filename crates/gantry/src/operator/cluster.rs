@@ -1,4 +1,4 @@
-//! The API server the operator works on: how it is reached, and why a call was not answered.
+//! The client for the operator's API server, and the reasons for failed calls.
 
 use std::time::Duration;
 
@@ -6,23 +6,22 @@ use gantry_process::clock::{Clock, TimedOut};
 use http::Uri;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
-/// How long one call of the start may take. A server that needs longer is not one to start on.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The timeout of one call of the start. A server that needs longer is not usable.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How the server of this kubeconfig is reached; without one, that of the usual places
-/// (`KUBECONFIG`, `~/.kube/config`, the service account of the pod). `server` takes the place of
-/// the server that is found there.
+/// Returns the client configuration for this kubeconfig; without one, for the default locations
+/// (`KUBECONFIG`, `~/.kube/config`, the service account of the pod). `server` overrides the server
+/// of the configuration.
 ///
-/// # Errors
-/// There is no such file, or nothing in it that can be used.
-pub async fn configure(
+/// # Errors There is no such file, or its content cannot be used.
+pub async fn kube_config(
     kubeconfig: &str,
     server: Option<&Uri>,
 ) -> Result<kube::Config, ConnectError> {
     let mut config = match (kubeconfig, server) {
         ("", Some(server)) => kube::Config::new(server.clone()),
         ("", None) => {
-            kube::Config::infer().await.map_err(|error| ConnectError::Nowhere(error.into()))?
+            kube::Config::infer().await.map_err(|error| ConnectError::NoCluster(error.into()))?
         }
         (path, _) => {
             let failed = |error| ConnectError::Kubeconfig { path: path.to_owned(), error };
@@ -39,23 +38,22 @@ pub async fn configure(
     Ok(config)
 }
 
-/// A client for the server that [`configure`] finds.
+/// Creates a client for the server that [`kube_config`] finds.
 ///
-/// # Errors
-/// As there, or the credentials cannot be used.
+/// # Errors As for [`kube_config`], or the credentials cannot be used.
 pub async fn connect(kubeconfig: &str, server: Option<&Uri>) -> Result<kube::Client, ConnectError> {
-    client(&configure(kubeconfig, server).await?)
+    client(&kube_config(kubeconfig, server).await?)
 }
 
-/// How to reach the server of one context of a kubeconfig; without a file, of the usual places.
+/// Returns the client configuration for one context of a kubeconfig; without a file, of the default
+/// locations.
 ///
-/// # Errors
-/// There is no such file or context, or the credentials cannot be used.
-pub async fn configure_in(
+/// # Errors There is no such file or context, or the credentials cannot be used.
+pub async fn kube_config_for_context(
     kubeconfig: Option<&str>,
     context: &str,
 ) -> Result<kube::Config, ConnectError> {
-    let shown = || kubeconfig.unwrap_or("of the usual places").to_owned();
+    let shown = || kubeconfig.unwrap_or("of the default locations").to_owned();
     let failed = |error| ConnectError::Kubeconfig { path: shown(), error };
     let read = match kubeconfig {
         Some(path) => Kubeconfig::read_from(path),
@@ -67,13 +65,12 @@ pub async fn configure_in(
     config.map_err(|error| failed(error.into()))
 }
 
-/// A client for a server that is known.
+/// Creates a client from a client configuration.
 ///
-/// # Errors
-/// The credentials cannot be used.
+/// # Errors The credentials cannot be used.
 pub fn client(config: &kube::Config) -> Result<kube::Client, ConnectError> {
     let client = kube::Client::try_from(config.clone());
-    client.map_err(|error| ConnectError::Unusable(error.into()))
+    client.map_err(|error| ConnectError::InvalidCredentials(error.into()))
 }
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -81,13 +78,13 @@ type Cause = Box<dyn std::error::Error + Send + Sync>;
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Nothing was said, and the usual places are empty.
+    /// No kubeconfig is given, and the default locations have none.
     #[error(
-        "cannot tell which API server to use: there is no kubeconfig, and this is no pod; say \
+        "cannot determine the API server: there is no kubeconfig, and this is not a pod; use \
          --kubeconfig, or set clientConnection.kubeconfig"
     )]
-    Nowhere(#[source] Cause),
-    /// The file that was named cannot be used.
+    NoCluster(#[source] Cause),
+    /// The given file cannot be used.
     #[error("cannot use kubeconfig {path}")]
     Kubeconfig {
         /// The file.
@@ -98,15 +95,15 @@ pub enum ConnectError {
     },
     /// The certificates or credentials cannot be used.
     #[error("cannot use the credentials of the kubeconfig or the service account")]
-    Unusable(#[source] Cause),
+    InvalidCredentials(#[source] Cause),
 }
 
-/// What a call is about, for messages.
+/// Describes a request, for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
-    /// The verb of the right that is needed.
+pub struct RequestDescription {
+    /// The verb of the permission that is needed.
     pub verb: &'static str,
-    /// The resource of it, in plural, with its group.
+    /// The resource in plural, with its group.
     pub resource: &'static str,
     /// The object.
     pub name: String,
@@ -114,7 +111,7 @@ pub struct Asked {
     pub namespace: Option<String>,
 }
 
-impl std::fmt::Display for Asked {
+impl std::fmt::Display for RequestDescription {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { verb, resource, name, namespace } = self;
         write!(f, "{verb} {resource} {name}")?;
@@ -125,49 +122,48 @@ impl std::fmt::Display for Asked {
     }
 }
 
-/// Why a call did not do what it should.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The operator lacks a right.
+    /// The operator lacks a permission.
     #[error(
         "may not {asked}: give the operator's service account the verb {} on {}, as \
          config/operator does; the server says: {says}", asked.verb, asked.resource
     )]
     Forbidden {
-        /// What was asked for.
-        asked: Asked,
-        /// The words of the server.
+        /// The request.
+        asked: RequestDescription,
+        /// The message of the server.
         says: String,
     },
-    /// The server refused for another reason.
+    /// The server rejected the request for another reason.
     #[error("could not {asked}: the server says: {says}")]
     Refused {
-        /// What was asked for.
-        asked: Asked,
-        /// The words of the server.
+        /// The request.
+        asked: RequestDescription,
+        /// The message of the server.
         says: String,
     },
-    /// There was no answer.
-    #[error("could not {asked}: the API server does not answer")]
-    NoAnswer {
-        /// What was asked for.
-        asked: Asked,
-        /// What went wrong.
+    /// There was no response.
+    #[error("could not {asked}: the API server does not respond")]
+    NoResponse {
+        /// The request.
+        asked: RequestDescription,
+        /// The error.
         #[source]
         error: Cause,
     },
 }
 
-/// Waits for a call, for so long, and puts a failure into words.
+/// Waits for a call with a timeout, and describes its failure.
 ///
-/// # Errors
-/// The call failed or took too long.
-pub async fn call<Answer>(
+/// # Errors The call failed or took too long.
+pub async fn call<T>(
     clock: &Clock,
-    asked: impl Fn() -> Asked,
-    work: impl Future<Output = kube::Result<Answer>>,
-) -> Result<Answer, CallError> {
-    match clock.timeout(PATIENCE, work).await {
+    asked: impl Fn() -> RequestDescription,
+    work: impl Future<Output = kube::Result<T>>,
+) -> Result<T, CallError> {
+    match clock.timeout(REQUEST_TIMEOUT, work).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(kube::Error::Api(status))) => {
             let (asked, says) = (asked(), status.message.clone());
@@ -176,9 +172,9 @@ pub async fn call<Answer>(
                 false => CallError::Refused { asked, says },
             })
         }
-        Ok(Err(error)) => Err(CallError::NoAnswer { asked: asked(), error: error.into() }),
+        Ok(Err(error)) => Err(CallError::NoResponse { asked: asked(), error: error.into() }),
         Err(late @ TimedOut { .. }) => {
-            Err(CallError::NoAnswer { asked: asked(), error: late.into() })
+            Err(CallError::NoResponse { asked: asked(), error: late.into() })
         }
     }
 }

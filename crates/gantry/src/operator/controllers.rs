@@ -1,4 +1,4 @@
-//! Starts the controllers that are switched on, and says how they fare.
+//! Starts the enabled controllers, and reports their status.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -10,54 +10,54 @@ use axum::routing::get;
 use axum::{Extension, Json, Router};
 use gantry_controller::lease::{self, LeaseLost};
 use gantry_controller::rate::Rate;
-use gantry_controller::transport::{Gate, to_cluster, to_cluster_behind};
-use gantry_controller::{Handle, Meters, Options, Permit};
+use gantry_controller::transport::{WriteGate, to_cluster, to_cluster_with_gate};
+use gantry_controller::{ControllerMetrics, ManagerHandle, ManagerOptions, Permit};
 use gantry_process::clock::Clock;
-use gantry_process::health::{Peer, Probe};
-use gantry_process::tasks::{Lost, OnLoss};
+use gantry_process::health::{PeerAddress, Probe};
+use gantry_process::tasks::{LostTask, OnLoss};
 use gantry_queue::effects::admission::LeafAdmission;
 use gantry_sim::effects::{PodRuntime, over_network};
 use gantry_sim::kubelet::Profile;
 use gantry_sim::logs::Logs;
 use gantry_sim::pod_config::ApiServer;
 use gantry_subsystem::settings::Values;
-use gantry_subsystem::start::{Clients, Offers, Reconfigure};
-use gantry_subsystem::{Host, Identity, Parts, Setup, StartError};
+use gantry_subsystem::start::{Clients, HostExtensions, Reconfigure};
+use gantry_subsystem::{Host, Identity, Setup, StartError, SubsystemComponents};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::reload::Board;
-use super::{Shell, Start};
-use crate::config::operator::{LeaderElection, Operator};
+use super::reload::SharedConfigStatus;
+use super::{ProcessContext, StartOptions};
+use crate::config::operator::{LeaderElection, OperatorSettings};
 use crate::status_page::{StatusPage, caches_filled};
 use crate::subsystems::{self, CONTROLLERS};
 
-/// How long writes that are under way may take when the operator is told to stop. The rest of its
-/// time is for the last events and for giving the lease back.
-const LAST_WRITES: Duration = Duration::from_secs(4);
+/// How long writes in progress may take when the operator stops. The rest of its time is for the
+/// last events and for releasing the lease.
+const SHUTDOWN_WRITE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// How the controllers fare, for probes and people. Clones see the same.
+/// The status of the controllers, for probes and users. Clones share it.
 #[derive(Clone)]
-pub(super) struct Standing {
+pub(super) struct OperatorStatus {
     clock: Clock,
     started: Timestamp,
-    controllers: Arc<OnceLock<Result<Handle, String>>>,
-    /// Applies settings that changed to the subsystems.
+    controllers: Arc<OnceLock<Result<ManagerHandle, String>>>,
+    /// Applies changed settings to the subsystems.
     reconfigure: Arc<OnceLock<Vec<Reconfigure>>>,
-    /// What the API server is answered about the leaves of AppWrappers.
+    /// Answers admission reviews about the quota tree leaves of AppWrappers.
     pub(super) leaves: LeafAdmission,
-    /// How the configuration fares.
-    pub(super) configuration: Board,
+    /// The status of the configuration.
+    pub(super) configuration: SharedConfigStatus,
 }
 
-impl std::fmt::Debug for Standing {
+impl std::fmt::Debug for OperatorStatus {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(to, "Standing({:?})", self.ready())
     }
 }
 
-impl Standing {
-    /// Of an operator that starts now.
+impl OperatorStatus {
+    /// Creates the status of an operator that starts now.
     pub(super) fn new(clock: &Clock) -> Self {
         Self {
             clock: clock.clone(),
@@ -65,87 +65,87 @@ impl Standing {
             controllers: Arc::default(),
             reconfigure: Arc::default(),
             leaves: LeafAdmission::default(),
-            configuration: Board::default(),
+            configuration: SharedConfigStatus::default(),
         }
     }
 
-    /// Whether the controllers have seen the cluster. One that waits for the lease is as ready as the
-    /// one that holds it: it would act at once.
+    /// Returns whether the caches of the controllers have synced. A replica that waits for the
+    /// lease is as ready as the leader: it would act at once.
     pub(super) fn ready(&self) -> Result<(), String> {
         let handle = match self.controllers.get() {
-            None => return Err("the start is not done".to_owned()),
+            None => return Err("the start is not complete".to_owned()),
             Some(Err(why)) => return Err(why.clone()),
             Some(Ok(handle)) => handle,
         };
         caches_filled(handle)
     }
 
-    /// Whether this replica leads; none if no controller runs.
+    /// Returns whether this replica is the leader; `None` if no controller runs.
     pub(super) fn permit(&self) -> Option<Permit> {
         let controllers = self.controllers.get().and_then(|it| it.as_ref().ok());
         controllers.map(|handle| handle.permit().clone())
     }
 
-    /// Lets the controllers ask at another rate from now on.
+    /// Changes the request rate of the controllers.
     pub(super) fn set_rate(&self, rate: Option<Rate>) {
         if let Some(Ok(handle)) = self.controllers.get() {
             handle.set_rate(rate);
         }
     }
 
-    /// Lets other settings of subsystems apply from now on.
+    /// Changes the settings of the subsystems.
     pub(super) fn reconfigure(&self, values: &Values) {
         if let (Some(all), Some(Ok(handle))) = (self.reconfigure.get(), self.controllers.get()) {
             subsystems::reconfigure(all, values, handle);
         }
     }
 
-    /// The page `/status`, for callers on this machine or in this pod: it names objects. Others read it
-    /// where metrics are served, with a token.
+    /// Serves the page `/status` to callers on this machine or in this pod, because it names
+    /// objects. Other callers read it from the metrics server, with a token.
     pub(super) fn router(&self) -> Router {
         let standing = self.clone();
-        let page = async move |Extension(peer): Extension<Peer>| standing.page_for(peer);
+        let page =
+            async move |Extension(peer): Extension<PeerAddress>| standing.status_response(peer);
         Router::new().route("/status", get(page))
     }
 
-    fn page_for(&self, peer: Peer) -> Response {
+    fn status_response(&self, peer: PeerAddress) -> Response {
         match peer.is_local() {
-            true => Json(self.page()).into_response(),
+            true => Json(self.status_json()).into_response(),
             false => {
-                let text = "only from within the pod, as with kubectl port-forward; with a token it is \
-                            at metrics.bindAddress\n";
+                let text = "served only inside the pod, as with kubectl port-forward; with a token \
+                            it is at metrics.bindAddress\n";
                 (StatusCode::FORBIDDEN, text).into_response()
             }
         }
     }
 
-    pub(super) fn page(&self) -> Value {
+    pub(super) fn status_json(&self) -> Value {
         let page = StatusPage {
             started: self.started,
             now: self.clock.now(),
             ready: self.ready(),
             handle: self.controllers.get().and_then(|it| it.as_ref().ok()),
-            configuration: &self.configuration.show(),
+            configuration: &self.configuration.get(),
         };
         page.to_json()
     }
 }
 
-/// Finds out what is to run, and with what: the part of the start that asks the cluster.
+/// Determines what is to run, and with what: the part of the start that reads the cluster.
 ///
-/// # Errors
-/// A client could not be made, or a subsystem cannot start.
+/// # Errors A client could not be created, or a subsystem cannot start.
 pub(super) async fn prepare(
-    start: &Start,
-    shell: &Shell,
-    standing: &Standing,
-) -> anyhow::Result<Prepared> {
-    let gate = Gate::default();
+    start: &StartOptions,
+    shell: &ProcessContext,
+    standing: &OperatorStatus,
+) -> anyhow::Result<PreparedControllers> {
+    let gate = WriteGate::default();
     let clients = OperatorClients::new(start, &gate)?;
     let settings = &start.checked.settings;
-    let runs = |name: &str| is_chosen(settings, name);
-    let namespace = || Ok(start.follow.sources.own_namespace()?);
-    let mut offers = Offers::default().with(standing.leaves.clone());
+    let runs = |name: &str| is_enabled(settings, name);
+    let namespace = || Ok(start.config_watch.sources.own_namespace()?);
+    let mut offers = HostExtensions::default().with(standing.leaves.clone());
     if start.checked.values.is_on("simulation.enabled") {
         offers = offers.with(pod_runtime(start)?);
     }
@@ -156,48 +156,55 @@ pub(super) async fn prepare(
         clock: shell.tasks.clock(),
         metrics: &shell.metrics,
         clients: &clients,
-        runs: &runs,
-        offers: &offers,
+        is_controller_enabled: &runs,
+        extensions: &offers,
     };
-    Ok(Prepared { parts: subsystems::start(setup).await?, gate })
+    Ok(PreparedControllers { components: subsystems::start(setup).await?, gate })
 }
 
-/// What is to run.
+/// The controllers and what they run with.
 #[derive(Debug)]
-pub(super) struct Prepared {
-    parts: Parts,
-    gate: Gate,
+pub(super) struct PreparedControllers {
+    components: SubsystemComponents,
+    gate: WriteGate,
 }
 
-/// Starts every controller that is switched on; their tasks belong to the shell.
+/// Starts every enabled controller; their tasks belong to the process context.
 ///
-/// An operator in which nothing runs is alive and never ready: nobody shall think otherwise.
+/// An operator in which no controller runs is alive and never ready, so that the mistake is
+/// noticed.
 ///
-/// # Errors
-/// A client could not be made, or two parts were wired to the same thing.
+/// # Errors A client could not be created, or two components were wired to the same thing.
 pub(super) fn start(
-    start: &Start,
-    shell: &mut Shell,
-    standing: &Standing,
-    prepared: Prepared,
+    start: &StartOptions,
+    shell: &mut ProcessContext,
+    standing: &OperatorStatus,
+    prepared: PreparedControllers,
 ) -> anyhow::Result<()> {
-    let Prepared { parts, gate } = prepared;
+    let PreparedControllers { components: parts, gate } = prepared;
     if parts.is_empty() {
-        let why = "no controllers are switched on";
-        // Nothing else is ever said.
+        let why = "no controllers are enabled";
+        // This status never changes.
         let _ = standing.controllers.set(Err(why.to_owned()));
         tracing::warn!("{why}: nothing will be reconciled");
         return Ok(());
     }
-    let Parts { seats, outside, filters, background, reconfigure } = parts;
-    let reader = to_cluster(start.config.clone()).context("could not make a client for reads")?;
+    let SubsystemComponents { registrations, outside, filters, background, reconfigure } = parts;
+    let reader = to_cluster(start.config.clone()).context("could not create a client for reads")?;
     let mut jitter = fastrand::Rng::new();
-    let options = Options { outside, filters, ..options(start, &mut jitter)? };
-    let meters = Meters::register(&shell.metrics)?;
+    let options = ManagerOptions { external: outside, filters, ..options(start, &mut jitter)? };
+    let meters = ControllerMetrics::register(&shell.metrics)?;
     let clock = shell.tasks.clock().clone();
-    let controllers = gantry_controller::Shell::new(clock, jitter, reader, seats, options, meters)?;
+    let controllers = gantry_controller::ControllerManager::new(
+        clock,
+        jitter,
+        reader,
+        registrations,
+        options,
+        meters,
+    )?;
     let handle = controllers.handle();
-    gate.obey(handle.permit().clone());
+    gate.set_permit(handle.permit().clone());
     if start.lease_namespace.is_some() {
         watch_lease(shell, &handle)?;
     }
@@ -211,23 +218,24 @@ pub(super) fn start(
     Ok(())
 }
 
-/// The clients of the operator, shared by all subsystems: every request has the operator's own account.
+/// The clients of the operator, shared by all subsystems: every request uses the operator's own
+/// account.
 struct OperatorClients {
     writer: kube::Client,
     reader: kube::Client,
 }
 
 impl OperatorClients {
-    /// Writes pass `gate` where replicas compete for the lease.
-    fn new(start: &Start, gate: &Gate) -> anyhow::Result<Self> {
+    /// Creates the clients. Writes are fenced by `gate` if replicas compete for the lease.
+    fn new(start: &StartOptions, gate: &WriteGate) -> anyhow::Result<Self> {
         let config = || start.config.clone();
         let writer = match start.lease_namespace {
-            Some(_) => to_cluster_behind(config(), gate.clone()),
+            Some(_) => to_cluster_with_gate(config(), gate.clone()),
             None => to_cluster(config()),
         };
         Ok(Self {
-            writer: writer.context("could not make a client for writes")?,
-            reader: to_cluster(config()).context("could not make a client for questions")?,
+            writer: writer.context("could not create a client for writes")?,
+            reader: to_cluster(config()).context("could not create a client for reviews")?,
         })
     }
 }
@@ -242,13 +250,16 @@ impl Clients for OperatorClients {
     }
 }
 
-/// Whether a controller is switched on by itself.
-fn is_chosen(settings: &Operator, name: &str) -> bool {
-    CONTROLLERS.iter().find(|it| it.name == name).is_some_and(|it| settings.runs(*it))
+/// Returns whether a controller is enabled by name.
+fn is_enabled(settings: &OperatorSettings, name: &str) -> bool {
+    CONTROLLERS
+        .iter()
+        .find(|it| it.name == name)
+        .is_some_and(|it| settings.is_controller_enabled(*it))
 }
 
-/// What programs in simulated pods are run with: they show the API server their own tokens, and nothing else.
-fn pod_runtime(start: &Start) -> anyhow::Result<PodRuntime> {
+/// Returns the runtime of programs in simulated pods: they use their own tokens, and nothing else.
+fn pod_runtime(start: &StartOptions) -> anyhow::Result<PodRuntime> {
     let server = &start.config.cluster_url;
     let port = if server.scheme_str() == Some("http") { 80 } else { 443 };
     let api_server = server
@@ -256,35 +267,35 @@ fn pod_runtime(start: &Start) -> anyhow::Result<PodRuntime> {
         .map(|host| ApiServer { host: host.to_owned(), port: server.port_u16().unwrap_or(port) });
     let mut bare = start.config.clone();
     bare.auth_info = kube::config::AuthInfo::default();
-    let bare = to_cluster(bare).context("could not make a client for programs")?;
+    let bare = to_cluster(bare).context("could not create a client for programs")?;
     let runtime = PodRuntime::new(Profile::default(), Logs::new());
     Ok(PodRuntime { api_server, transport: Some(over_network(bare)), ..runtime })
 }
 
-fn options(start: &Start, jitter: &mut fastrand::Rng) -> anyhow::Result<Options> {
+fn options(start: &StartOptions, jitter: &mut fastrand::Rng) -> anyhow::Result<ManagerOptions> {
     let settings = &start.checked.settings;
     let rate = settings.client_connection.rate();
     let lease = match &start.lease_namespace {
         None => None,
-        Some(namespace) => Some(lease::Settings {
-            // Its own, so that it waits behind nothing.
+        Some(namespace) => Some(lease::LeaseSettings {
+            // A client of its own, so that lease requests never queue behind others.
             client: to_cluster(start.config.clone())
-                .context("could not make a client for the lease")?,
+                .context("could not create a client for the lease")?,
             namespace: namespace.clone(),
             name: settings.leader_election.resource_name.clone(),
             identity: identity(jitter),
             timing: timing(&settings.leader_election),
         }),
     };
-    Ok(Options {
-        rate: rate.map(|(per_second, burst)| Rate { per_second, burst }),
-        grace: LAST_WRITES,
+    Ok(ManagerOptions {
+        rate_limit: rate.map(|(per_second, burst)| Rate { per_second, burst }),
+        shutdown_grace: SHUTDOWN_WRITE_TIMEOUT,
         lease,
-        ..Options::default()
+        ..ManagerOptions::default()
     })
 }
 
-/// The times of an election as the configuration has them.
+/// Returns the leader election times of the configuration.
 pub(crate) fn timing(election: &LeaderElection) -> lease::Timing {
     lease::Timing {
         lease: election.lease_duration,
@@ -293,7 +304,7 @@ pub(crate) fn timing(election: &LeaderElection) -> lease::Timing {
     }
 }
 
-/// Who competes: the machine, for people, and chance, so that no two starts are the same.
+/// Returns the lease identity: the host name, for readers, and a random part, unique per start.
 fn identity(jitter: &mut fastrand::Rng) -> String {
     let name = rustix::system::uname();
     let host = name.nodename().to_string_lossy();
@@ -307,18 +318,18 @@ fn identity(jitter: &mut fastrand::Rng) -> String {
     format!("{host}_{}", parts.join("-"))
 }
 
-/// Fails the liveness of a process that held the lease, does not any more, and is still there.
-fn watch_lease(shell: &mut Shell, handle: &Handle) -> anyhow::Result<()> {
+/// Fails the liveness of a process that lost the lease and is still running.
+fn watch_lease(shell: &mut ProcessContext, handle: &ManagerHandle) -> anyhow::Result<()> {
     let held = Arc::new(OnceLock::new());
     let (seen, permit) = (Arc::clone(&held), handle.permit().clone());
     shell.health.add(Probe::Live, "lease", move || match seen.get() {
-        Some(()) => permit.check().map_err(|_| "the lease was held and is not any more".to_owned()),
+        Some(()) => permit.check().map_err(|_| "the lease was lost".to_owned()),
         None => Ok(()),
     })?;
     let permit = handle.permit().clone();
     shell.tasks.spawn("lease of the controllers", OnLoss::CarryOn, move |stop| async move {
         tokio::select! {
-            // Either may be dropped: both only wait.
+            // Either future may be dropped: both only wait.
             () = stop.cancelled() => {}
             granted = permit.granted() => if granted.is_ok() {
                 let _ = held.set(());
@@ -329,9 +340,9 @@ fn watch_lease(shell: &mut Shell, handle: &Handle) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How the lease was lost, if that is why something was.
+/// Returns how the lease was lost, if that is the cause of an error.
 #[must_use]
-pub fn lost_lease(lost: &[Lost]) -> Option<&LeaseLost> {
+pub fn lost_lease(lost: &[LostTask]) -> Option<&LeaseLost> {
     let causes = |lost| {
         std::iter::successors(Some(lost), |error: &&(dyn std::error::Error + 'static)| {
             error.source()
@@ -343,20 +354,20 @@ pub fn lost_lease(lost: &[Lost]) -> Option<&LeaseLost> {
 
 #[cfg(test)]
 mod tests {
-    use gantry_process::metrics::{Build, Metrics};
-    use gantry_process::tasks::Failure;
+    use gantry_process::metrics::{BuildInfo, Metrics};
+    use gantry_process::tasks::TaskFailure;
 
     use super::*;
     use crate::config::document;
-    use crate::config::operator::{Checked, settle};
+    use crate::config::operator::{CheckedConfig, merge_and_check};
 
-    fn checked(text: &str) -> Checked {
+    fn checked(text: &str) -> CheckedConfig {
         let (layer, report) = document::read(text, "f");
-        settle([&layer], report, &CONTROLLERS).unwrap()
+        merge_and_check([&layer], report, &CONTROLLERS).unwrap()
     }
 
     #[tokio::test]
-    async fn what_runs_is_what_is_switched_on() {
+    async fn only_enabled_controllers_run() {
         let nodes = || vec!["kubelet-nodes", "node-ranges", "kubelet-pods"];
         let waiting = || vec!["queue-dispatch", "queue-progress"];
         let table = [
@@ -405,31 +416,31 @@ mod tests {
         let client = gantry_controller::transport::in_process(|_: http::Request<bytes::Bytes>| {
             std::future::pending::<http::Response<http_body_util::Full<bytes::Bytes>>>()
         });
-        let clients = Scripted(client);
+        let clients = UnreachableClients(client);
         let clock = Clock::system();
         for (why, text, runs, queued) in table {
-            let Checked { settings, values, .. } = checked(text);
+            let CheckedConfig { settings, values, .. } = checked(text);
             let setup = Setup {
                 values: &values,
                 host: Host::Cluster,
                 namespace: &|| Ok("gantry-system".to_owned()),
                 clock: &clock,
-                metrics: &Metrics::new(&Build::default()),
+                metrics: &Metrics::new(&BuildInfo::default()),
                 clients: &clients,
-                runs: &|name: &str| is_chosen(&settings, name),
-                offers: &Offers::default(),
+                is_controller_enabled: &|name: &str| is_enabled(&settings, name),
+                extensions: &HostExtensions::default(),
             };
             let parts = subsystems::start(setup).await.unwrap();
-            let names: Vec<_> = parts.seats.iter().map(|it| it.controller.name()).collect();
+            let names: Vec<_> = parts.registrations.iter().map(|it| it.controller.name()).collect();
             let expected: Vec<_> = queued.into_iter().chain(runs).collect();
             assert_eq!(names, expected, "{why}");
         }
     }
 
-    /// Clients of a server that never answers.
-    struct Scripted(kube::Client);
+    /// Clients of a server that never responds.
+    struct UnreachableClients(kube::Client);
 
-    impl Clients for Scripted {
+    impl Clients for UnreachableClients {
         fn writer(&self, _: &Identity) -> Result<kube::Client, StartError> {
             Ok(self.0.clone())
         }
@@ -440,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_back_is_shown_to_nobody_outside_of_the_pod() {
+    fn status_is_served_only_inside_the_pod() {
         let table = [
             ("127.0.0.1:9", 200),
             ("[::1]:9", 200),
@@ -450,13 +461,14 @@ mod tests {
             ("[fd00::1]:9", 403),
         ];
         for (address, expected) in table {
-            let answer = Standing::new(&Clock::system()).page_for(Peer(address.parse().unwrap()));
+            let answer = OperatorStatus::new(&Clock::system())
+                .status_response(PeerAddress(address.parse().unwrap()));
             assert_eq!(answer.status().as_u16(), expected, "{address}");
         }
     }
 
     #[test]
-    fn no_two_starts_compete_under_one_name() {
+    fn every_start_has_its_own_lease_identity() {
         let mut jitter = fastrand::Rng::with_seed(1);
         let (one, two) = (identity(&mut jitter), identity(&mut jitter));
         assert_ne!(one, two);
@@ -467,13 +479,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_lease_is_told_from_other_losses() {
-        let lost = |error: gantry_process::tasks::TaskError| Lost {
+    fn a_lost_lease_is_distinguished() {
+        let lost = |error: gantry_process::tasks::TaskError| LostTask {
             task: "t".into(),
-            cause: Failure::Failed(error),
+            cause: TaskFailure::Failed(error),
         };
-        let lease = LeaseLost { lease: "n/l".to_owned(), why: lease::Ended::Late };
-        let inner = gantry_controller::ShellError::from(lost(lease.clone().into()));
+        let lease =
+            LeaseLost { lease: "n/l".to_owned(), why: lease::LossReason::RenewDeadlineExceeded };
+        let inner = gantry_controller::ManagerError::from(lost(lease.clone().into()));
         assert_eq!(lost_lease(&[lost("other".into()), lost(inner.into())]), Some(&lease));
         assert_eq!(lost_lease(&[lost("other".into())]), None);
     }

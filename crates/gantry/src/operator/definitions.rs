@@ -1,4 +1,4 @@
-//! Whether the kinds the operator works on exist in the cluster.
+//! Checks that the kinds the operator works on exist in the cluster.
 
 use std::time::Duration;
 
@@ -7,45 +7,47 @@ use gantry_process::clock::Clock;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 
-use super::cluster::{Asked, CallError, call};
+use super::cluster::{CallError, RequestDescription, call};
 
-/// A definition that is needed and of no use as it is.
+/// A required definition that is missing or unusable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
+pub struct MissingDefinition {
     /// The name of the CustomResourceDefinition.
     pub name: String,
     /// What is wrong with it.
-    pub why: Lack,
+    pub problem: DefinitionProblem,
 }
 
 /// What is wrong with a definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lack {
-    /// It is not there.
+pub enum DefinitionProblem {
+    /// It does not exist.
     Absent,
     /// The server does not serve it yet, or never will; its conditions say why.
     NotEstablished,
-    /// It does not serve the version that Gantry speaks.
+    /// It does not serve the version that Gantry uses.
     NotServed {
         /// The version.
         version: &'static str,
     },
 }
 
-impl std::fmt::Display for Missing {
+impl std::fmt::Display for MissingDefinition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { name, why } = self;
+        let Self { name, problem: why } = self;
         match why {
-            Lack::Absent => write!(f, "{name} (absent)"),
-            Lack::NotEstablished => write!(f, "{name} (not established)"),
-            Lack::NotServed { version } => write!(f, "{name} (does not serve {version})"),
+            DefinitionProblem::Absent => write!(f, "{name} (absent)"),
+            DefinitionProblem::NotEstablished => write!(f, "{name} (not established)"),
+            DefinitionProblem::NotServed { version } => {
+                write!(f, "{name} (does not serve {version})")
+            }
         }
     }
 }
 
-/// What tells the user which definitions are missing and how to install them.
+/// Builds the message that names the missing definitions and how to install them.
 #[must_use]
-pub fn complaint(missing: &[Missing]) -> String {
+pub fn missing_message(missing: &[MissingDefinition]) -> String {
     let names: Vec<_> = missing.iter().map(ToString::to_string).collect();
     format!(
         "the cluster lacks CustomResourceDefinitions that the configuration needs: {}; install \
@@ -54,26 +56,25 @@ pub fn complaint(missing: &[Missing]) -> String {
     )
 }
 
-/// How long a server may take to serve definitions that are there: it answers for a kind a moment
-/// before it says so, and takes five seconds where there are several servers.
-const PATIENCE: Duration = Duration::from_secs(15);
-const PAUSE: Duration = Duration::from_millis(100);
+/// How long a server may take to serve existing definitions: it answers for a kind shortly before
+/// the definition is established, and takes five seconds if there are several servers.
+const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(15);
+const ESTABLISH_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The definitions of these kinds that cannot be used. Those that lack nothing but the server's word
-/// are given some time.
+/// Returns the definitions of these kinds that cannot be used. Definitions that are only not
+/// established yet are given some time.
 ///
-/// # Errors
-/// The server did not say.
+/// # Errors The server did not respond.
 pub async fn missing_definitions(
     client: &kube::Client,
     clock: &Clock,
     kinds: &[&Kind],
-) -> Result<Vec<Missing>, CallError> {
-    let give_up = clock.moment() + PATIENCE;
+) -> Result<Vec<MissingDefinition>, CallError> {
+    let give_up = clock.moment() + ESTABLISH_TIMEOUT;
     let mut waits = false;
     loop {
-        let missing = look(client, clock, kinds).await?;
-        let soon = missing.iter().all(|it| it.why == Lack::NotEstablished);
+        let missing = check_definitions(client, clock, kinds).await?;
+        let soon = missing.iter().all(|it| it.problem == DefinitionProblem::NotEstablished);
         if missing.is_empty() || !soon || clock.moment() >= give_up {
             return Ok(missing);
         }
@@ -82,42 +83,48 @@ pub async fn missing_definitions(
             let names = names.join(", ");
             tracing::info!(names, "waiting for the server to serve new definitions");
         }
-        clock.sleep(PAUSE).await;
+        clock.sleep(ESTABLISH_POLL_INTERVAL).await;
     }
 }
 
-/// The definitions of these kinds that cannot be used at this moment.
-async fn look(
+/// Returns the definitions of these kinds that cannot be used at this moment.
+async fn check_definitions(
     client: &kube::Client,
     clock: &Clock,
     kinds: &[&Kind],
-) -> Result<Vec<Missing>, CallError> {
+) -> Result<Vec<MissingDefinition>, CallError> {
     let definitions = Api::<CustomResourceDefinition>::all(client.clone());
     let mut missing = Vec::new();
     for kind in kinds {
         let name = kind.crd_name();
-        let asked = || Asked {
+        let asked = || RequestDescription {
             verb: "get",
             resource: "customresourcedefinitions.apiextensions.k8s.io",
             name: name.clone(),
             namespace: None,
         };
         let found = call(clock, asked, definitions.get_opt(&name)).await?;
-        missing.extend(judge(kind, found.as_ref()).map(|why| Missing { name, why }));
+        missing.extend(
+            check_definition(kind, found.as_ref())
+                .map(|why| MissingDefinition { name, problem: why }),
+        );
     }
     Ok(missing)
 }
 
-fn judge(kind: &Kind, found: Option<&CustomResourceDefinition>) -> Option<Lack> {
-    let Some(definition) = found else { return Some(Lack::Absent) };
+fn check_definition(
+    kind: &Kind,
+    found: Option<&CustomResourceDefinition>,
+) -> Option<DefinitionProblem> {
+    let Some(definition) = found else { return Some(DefinitionProblem::Absent) };
     let conditions = definition.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let established = |it: &str, status: &str| it == "Established" && status == "True";
     let served = |version: &str| version == kind.version;
     let mut versions = definition.spec.versions.iter().filter(|version| version.served);
     if !conditions.into_iter().any(|it| established(&it.type_, &it.status)) {
-        Some(Lack::NotEstablished)
+        Some(DefinitionProblem::NotEstablished)
     } else if !versions.any(|version| served(&version.name)) {
-        Some(Lack::NotServed { version: kind.version })
+        Some(DefinitionProblem::NotServed { version: kind.version })
     } else {
         None
     }
@@ -128,7 +135,7 @@ mod tests {
     use super::*;
     use bytes::Bytes;
     use gantry_api::object::KINDS;
-    use gantry_process::clock::Hand;
+    use gantry_process::clock::FakeClock;
     use http::{Request, Response};
     use http_body_util::Full;
     use serde_json::{Value, json};
@@ -146,19 +153,23 @@ mod tests {
     #[test]
     fn a_definition_must_be_established_and_serve_our_version() {
         let kind = &KINDS[0];
-        let judged = |change: fn(&mut Value)| judge(kind, Some(&definition(kind, change)));
-        assert_eq!(judge(kind, None), Some(Lack::Absent));
+        let judged =
+            |change: fn(&mut Value)| check_definition(kind, Some(&definition(kind, change)));
+        assert_eq!(check_definition(kind, None), Some(DefinitionProblem::Absent));
         assert_eq!(judged(|_| ()), None);
-        assert_eq!(judged(|it| it["status"] = json!(null)), Some(Lack::NotEstablished));
+        assert_eq!(
+            judged(|it| it["status"] = json!(null)),
+            Some(DefinitionProblem::NotEstablished)
+        );
         let refused = |it: &mut Value| it["status"]["conditions"][0]["status"] = json!("False");
-        assert_eq!(judged(refused), Some(Lack::NotEstablished));
-        let other = Some(Lack::NotServed { version: kind.version });
+        assert_eq!(judged(refused), Some(DefinitionProblem::NotEstablished));
+        let other = Some(DefinitionProblem::NotServed { version: kind.version });
         assert_eq!(judged(|it| it["spec"]["versions"][0]["name"] = json!("v9")), other);
         assert_eq!(judged(|it| it["spec"]["versions"][0]["served"] = json!(false)), other);
     }
 
-    /// A server that says of its only definition what it is told to, one answer after the other; the last
-    /// for ever.
+    /// A server that returns scripted responses about its only definition; the last one is
+    /// repeated.
     fn server(answers: Vec<Option<Value>>) -> (kube::Client, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
@@ -174,7 +185,7 @@ mod tests {
         (client, asked)
     }
 
-    /// Kubernetes lists objects of a kind a moment before it calls its definition established.
+    /// Kubernetes lists objects of a kind shortly before its definition is established.
     #[tokio::test]
     async fn a_definition_that_is_new_is_waited_for() {
         let kind = &KINDS[0];
@@ -183,17 +194,17 @@ mod tests {
         let elsewhere = json(|it| it["spec"]["versions"][0]["name"] = json!("v9"));
         let table = [
             ("it comes", vec![new.clone(), new.clone(), served], None, 3..=3),
-            ("it never comes", vec![new], Some(Lack::NotEstablished), 2..=151),
-            ("it is not there", vec![None], Some(Lack::Absent), 1..=1),
+            ("it never comes", vec![new], Some(DefinitionProblem::NotEstablished), 2..=151),
+            ("it is not there", vec![None], Some(DefinitionProblem::Absent), 1..=1),
             (
                 "another one",
                 vec![elsewhere],
-                Some(Lack::NotServed { version: kind.version }),
+                Some(DefinitionProblem::NotServed { version: kind.version }),
                 1..=1,
             ),
         ];
         for (case, answers, expected, times) in table {
-            let hand = Hand::at(jiff::Timestamp::UNIX_EPOCH);
+            let hand = FakeClock::at(jiff::Timestamp::UNIX_EPOCH);
             let (client, asked) = server(answers);
             let clock = hand.clock();
             let kinds = [kind];
@@ -202,10 +213,10 @@ mod tests {
                 tokio::select! {
                     biased;
                     found = &mut looks => break found.unwrap(),
-                    () = hand.advance(PAUSE) => {}
+                    () = hand.advance(ESTABLISH_POLL_INTERVAL) => {}
                 }
             };
-            let why = found.first().map(|it| it.why.clone());
+            let why = found.first().map(|it| it.problem.clone());
             assert_eq!(why, expected, "{case}");
             let asked = asked.load(Ordering::Relaxed);
             assert!(times.contains(&asked), "{case}: asked {asked} times");
@@ -213,12 +224,15 @@ mod tests {
     }
 
     #[test]
-    fn the_complaint_names_each_and_the_remedy() {
+    fn the_message_names_each_and_the_remedy() {
         let missing = [
-            Missing { name: "a.b".to_owned(), why: Lack::Absent },
-            Missing { name: "c.d".to_owned(), why: Lack::NotServed { version: "v1" } },
+            MissingDefinition { name: "a.b".to_owned(), problem: DefinitionProblem::Absent },
+            MissingDefinition {
+                name: "c.d".to_owned(),
+                problem: DefinitionProblem::NotServed { version: "v1" },
+            },
         ];
-        let said = complaint(&missing);
+        let said = missing_message(&missing);
         assert!(said.contains("a.b (absent), c.d (does not serve v1); install them"), "{said}");
         assert!(said.ends_with("gantry crds | kubectl apply --server-side -f -"), "{said}");
     }

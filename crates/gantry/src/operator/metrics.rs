@@ -1,8 +1,9 @@
-//! Serves the operator's metrics with TLS, to callers that the API server knows and that may read them.
+//! Serves the operator's metrics with TLS, to authenticated callers that may read them.
 //!
-//! A caller shows a bearer token. The API server reviews the token, and then whether its user may `get`
-//! the path: what kube-rbac-proxy and controller-runtime ask for, so that the same ClusterRoles do. The
-//! probes are not here: a kubelet has no token, and asks at an address of its own.
+//! A caller sends a bearer token. The API server reviews the token, and then whether its user may
+//! `get` the path: the same checks as kube-rbac-proxy and controller-runtime, so that the same
+//! ClusterRoles apply. Probes are not served here: a kubelet has no token, and uses an address of
+//! its own.
 
 mod certificate;
 mod reviews;
@@ -15,41 +16,41 @@ use gantry_process::health::BindAddress;
 use gantry_process::metrics::{CONTENT_TYPE, Metrics};
 use gantry_process::tasks::OnLoss;
 use gantry_serve::counters::Counters;
-use gantry_serve::limits::{Class, Figures, Limits, RequestBody};
+use gantry_serve::limits::{Limits, RequestBody, RequestClass, RequestLimits};
 use gantry_serve::listener::Timeouts;
 use gantry_serve::tls::ServerCertificate;
-use gantry_serve::{Body, Door, Options, Peer};
+use gantry_serve::{Body, Options, Peer, TransportSecurity};
 use http::header::{AUTHORIZATION, CONTENT_TYPE as TYPE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
-use self::certificate::Source;
-use self::reviews::{ApiServer, Decision, Gate};
-use super::controllers::Standing;
-use super::{Shell, Start};
+use self::certificate::CertificateSource;
+use self::reviews::{ApiServerReviewer, Decision, MetricsAuthorizer};
+use super::controllers::OperatorStatus;
+use super::{ProcessContext, StartOptions};
 use crate::config::operator::MetricsServer;
 
-/// How often the files of the certificate are read again, and the age of our own is looked at.
+/// How often the certificate files are read again, and the age of a self-signed certificate is
+/// checked.
 const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(60);
-/// Connections at one time; some scrapers need less than ten.
-const CONNECTIONS: usize = 64;
-/// Requests at one time. Those that wait for a review are among them.
-const REQUESTS: usize = 32;
-/// The largest head of a request: tokens are some kilobytes.
-const LARGEST_HEAD: usize = 64 << 10;
-/// How long an answer may take, two reviews included.
-const DEADLINE: Duration = Duration::from_secs(20);
+/// The maximum number of connections; a few scrapers need less than ten.
+const MAX_CONNECTIONS: usize = 64;
+/// The maximum number of concurrent requests, including those that wait for a review.
+const MAX_CONCURRENT_REQUESTS: usize = 32;
+/// The maximum size of the headers of a request: tokens are some kilobytes.
+const MAX_HEADER_BYTES: usize = 64 << 10;
+/// How long a response may take, two reviews included.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Serves the pages at the address of the settings, if there is one.
+/// Serves the pages at the configured address, if there is one.
 ///
-/// # Errors
-/// The certificate cannot be used, or the address is taken.
+/// # Errors The certificate cannot be used, or the address is in use.
 pub(super) async fn serve(
-    start: &Start,
+    start: &StartOptions,
     client: kube::Client,
     counters: Counters,
-    standing: &Standing,
-    shell: &mut Shell,
+    standing: &OperatorStatus,
+    shell: &mut ProcessContext,
 ) -> anyhow::Result<()> {
     let settings = &start.checked.settings.metrics;
     let MetricsServer { bind_address, .. } = settings;
@@ -57,33 +58,44 @@ pub(super) async fn serve(
         return Ok(());
     }
     let clock = shell.tasks.clock().clone();
-    let source = Source::new(settings, start.follow.sources.own_namespace().ok().as_deref());
+    let source = CertificateSource::new(
+        settings,
+        start.config_watch.sources.own_namespace().ok().as_deref(),
+    );
     let shown = source.load(clock.now())?;
     let certificate =
         ServerCertificate::new(&shown.identity).with_context(|| format!("cannot use {source}"))?;
-    let pages = Arc::new(Pages {
+    let pages = Arc::new(MetricsService {
         metrics: shell.metrics.clone(),
-        standing: standing.clone(),
-        gate: Gate::new(ApiServer::new(client, clock.clone()), clock.clone()),
+        status: standing.clone(),
+        authorizer: MetricsAuthorizer::new(
+            ApiServerReviewer::new(client, clock.clone()),
+            clock.clone(),
+        ),
     });
-    let figures =
-        Figures { reads: REQUESTS, changes: 1, body: 0, deadline: DEADLINE, ..Figures::default() };
+    let figures = RequestLimits {
+        max_read_only: MAX_CONCURRENT_REQUESTS,
+        max_mutating: 1,
+        max_body_bytes: 0,
+        request_timeout: RESPONSE_TIMEOUT,
+        ..RequestLimits::default()
+    };
     let limits = Limits::new(figures, clock.clone(), counters.clone(), |parts| {
-        Class::of_method(&parts.method)
+        RequestClass::of_method(&parts.method)
     });
     let answer = move |request: Request<Incoming>, _: Arc<Peer>| {
         let (limits, pages) = (limits.clone(), Arc::clone(&pages));
-        async move { limits.answer(request, |request| pages.answer(request)).await }
+        async move { limits.handle(request, |request| pages.answer(request)).await }
     };
     let mut at = Err(anyhow::anyhow!("there is no address to listen on"));
     for address in bind_address.candidates() {
-        let door = Door::Tls { certificate: certificate.clone(), clients: None };
+        let security = TransportSecurity::Tls { certificate: certificate.clone(), clients: None };
         let options = Options {
-            connections: CONNECTIONS,
-            max_head: LARGEST_HEAD,
+            max_connections: MAX_CONNECTIONS,
+            max_head: MAX_HEADER_BYTES,
             timeouts: Timeouts { drain: Duration::from_secs(2), ..Timeouts::default() },
             on_panic: OnLoss::CarryOn,
-            ..Options::new(address, door)
+            ..Options::new(address, security)
         };
         let tried = gantry_serve::serve(
             &mut shell.tasks,
@@ -102,7 +114,7 @@ pub(super) async fn serve(
         let mut shown = shown;
         loop {
             tokio::select! {
-                // Either may be dropped: both only wait.
+                // Either future may be dropped: both only wait.
                 () = stop.cancelled() => return Ok(()),
                 () = clock.sleep(CERTIFICATE_CHECK_INTERVAL) => {}
             }
@@ -112,14 +124,14 @@ pub(super) async fn serve(
     Ok(())
 }
 
-/// What is served, and who may read it.
-struct Pages {
+/// The service for metrics, and its authorizer.
+struct MetricsService {
     metrics: Metrics,
-    standing: Standing,
-    gate: Gate<ApiServer>,
+    status: OperatorStatus,
+    authorizer: MetricsAuthorizer<ApiServerReviewer>,
 }
 
-impl Pages {
+impl MetricsService {
     async fn answer(self: Arc<Self>, request: Request<RequestBody>) -> Response<Body> {
         let path = request.uri().path();
         let page: fn(&Self) -> Response<Body> = match path {
@@ -128,27 +140,27 @@ impl Pages {
             _ => return plain(StatusCode::NOT_FOUND, "404 page not found"),
         };
         if ![Method::GET, Method::HEAD].contains(request.method()) {
-            return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered");
+            return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET is supported");
         }
         let Some(token) = bearer_token(request.headers()) else {
             return unauthorized("send a token: Authorization: Bearer TOKEN");
         };
-        match self.gate.decide(token, path).await {
+        match self.authorizer.decide(token, path).await {
             Ok(Decision::Allowed) => page(&self),
             Ok(Decision::Unauthenticated) => {
-                unauthorized("the API server does not know this token")
+                unauthorized("the API server does not accept this token")
             }
             Ok(Decision::Denied { user }) => plain(
                 StatusCode::FORBIDDEN,
                 &format!(
-                    "user {user:?} may not get {path}: bind it to a ClusterRole with the verb get on \
-                     nonResourceURLs {path}, such as gantry-metrics-reader"
+                    "user {user:?} may not get {path}: bind it to a ClusterRole with the verb get \
+                     on nonResourceURLs {path}, such as gantry-metrics-reader"
                 ),
             ),
-            // What went wrong is for those who run the operator: it is in the log.
+            // The cause is for the administrator of the operator: it is in the log.
             Err(_) => plain(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "the API server could not be asked about this token; the log of the operator says why",
+                "the API server could not review this token; the log of the operator says why",
             ),
         }
     }
@@ -161,11 +173,11 @@ impl Pages {
     }
 
     fn status_page(&self) -> Response<Body> {
-        typed(plain(StatusCode::OK, &self.standing.page().to_string()), "application/json")
+        typed(plain(StatusCode::OK, &self.status.status_json().to_string()), "application/json")
     }
 }
 
-/// The token of a request that has exactly one.
+/// Returns the token of a request that has exactly one.
 fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let (value, None) = (values.next()?.to_str().ok()?, values.next()) else { return None };
@@ -197,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_token_is_taken_and_nothing_else() {
+    fn exactly_one_bearer_token_is_accepted() {
         let table: [(&[&str], Option<&str>); 8] = [
             (&["Bearer abc"], Some("abc")),
             (&["bearer  abc "], Some("abc")),

@@ -1,8 +1,8 @@
-//! Publishes the settings in effect: the text, with what flags and variables say on top of it.
+//! Publishes the effective settings: the configuration text with flags and variables applied.
 //!
 //! They are in a ConfigMap beside the one that configures the operator, so that `gantry queue` and
-//! `gantry explain` decide by what the operator decides by, and people see it without its flags. Only
-//! the replica that leads writes it: another may have been started with other flags.
+//! `gantry explain` use the operator's settings, and users see them without its flags. Only the
+//! leader writes it: another replica may have been started with other flags.
 
 use std::time::Duration;
 
@@ -15,45 +15,46 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::cluster::{Asked, CallError, call};
-use super::controllers::Standing;
-use super::{Shell, Start};
-use crate::config::source::{WRITTEN_KEY, in_effect};
+use super::cluster::{CallError, RequestDescription, call};
+use super::controllers::OperatorStatus;
+use super::{ProcessContext, StartOptions};
+use crate::config::source::{WRITTEN_KEY, effective_config_map};
 
-/// How often the ConfigMap is written again, in case somebody has changed or deleted it, and how long
-/// to wait after a failure. A write that changes nothing costs one request and leaves no trace.
+/// How often the ConfigMap is written again, in case another client has changed or deleted it, and
+/// how long to wait after a failure. A write that changes nothing costs one request and leaves no
+/// trace.
 const REPUBLISH_INTERVAL: Duration = Duration::from_secs(60);
 
 const MANAGER: &str = "gantry-operator";
 
-/// Publishes every text that the returned sender is given, from the first on.
+/// Publishes every text that is sent through the returned sender, from the first on.
 ///
-/// Nothing depends on it: what cannot be published is logged and tried again.
+/// Nothing depends on it: a failed write is logged and retried.
 pub(super) fn start(
-    start: &Start,
+    start: &StartOptions,
     client: kube::Client,
-    shell: &mut Shell,
-    standing: &Standing,
+    shell: &mut ProcessContext,
+    standing: &OperatorStatus,
 ) -> watch::Sender<String> {
     let (sender, texts) = watch::channel(String::new());
-    let sources = &start.follow.sources;
+    let sources = &start.config_watch.sources;
     let namespace = match sources.own_namespace() {
         Ok(namespace) => namespace,
         Err(error) => {
-            tracing::info!(%error, "the settings in effect are not published");
+            tracing::info!(%error, "the effective settings are not published");
             return sender;
         }
     };
     let publisher = Publisher {
         client,
         clock: shell.tasks.clock().clone(),
-        name: in_effect(&sources.config),
+        name: effective_config_map(&sources.config),
         namespace,
         permit: standing.permit(),
     };
     shell.tasks.spawn("settings in effect", OnLoss::CarryOn, move |stop| async move {
         tokio::select! {
-            // What is half written is whole on the server, or is written again by the next start.
+            // A partial write is complete on the server, or is written again by the next start.
             () = stop.cancelled() => {}
             () = publisher.run(texts) => {}
         }
@@ -67,7 +68,7 @@ struct Publisher {
     clock: Clock,
     namespace: String,
     name: String,
-    /// Whether this replica leads; none if no controller runs, and nobody does.
+    /// Whether this replica is the leader; `None` if no controller runs, and there is no leader.
     permit: Option<Permit>,
 }
 
@@ -85,13 +86,13 @@ impl Publisher {
                 match self.write(&text).await {
                     Ok(()) => failed = false,
                     Err(error) => {
-                        // Said once; a right that is missing stays so.
+                        // Logged once; a missing permission stays missing.
                         if !failed {
                             let error = format!("{:#}", anyhow::Error::from(error));
                             tracing::warn!(
                                 error,
-                                "could not publish the settings in effect: `gantry queue` and \
-                                 `gantry explain` do not know what flags say"
+                                "could not publish the effective settings: `gantry queue` and \
+                                 `gantry explain` do not see the operator's flags"
                             );
                         }
                         failed = true;
@@ -99,7 +100,7 @@ impl Publisher {
                 }
             }
             tokio::select! {
-                // Either may be dropped: both only wait.
+                // Either future may be dropped: both only wait.
                 changed = texts.changed() => if changed.is_err() {
                     return;
                 },
@@ -116,13 +117,13 @@ impl Publisher {
                 "name": name, "namespace": namespace,
                 "labels": { "app.kubernetes.io/part-of": "gantry" },
                 "annotations": { "kubernetes.io/description":
-                    "The settings that the operator uses now. It writes this; change the \
-                     configuration instead." },
+                    "The effective settings of the operator, which writes this ConfigMap; change \
+                     the configuration instead." },
             },
             "data": { WRITTEN_KEY: text },
         });
         let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
-        let asked = || Asked {
+        let asked = || RequestDescription {
             verb: "patch",
             resource: "configmaps",
             name: name.clone(),
@@ -131,7 +132,7 @@ impl Publisher {
         let how = PatchParams::apply(MANAGER).force();
         let patch = Patch::Apply(&map);
         call(clock, asked, api.patch(name, &how, &patch)).await?;
-        tracing::debug!(namespace, name, "published the settings in effect");
+        tracing::debug!(namespace, name, "published the effective settings");
         Ok(())
     }
 }

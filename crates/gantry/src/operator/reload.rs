@@ -1,4 +1,4 @@
-//! Looks at the configuration again and again, and has what may change take effect.
+//! Reloads the configuration periodically, and applies the changes that need no restart.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,104 +15,110 @@ use prometheus_client::metrics::gauge::Gauge;
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::Shell;
-use super::controllers::Standing;
+use super::ProcessContext;
+use super::controllers::OperatorStatus;
 use crate::config::changes::Change;
-use crate::config::fetch::Writes;
-use crate::config::gather::{Sources, seen};
-use crate::config::operator::{Checked, Operator};
-use crate::config::reload::{Fault, Step, Watched};
+use crate::config::fetch::WritePolicy;
+use crate::config::load::{ConfigSources, to_reloaded_config};
+use crate::config::operator::{CheckedConfig, OperatorSettings};
+use crate::config::reload::{ConfigProblem, ConfigTracker, ReloadResult};
 use crate::config::render;
 use crate::status_page::{ConfigurationStatus, SettingsScope};
 use crate::subsystems::CONTROLLERS;
 
-/// How long a change may go unnoticed. A file is read, or one ConfigMap asked for, each time: too
-/// little to matter, and no right to watch is needed.
-const EVERY: Duration = Duration::from_secs(5);
+/// How often the configuration is read. Each time one file or one ConfigMap is read: the cost is
+/// negligible, and no permission to watch is needed.
+const CONFIG_POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What is needed to follow the configuration.
+/// What is needed to watch the configuration.
 #[derive(Debug)]
-pub struct Follow {
-    /// Where it is.
-    pub sources: Sources,
-    /// What the text that is in force is called.
+pub struct ConfigWatch {
+    /// The sources of the configuration.
+    pub sources: ConfigSources,
+    /// The name of the text that is in effect.
     pub source: String,
-    /// What is turned when the verbosity changes.
-    pub log: telemetry::Handle,
+    /// The log, whose verbosity may change.
+    pub log: telemetry::LogHandle,
 }
 
-/// What `/status` shows of the configuration. Clones see the same.
+/// What `/status` shows of the configuration. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Board(Arc<Mutex<ConfigurationStatus>>);
+pub(super) struct SharedConfigStatus(Arc<Mutex<ConfigurationStatus>>);
 
-impl Board {
-    pub(super) fn show(&self) -> ConfigurationStatus {
+impl SharedConfigStatus {
+    pub(super) fn get(&self) -> ConfigurationStatus {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn write(&self, status: ConfigurationStatus) {
+    fn set(&self, status: ConfigurationStatus) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
 }
 
-/// What is counted.
+/// The metrics of reloads.
 #[derive(Clone, Debug)]
-pub(super) struct Counts {
+pub(super) struct ReloadMetrics {
     unknown: Counter,
-    changes: Family<Outcome, Counter>,
-    faults: Family<Outcome, Counter>,
-    waiting: Gauge,
+    changes: Family<OutcomeLabels, Counter>,
+    problems: Family<OutcomeLabels, Counter>,
+    restart_required: Gauge,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Outcome {
+struct OutcomeLabels {
     outcome: &'static str,
 }
 
-impl Counts {
+impl ReloadMetrics {
     pub(super) fn register(metrics: &Metrics) -> Result<Self, RegisterError> {
-        let help = "Keys of the configuration that nobody knows";
+        let help = "Unknown keys of the configuration";
         let unknown = metrics.register("config_unknown_keys", help, Counter::default())?;
         let help = "Values of the configuration that changed while the operator ran";
         let changes = metrics.register("config_changes", help, Family::default())?;
-        let help = "Configurations that could not be taken over while the operator ran";
+        let help = "Configurations that could not be applied while the operator ran";
         let faults = metrics.register("config_faults", help, Family::default())?;
-        let help = "Values of the configuration that take a restart to apply";
+        let help = "Values of the configuration that need a restart to apply";
         let waiting = metrics.register("config_waiting_for_restart", help, Gauge::default())?;
-        Ok(Self { unknown, changes, faults, waiting })
+        Ok(Self { unknown, changes, problems: faults, restart_required: waiting })
     }
 
-    pub(super) fn unknown(&self, keys: &[String]) {
+    pub(super) fn count_unknown_keys(&self, keys: &[String]) {
         self.unknown.inc_by(keys.len() as u64);
     }
 }
 
-/// Sets what the configuration says at the start.
-pub(super) fn apply(follow: &Follow, settings: &Operator) {
+/// Applies the verbosity of the configuration at the start.
+pub(super) fn apply_verbosity(follow: &ConfigWatch, settings: &OperatorSettings) {
     let verbosity = settings.logging.verbosity.unwrap_or_default();
     if let Err(error) = follow.log.set_verbosity(verbosity) {
-        // The form of the key has the same bounds.
-        tracing::error!(%error, "could not change how much is logged");
+        // The type of the key has the same bounds.
+        tracing::error!(%error, "could not change the log verbosity");
     }
 }
 
-/// Follows the configuration from now on.
+/// Watches the configuration from now on.
 pub(super) fn start(
-    follow: Follow,
-    started: &Checked,
-    counts: Counts,
+    follow: ConfigWatch,
+    started: &CheckedConfig,
+    counts: ReloadMetrics,
     published: watch::Sender<String>,
-    shell: &mut Shell,
-    standing: &Standing,
+    shell: &mut ProcessContext,
+    standing: &OperatorStatus,
 ) {
-    let watched = Watched::new(started);
-    let mut keeper = Keeper { watched, follow, counts, published, standing: standing.clone() };
-    keeper.show();
+    let watched = ConfigTracker::new(started);
+    let mut keeper = ConfigReloader {
+        tracker: watched,
+        config_watch: follow,
+        metrics: counts,
+        published,
+        status: standing.clone(),
+    };
+    keeper.update_status();
     keeper.publish();
     let clock = shell.tasks.clock().clone();
     shell.tasks.spawn("configuration", OnLoss::EndOwner, move |stop| async move {
         tokio::select! {
-            // Either may be dropped: nothing is written.
+            // Either future may be dropped: nothing is written.
             () = stop.cancelled() => {}
             () = keeper.run(&clock) => {}
         }
@@ -120,132 +126,150 @@ pub(super) fn start(
     });
 }
 
-struct Keeper {
-    follow: Follow,
-    watched: Watched,
-    counts: Counts,
+struct ConfigReloader {
+    config_watch: ConfigWatch,
+    tracker: ConfigTracker,
+    metrics: ReloadMetrics,
     published: watch::Sender<String>,
-    standing: Standing,
+    status: OperatorStatus,
 }
 
-impl Keeper {
+impl ConfigReloader {
     async fn run(&mut self, clock: &Clock) {
-        let sources = self.follow.sources.clone();
-        let places = sources.places(clock);
+        let sources = self.config_watch.sources.clone();
+        let places = sources.namespaces(clock);
         loop {
-            clock.sleep(EVERY).await;
-            let looked = sources.gather(&places, Writes::Nothing, &CONTROLLERS).await;
+            clock.sleep(CONFIG_POLL_INTERVAL).await;
+            let looked = sources.load(&places, WritePolicy::ReadOnly, &CONTROLLERS).await;
             if let Ok(found) = &looked {
-                self.follow.source.clone_from(&found.source);
+                self.config_watch.source.clone_from(&found.source);
             }
-            let step = self.watched.look(seen(looked));
-            self.take(&step);
+            let step = self.tracker.apply_reload(to_reloaded_config(looked));
+            self.handle_result(&step);
         }
     }
 
-    /// Says what is new, and has it take effect.
-    fn take(&mut self, step: &Step) {
-        let Step { applied, waiting, taken_back, warnings, unknown, fault, recovered } = step;
+    /// Logs what is new, and applies it.
+    fn handle_result(&mut self, step: &ReloadResult) {
+        let ReloadResult {
+            applied,
+            restart_required: waiting,
+            reverted,
+            warnings,
+            unknown,
+            problem: fault,
+            recovered,
+        } = step;
         if *recovered {
-            tracing::info!("configuration: can be used again");
+            tracing::info!("configuration: valid again");
         }
         for warning in warnings {
             tracing::warn!(key = warning.key, "configuration: {warning}");
         }
-        self.counts.unknown(unknown);
+        self.metrics.count_unknown_keys(unknown);
         for Change { key, old, new } in applied {
-            tracing::info!(key, %old, %new, "configuration: changed, and in force");
+            tracing::info!(key, %old, %new, "configuration: changed, and in effect");
         }
         for Change { key, old, new } in waiting {
             tracing::warn!(key, %old, %new, "configuration: changed; restart to apply");
         }
-        for Change { key, old, new } in taken_back {
-            tracing::info!(key, in_force = %old, taken_back = %new, "configuration: changed back; no restart is needed");
+        for Change { key, old, new } in reverted {
+            tracing::info!(
+                key, in_effect = %old, reverted = %new,
+                "configuration: reverted; no restart is needed"
+            );
         }
         if let Some(fault) = fault {
-            self.complain(fault);
+            self.log_problem(fault);
         }
         self.count("applied", applied.len());
         self.count("restart", waiting.len());
-        self.counts.waiting.set(i64::try_from(self.watched.waiting().len()).unwrap_or(i64::MAX));
+        self.metrics
+            .restart_required
+            .set(i64::try_from(self.tracker.restart_required().len()).unwrap_or(i64::MAX));
         if !applied.is_empty() {
             self.apply();
             self.publish();
         }
-        self.show();
+        self.update_status();
     }
 
     fn count(&self, outcome: &'static str, values: usize) {
         if values > 0 {
-            self.counts.changes.get_or_create(&Outcome { outcome }).inc_by(values as u64);
+            self.metrics.changes.get_or_create(&OutcomeLabels { outcome }).inc_by(values as u64);
         }
     }
 
-    fn complain(&self, fault: &Fault) {
+    fn log_problem(&self, fault: &ConfigProblem) {
         let outcome = match fault {
-            Fault::Refused(errors) => {
+            ConfigProblem::Invalid(errors) => {
                 for error in errors {
                     tracing::error!(key = error.key, "configuration: {error}");
                 }
-                tracing::error!("configuration: refused as a whole; the one before stays in force");
+                tracing::error!(
+                    "configuration: rejected as a whole; the previous one stays in effect"
+                );
                 "refused"
             }
-            Fault::Gone { source } => {
+            ConfigProblem::Deleted { source } => {
                 tracing::warn!(
                     source,
-                    "configuration: is gone; what it said stays in force until a restart"
+                    "configuration: deleted; its values stay in effect until a restart"
                 );
                 "gone"
             }
-            Fault::Unreadable { why } => {
+            ConfigProblem::Unreadable { why } => {
                 tracing::warn!(
                     why,
-                    "configuration: could not be read; the one before stays in force"
+                    "configuration: could not be read; the previous one stays in effect"
                 );
                 "unreadable"
             }
         };
-        self.counts.faults.get_or_create(&Outcome { outcome }).inc();
+        self.metrics.problems.get_or_create(&OutcomeLabels { outcome }).inc();
     }
 
-    /// Hands what is in force to those who use it.
+    /// Applies the values in effect to the components that use them.
     fn apply(&self) {
-        match Operator::of(self.watched.in_force()) {
+        match OperatorSettings::from_values(self.tracker.in_force()) {
             Ok(settings) => {
-                apply(&self.follow, &settings);
+                apply_verbosity(&self.config_watch, &settings);
                 let rate = settings.client_connection.rate();
                 let rate = rate.map(|(per_second, burst)| Rate { per_second, burst });
-                self.standing.set_rate(rate);
-                self.standing.reconfigure(self.watched.in_force());
+                self.status.set_rate(rate);
+                self.status.reconfigure(self.tracker.in_force());
             }
-            // Both it is made of were valid, and no rule spans them: a test says so.
-            Err(error) => tracing::error!(%error, "could not use the configuration in force"),
+            // Both configurations that it is merged from were valid, and no rule spans them: a test
+            // verifies it.
+            Err(error) => tracing::error!(%error, "could not use the configuration in effect"),
         }
     }
 
-    /// Tells what is in force to whoever asks the cluster.
+    /// Publishes the values in effect in the cluster.
     fn publish(&self) {
-        match render::effective(self.watched.in_force()) {
+        match render::effective(self.tracker.in_force()) {
             Ok(text) => drop(self.published.send_replace(text)),
-            Err(error) => tracing::error!(%error, "could not write down the settings in effect"),
+            Err(error) => tracing::error!(%error, "could not render the effective settings"),
         }
     }
 
-    fn show(&self) {
-        let waiting = self.watched.waiting().iter();
+    fn update_status(&self) {
+        let waiting = self.tracker.restart_required().iter();
         let waiting =
             waiting.map(|it| json!({ "key": it.key, "inForce": it.old, "wanted": it.new }));
-        let faults: Vec<String> = match self.watched.fault() {
+        let faults: Vec<String> = match self.tracker.problem() {
             None => Vec::new(),
-            Some(Fault::Refused(errors)) => errors.iter().map(ToString::to_string).collect(),
-            Some(Fault::Gone { source }) => vec![format!("{source}: is gone")],
-            Some(Fault::Unreadable { why }) => vec![why.clone()],
+            Some(ConfigProblem::Invalid(errors)) => {
+                errors.iter().map(ToString::to_string).collect()
+            }
+            Some(ConfigProblem::Deleted { source }) => vec![format!("{source}: was deleted")],
+            Some(ConfigProblem::Unreadable { why }) => vec![why.clone()],
         };
-        self.standing.configuration.write(ConfigurationStatus {
-            source: self.follow.source.clone(),
+        self.status.configuration.set(ConfigurationStatus {
+            source: self.config_watch.source.clone(),
             faults,
             restart_to_apply: waiting.collect(),
-            values: Some(self.watched.in_force().clone()),
+            values: Some(self.tracker.in_force().clone()),
             scope: SettingsScope::Everything,
         });
     }

@@ -1,36 +1,37 @@
-//! One page about one AppWrapper.
+//! Renders the explanation of one AppWrapper.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use gantry_queue::outlook::{Happens, Row};
-use gantry_queue::story::{
-    Charge, Event, Item, Pods, Requeuing, Room, Share, Story, Unschedulable,
+use gantry_queue::app_wrapper_report::{
+    AppWrapperReport, CapacityReport, CapacityShare, HistoryEvent, ItemReport, PodsReport,
+    QuotaCharge, RequeuingReport, Unschedulable,
 };
+use gantry_queue::queue_report::{ExpectedEvent, QueueRow};
 use jiff::Timestamp;
 
-use super::{aligned, length, moment, priority, state};
+use super::{align_columns, format_duration, format_timestamp, priority, state};
 
-/// The whole story of one.
+/// Renders the whole explanation of one AppWrapper.
 #[must_use]
-pub fn page(story: &Story, now: Timestamp) -> String {
+pub fn page(story: &AppWrapperReport, now: Timestamp) -> String {
     let mut text = String::new();
     let row = &story.row;
     let mut facts = Facts(&mut text);
     facts.add("appwrapper", &format!("{} -n {}", row.name, row.namespace));
-    facts.add("state", &standing(row, now));
+    facts.add("state", &state_line(row, now));
     facts.add("priority", &rank(story));
-    facts.maybe("position", row.position.map(|it| format!("{it} of {}", story.waiting)));
-    facts.maybe("waits for", waits(row, now));
-    facts.maybe("expected", expected(row, now));
-    facts.maybe("said", row.message.clone().filter(|_| row.waits_for.is_none()));
+    facts.add_optional("position", row.position.map(|it| format!("{it} of {}", story.waiting)));
+    facts.add_optional("waits for", waiting_line(row, now));
+    facts.add_optional("expected", expected(row, now));
+    facts.add_optional("message", row.message.clone().filter(|_| row.waits_for.is_none()));
     facts.add("demand", &demand(story));
-    facts.maybe("pods", pods(&story.pods));
+    facts.add_optional("pods", pods(&story.pods));
     requeuing(&story.requeuing, now, &mut facts);
-    facts.maybe("victims", some(story.victims.join(", ")));
+    facts.add_optional("victims", some(story.victims.join(", ")));
     items(&story.items, &mut text);
     if let Some(room) = &story.room {
-        self::room(room, &mut text);
+        free_capacity(room, &mut text);
     }
     quota(&story.quota, &mut text);
     unschedulable(&story.pods.unschedulable, &mut text);
@@ -39,16 +40,16 @@ pub fn page(story: &Story, now: Timestamp) -> String {
     text
 }
 
-/// Lines with a word before them.
+/// Lines with a label.
 struct Facts<'a>(&'a mut String);
 
 impl Facts<'_> {
     fn add(&mut self, word: &str, text: &str) {
-        // Writing to a string does not fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(self.0, "{word:<12}{text}");
     }
 
-    fn maybe(&mut self, word: &str, text: Option<String>) {
+    fn add_optional(&mut self, word: &str, text: Option<String>) {
         if let Some(text) = text {
             self.add(word, &text);
         }
@@ -59,7 +60,7 @@ fn some(text: String) -> Option<String> {
     Some(text).filter(|it| !it.is_empty())
 }
 
-/// A head with lines below it; nothing where there are none.
+/// Adds a section with a title; nothing if it has no lines.
 fn section(head: &str, lines: &[String], to: &mut String) {
     if lines.is_empty() {
         return;
@@ -73,35 +74,35 @@ fn section(head: &str, lines: &[String], to: &mut String) {
     }
 }
 
-/// The same with columns.
+/// Adds a section whose lines have aligned columns.
 fn columns(head: &str, lines: &[Vec<String>], to: &mut String) {
-    let lines: Vec<String> = aligned(lines).lines().map(str::to_owned).collect();
+    let lines: Vec<String> = align_columns(lines).lines().map(str::to_owned).collect();
     section(head, &lines, to);
 }
 
-/// A moment, and how far it is.
-fn when(at: Timestamp, now: Timestamp) -> String {
+/// Renders a time, and how far away it is.
+fn format_time(at: Timestamp, now: Timestamp) -> String {
     let far = now.duration_since(at);
     let far = if far.is_negative() {
-        format!("in {}", length(-far))
+        format!("in {}", format_duration(-far))
     } else {
-        format!("{} ago", length(far))
+        format!("{} ago", format_duration(far))
     };
-    format!("{} ({far})", moment(at))
+    format!("{} ({far})", format_timestamp(at))
 }
 
-fn standing(row: &Row, now: Timestamp) -> String {
+fn state_line(row: &QueueRow, now: Timestamp) -> String {
     let mut text = state(row).to_owned();
     if !row.step.is_empty() && row.step != row.state {
         text = format!("{text}, {}", row.step);
     }
     match row.since {
-        Some(since) => format!("{text} since {}", when(since, now)),
+        Some(since) => format!("{text} since {}", format_time(since, now)),
         None => text,
     }
 }
 
-fn rank(story: &Story) -> String {
+fn rank(story: &AppWrapperReport) -> String {
     let now = priority(story.row.priority);
     let fixed = story.static_priority;
     match story.slope == 0.0 {
@@ -110,23 +111,23 @@ fn rank(story: &Story) -> String {
     }
 }
 
-fn waits(row: &Row, now: Timestamp) -> Option<String> {
+fn waiting_line(row: &QueueRow, now: Timestamp) -> Option<String> {
     let wait = row.waits_for.as_ref()?;
     let until = wait.until.filter(|it| *it > now);
-    let until = until.map(|it| format!("; until {}", when(it, now))).unwrap_or_default();
-    Some(format!("{}: {}{until}", wait.reason.word(), wait.message))
+    let until = until.map(|it| format!("; until {}", format_time(it, now))).unwrap_or_default();
+    Some(format!("{}: {}{until}", wait.reason.as_str(), wait.message))
 }
 
-fn expected(row: &Row, now: Timestamp) -> Option<String> {
+fn expected(row: &QueueRow, now: Timestamp) -> Option<String> {
     let expected = row.expected?;
-    let at = when(expected.at, now);
+    let at = format_time(expected.at, now);
     Some(match expected.what {
-        Happens::Starts => "starts now".to_owned(),
-        Happens::StartsNotBefore => format!("starts not before {at}"),
-        Happens::StartsAfterDeadlines => {
-            format!("starts about {at}, when others have run for as long as they may")
+        ExpectedEvent::Starts => "starts now".to_owned(),
+        ExpectedEvent::StartsNotBefore => format!("starts not before {at}"),
+        ExpectedEvent::StartsAfterDeadlines => {
+            format!("starts about {at}, when running AppWrappers time out")
         }
-        Happens::EndsAtLatest => format!("ends by {at}: it may run no longer"),
+        ExpectedEvent::EndsAtLatest => format!("ends by {at}: its time limit"),
     })
 }
 
@@ -136,11 +137,11 @@ fn amounts(amounts: &BTreeMap<String, String>) -> String {
     if words.is_empty() { "nothing".to_owned() } else { words.join(", ") }
 }
 
-fn demand(story: &Story) -> String {
+fn demand(story: &AppWrapperReport) -> String {
     format!("{} (demandInference: {})", amounts(&story.demand), story.inference)
 }
 
-fn pods(pods: &Pods) -> Option<String> {
+fn pods(pods: &PodsReport) -> Option<String> {
     let counts = [
         (pods.pending, "pending"),
         (pods.running, "running"),
@@ -150,27 +151,29 @@ fn pods(pods: &Pods) -> Option<String> {
     let counts = counts.iter().filter(|(count, _)| *count > 0);
     let mut counts: Vec<String> = counts.map(|(count, word)| format!("{count} {word}")).collect();
     if !pods.unreachable.is_empty() {
-        counts.push(format!("{} on nodes that are not ready or gone", pods.unreachable.len()));
+        counts.push(format!("{} on nodes that are not ready or deleted", pods.unreachable.len()));
     }
     some(counts.join(", "))
 }
 
-fn requeuing(rule: &Requeuing, now: Timestamp, facts: &mut Facts<'_>) {
-    let Requeuing { min_available, wait_seconds, so_far, most, next_check, deadline } = rule;
+fn requeuing(rule: &RequeuingReport, now: Timestamp, facts: &mut Facts<'_>) {
+    let RequeuingReport { min_available, wait_seconds, so_far, most, next_check, deadline } = rule;
     let most = most.map_or_else(String::new, |it| format!(" of {it}"));
-    let check = next_check.map_or_else(String::new, |it| format!(", looked at {}", when(it, now)));
+    let check =
+        next_check.map_or_else(String::new, |it| format!(", checked {}", format_time(it, now)));
     if *min_available > 0 {
         let text = format!(
-            "if fewer than {min_available} pods run after {wait_seconds}s{check}; {so_far}{most} so far"
+            "if fewer than {min_available} pods run after {wait_seconds}s{check}; {so_far}{most} \
+             so far"
         );
         facts.add("requeued", &text);
     } else if *so_far > 0 {
         facts.add("requeued", &format!("{so_far}{most} so far"));
     }
-    facts.maybe("deadline", deadline.map(|it| when(it, now)));
+    facts.add_optional("deadline", deadline.map(|it| format_time(it, now)));
 }
 
-fn items(items: &[Item], to: &mut String) {
+fn items(items: &[ItemReport], to: &mut String) {
     let lines = items.iter().map(|item| {
         let mut state = item.standing.text().to_owned();
         if let Some(fault) = &item.fault {
@@ -192,34 +195,34 @@ fn items(items: &[Item], to: &mut String) {
     columns("items", &lines.collect::<Vec<_>>(), to);
 }
 
-fn shares(shares: &[Share]) -> String {
+fn shares(shares: &[CapacityShare]) -> String {
     let words: Vec<String> =
         shares.iter().map(|it| format!("{} ({})", it.who, amounts(&it.amounts))).collect();
     words.join(", ")
 }
 
-fn room(room: &Room, to: &mut String) {
+fn free_capacity(capacity: &CapacityReport, to: &mut String) {
     let line = |word: &str, text: String| vec![word.to_owned(), text];
     let mut lines = vec![
-        line("all nodes", amounts(&room.total)),
-        line("free for it", amounts(&room.free)),
-        line("reserved", amounts(&room.reserved)),
+        line("all nodes", amounts(&capacity.total)),
+        line("free for it", amounts(&capacity.free)),
+        line("reserved", amounts(&capacity.reserved)),
     ];
-    if !room.reserved_by.is_empty() {
-        lines.push(line("  by", shares(&room.reserved_by)));
+    if !capacity.reserved_by.is_empty() {
+        lines.push(line("  by", shares(&capacity.reserved_by)));
     }
-    if !room.reclaimable_from.is_empty() {
-        lines.push(line("reclaimable", amounts(&room.reclaimable)));
-        lines.push(line("  from", shares(&room.reclaimable_from)));
+    if !capacity.reclaimable_from.is_empty() {
+        lines.push(line("reclaimable", amounts(&capacity.reclaimable)));
+        lines.push(line("  from", shares(&capacity.reclaimable_from)));
     }
-    lines.push(line("available", amounts(&room.available)));
-    for lack in &room.lacking {
+    lines.push(line("available", amounts(&capacity.available)));
+    for lack in &capacity.lacking {
         lines.push(line("missing", lack.clone()));
     }
-    columns("room", &lines, to);
+    columns("capacity", &lines, to);
 }
 
-fn quota(charges: &[Charge], to: &mut String) {
+fn quota(charges: &[QuotaCharge], to: &mut String) {
     let mut lines = Vec::new();
     for charge in charges {
         let named = if charge.is_labelled { "" } else { " (no label: the default)" };
@@ -253,12 +256,12 @@ fn quota(charges: &[Charge], to: &mut String) {
 
 fn unschedulable(pods: &[Unschedulable], to: &mut String) {
     let lines = pods.iter().map(|it| format!("{}: {}", it.pod, it.message));
-    section("pods that no node takes", &lines.collect::<Vec<_>>(), to);
+    section("unschedulable pods", &lines.collect::<Vec<_>>(), to);
 }
 
-fn history(events: &[Event], now: Timestamp, to: &mut String) {
+fn history(events: &[HistoryEvent], now: Timestamp, to: &mut String) {
     let lines = events.iter().map(|event| {
-        let at = event.at.map_or_else(|| "-".to_owned(), |it| when(it, now));
+        let at = event.at.map_or_else(|| "-".to_owned(), |it| format_time(it, now));
         let reason = event.reason.clone().unwrap_or_default();
         vec![at, event.kind.clone(), reason, event.message.clone().unwrap_or_default()]
     });

@@ -1,4 +1,4 @@
-//! Devices for the samples: a driver without hardware for the accelerators that nodes pretend to have.
+//! Devices for the samples: a driver without hardware for the accelerators of simulated nodes.
 
 use anyhow::Context as _;
 use gantry_api::decode::Decoded;
@@ -6,29 +6,27 @@ use gantry_api::devices::{Attribute, AttributeValue, Device, DevicePool, PoolSpe
 use gantry_api::meta::ObjectMeta;
 use gantry_api::object::Object;
 use gantry_apiserver::Api;
-use gantry_process::metrics::{Build, Metrics};
+use gantry_process::metrics::{BuildInfo, Metrics};
 use gantry_process::tasks::Tasks;
-use gantry_sim::device_driver::told;
+use gantry_sim::device_driver::driver_config;
 use gantry_sim::view::Node;
 
 use super::{Cluster, accounts};
 use crate::sample_driver;
 use crate::version::VERSION;
 
-/// The driver of the accelerators of pretended nodes.
+/// The driver of the accelerators of simulated nodes.
 pub const DRIVER: &str = "gpu.gantry.dev";
 
-/// The name by which nodes count their accelerators.
+/// The resource name of the accelerators on nodes.
 const RESOURCE: &str = "nvidia.com/gpu";
 
 impl Cluster {
-    /// Starts a driver that publishes the accelerators of all nodes. Returns how many devices there
-    /// are.
+    /// Starts a driver that publishes the accelerators of all nodes. Returns the number of devices.
     ///
-    /// # Errors
-    /// A mistake in the wiring.
+    /// # Errors A mistake in the wiring.
     pub fn publish_devices(&self, api: &Api, tasks: &mut Tasks) -> anyhow::Result<usize> {
-        let nodes = self.handle.world().shelf::<Node>().all();
+        let nodes = self.handle.world().store::<Node>().list();
         let pools: Vec<DevicePool> = nodes.iter().filter_map(|node| pool(node)).collect();
         let count = pools.iter().map(|pool| pool.spec.devices.len()).sum();
         if pools.is_empty() {
@@ -38,16 +36,19 @@ impl Cluster {
             let object = Decoded::Object(Object::DevicePool(Box::new(pool)));
             ("DevicePool".to_owned(), object)
         });
-        let told = told(documents, Some(DRIVER)).context("could not publish accelerators")?;
-        // Its own: a shell counts under names that are taken in the process's.
-        let metrics = Metrics::new(&Build { version: VERSION.version, revision: VERSION.commit });
-        let client = accounts::sample_driver(api).client();
-        sample_driver::start(client, "gantry-up", &told, tasks, &metrics)?;
+        let config =
+            driver_config(documents, Some(DRIVER)).context("could not publish accelerators")?;
+        // A registry of its own: the metrics of a controller manager exist already in that of the
+        // process.
+        let metrics =
+            Metrics::new(&BuildInfo { version: VERSION.version, revision: VERSION.commit });
+        let client = accounts::sample_driver(api).kube_client();
+        sample_driver::start(client, "gantry-up", &config, tasks, &metrics)?;
         Ok(count)
     }
 }
 
-/// The accelerators of a node: four to each half of it.
+/// Returns the accelerators of a node: four for each half of it.
 fn pool(node: &Node) -> Option<DevicePool> {
     let count = node.status.capacity.get(RESOURCE)?.to_int()?;
     let name = &node.metadata.name;

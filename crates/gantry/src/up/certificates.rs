@@ -1,16 +1,16 @@
-//! Lets the controllers of a cluster sign certificates with the key of its server.
+//! Signs certificates for the controllers of a cluster with the key of its server.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use gantry_kube_controllers::certificates::{CertificateAuthority, RequestedCertificate};
 use gantry_serve::pki::{CertificateRequest, RequestSigner};
-use gantry_sim::certificates::{CertificateAuthority, Wish};
 use jiff::Timestamp;
 
-/// The authority of the server in the same process.
+/// The certificate authority of the server in the same process.
 #[derive(Clone, Debug)]
-pub(super) struct OwnAuthority(RequestSigner);
+pub(super) struct EmbeddedAuthority(RequestSigner);
 
-impl OwnAuthority {
+impl EmbeddedAuthority {
     pub(super) fn new(signer: RequestSigner) -> Self {
         Self(signer)
     }
@@ -21,11 +21,11 @@ fn parse(request: &str) -> Result<CertificateRequest, String> {
     CertificateRequest::parse(&pem).map_err(|error| error.to_string())
 }
 
-impl CertificateAuthority for OwnAuthority {
-    fn read(&self, request: &str) -> Result<Wish, String> {
+impl CertificateAuthority for EmbeddedAuthority {
+    fn parse_request(&self, request: &str) -> Result<RequestedCertificate, String> {
         let request = parse(request)?;
         request.check_signature().map_err(|error| error.to_string())?;
-        Ok(Wish {
+        Ok(RequestedCertificate {
             dns_names: request.dns_names.len(),
             addresses: request.addresses.len(),
             emails: request.emails.len(),

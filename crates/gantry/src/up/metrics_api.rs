@@ -4,23 +4,24 @@ use std::sync::Arc;
 
 use gantry_api::quantity::Quantity;
 use gantry_apiserver::Api;
-use gantry_apiserver::discovery::aggregation::{Aggregated, AggregatedResource, Rows};
-use gantry_controller::Handle;
+use gantry_apiserver::discovery::aggregation::{AggregatedApi, AggregatedResource, TableRows};
+use gantry_controller::ManagerHandle;
+use gantry_kube_controllers::metrics::{ContainerUsage, PodMetrics as _};
 use gantry_process::clock::Clock;
 use gantry_reconcile::{Key, Meta, World};
-use gantry_sim::usage::{ContainerUsage, Sampling, peers};
+use gantry_sim::usage::{Sampling, count_peers};
 use gantry_sim::view::{Node, Pod};
 use serde_json::{Value, json};
 
-/// Lets a server answer the metrics API.
-pub(super) fn serve(api: &Api, handle: &Handle, clock: &Clock, sampling: Sampling) {
+/// Serves the metrics API.
+pub(super) fn serve(api: &Api, handle: &ManagerHandle, clock: &Clock, sampling: Sampling) {
     let (handle, clock) = (handle.clone(), clock.clone());
-    api.aggregate(Arc::new(UsageMetrics { handle, clock, sampling }));
+    api.register_aggregated_api(Arc::new(UsageMetrics { handle, clock, sampling }));
 }
 
-/// What nodes and pods use now.
+/// The current usage of nodes and pods.
 struct UsageMetrics {
-    handle: Handle,
+    handle: ManagerHandle,
     clock: Clock,
     sampling: Sampling,
 }
@@ -29,21 +30,21 @@ const NODES: AggregatedResource = AggregatedResource {
     plural: "nodes",
     kind: "NodeMetrics",
     namespaced: false,
-    missing_as: "nodemetrics",
+    not_found_kind: "nodemetrics",
 };
 const PODS: AggregatedResource = AggregatedResource {
     plural: "pods",
     kind: "PodMetrics",
     namespaced: true,
-    missing_as: "podmetrics",
+    not_found_kind: "podmetrics",
 };
 
-/// Of what a node itself uses of what it has: one part in so many.
-const SYSTEM: i128 = 100;
+/// The divisor of a node's capacity that gives the usage of the node itself.
+const NODE_OVERHEAD_DIVISOR: i128 = 100;
 /// Nano-units in a unit.
-const NANOS: i128 = 1_000_000_000;
+const NANOS_PER_UNIT: i128 = 1_000_000_000;
 
-impl Aggregated for UsageMetrics {
+impl AggregatedApi for UsageMetrics {
     fn group(&self) -> &'static str {
         "metrics.k8s.io"
     }
@@ -59,25 +60,25 @@ impl Aggregated for UsageMetrics {
     fn list(&self, resource: &str, namespace: &str) -> Vec<Value> {
         let world = self.handle.world();
         if resource == NODES.plural {
-            let nodes = world.shelf::<Node>().all();
+            let nodes = world.store::<Node>().list();
             return nodes.iter().filter_map(|node| self.node(world, node)).collect();
         }
-        let pods = world.shelf::<Pod>();
-        let pods = if namespace.is_empty() { pods.all() } else { pods.within(namespace) };
+        let pods = world.store::<Pod>();
+        let pods = if namespace.is_empty() { pods.list() } else { pods.in_namespace(namespace) };
         pods.iter().filter_map(|pod| self.pod(world, pod)).collect()
     }
 
     fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         let world = self.handle.world();
         if resource == NODES.plural {
-            let node = world.shelf::<Node>().get(&Key::cluster(name))?;
+            let node = world.store::<Node>().get(&Key::cluster(name))?;
             return self.node(world, &node);
         }
-        let pod = world.shelf::<Pod>().get(&Key::new(namespace, name))?;
+        let pod = world.store::<Pod>().get(&Key::new(namespace, name))?;
         self.pod(world, &pod)
     }
 
-    fn rows(&self, resource: &str, objects: &[Value]) -> Rows {
+    fn rows(&self, resource: &str, objects: &[Value]) -> TableRows {
         let column = |name: &str, format: &str| {
             let description = if name == "Name" { "Name of the resource" } else { "" };
             json!({
@@ -102,17 +103,17 @@ impl Aggregated for UsageMetrics {
             let name = object["metadata"]["name"].clone();
             vec![name, used("cpu"), used("memory"), object["window"].clone()]
         };
-        Rows { columns, cells: objects.iter().map(row).collect() }
+        TableRows { columns, cells: objects.iter().map(row).collect() }
     }
 }
 
 impl UsageMetrics {
     fn used(&self, world: &World, pod: &Pod) -> Option<Vec<ContainerUsage>> {
-        self.sampling.of(pod, peers(world, pod), self.clock.now())
+        self.sampling.usage(pod, count_peers(world, pod), self.clock.now())
     }
 
-    /// What an object about this one begins with.
-    fn about(&self, resource: AggregatedResource, meta: &Meta) -> Value {
+    /// Returns the header of a metrics object about this object.
+    fn object_header(&self, resource: AggregatedResource, meta: &Meta) -> Value {
         let now = self.clock.now();
         let mut metadata = json!({
             "name": meta.name,
@@ -128,15 +129,19 @@ impl UsageMetrics {
             "kind": resource.kind,
             "apiVersion": "metrics.k8s.io/v1beta1",
             "metadata": metadata,
-            "timestamp": whole(self.sampling.last(now)),
+            "timestamp": whole(self.sampling.last_sample(now)),
             "window": format!("{}s", self.sampling.window.as_secs()),
         })
     }
 
     fn pod(&self, world: &World, pod: &Pod) -> Option<Value> {
         let used = self.used(world, pod)?;
-        let mut metrics = self.about(PODS, &pod.metadata);
-        let container = |it: &ContainerUsage| json!({"name": it.name, "usage": {"cpu": cpu(it.cpu), "memory": memory(it.memory)}});
+        let mut metrics = self.object_header(PODS, &pod.metadata);
+        let container = |it: &ContainerUsage| {
+            json!({
+                "name": it.name, "usage": {"cpu": cpu(it.cpu), "memory": memory(it.memory)},
+            })
+        };
         metrics["containers"] = used.iter().map(container).collect();
         Some(metrics)
     }
@@ -149,31 +154,32 @@ impl UsageMetrics {
             let amount = node.status.allocatable.get(name);
             amount.map(|it| it.nanos()).unwrap_or_default()
         };
-        let (mut processor, mut bytes) = (has("cpu") / SYSTEM, has("memory") / SYSTEM);
-        let pods = world.shelf::<Pod>().tagged(&Pod::on_node(&node.metadata.name));
+        let (mut processor, mut bytes) =
+            (has("cpu") / NODE_OVERHEAD_DIVISOR, has("memory") / NODE_OVERHEAD_DIVISOR);
+        let pods = world.store::<Pod>().by_index(&Pod::node_tag(&node.metadata.name));
         for used in pods.iter().filter_map(|pod| self.used(world, pod)).flatten() {
             processor += used.cpu;
             bytes += used.memory;
         }
-        let mut metrics = self.about(NODES, &node.metadata);
+        let mut metrics = self.object_header(NODES, &node.metadata);
         metrics["usage"] = json!({"cpu": cpu(processor), "memory": memory(bytes)});
         Some(metrics)
     }
 }
 
-/// A moment as objects have it: to the second.
+/// Renders a time as objects have it: to the second.
 fn whole(moment: jiff::Timestamp) -> String {
     jiff::Timestamp::from_second(moment.as_second()).unwrap_or(moment).to_string()
 }
 
-/// Thousand-millionths of a processor, as objects spell them.
+/// Renders nano-CPUs as objects spell them.
 fn cpu(nanos: i128) -> String {
     let text = format!("{nanos}n");
     Quantity::parse(&text).map_or(text, |it| it.to_string())
 }
 
-/// Thousand-millionths of a byte, as objects spell bytes.
+/// Renders nano-bytes as objects spell bytes.
 fn memory(nanos: i128) -> String {
-    let text = format!("{}Ki", nanos / NANOS / 1024);
+    let text = format!("{}Ki", nanos / NANOS_PER_UNIT / 1024);
     Quantity::parse(&text).map_or(text, |it| it.to_string())
 }

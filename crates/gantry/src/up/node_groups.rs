@@ -1,12 +1,12 @@
-//! Groups of pretended nodes: what a cluster on one machine may have more of when jobs need it.
+//! Groups of simulated nodes: the nodes that a cluster on one machine may add when jobs need them.
 
-use gantry_scaling::group::GROUP;
+use gantry_scaling::node_group::NODE_GROUP_LABEL;
 use gantry_scaling::subsystem::EMBEDDED_NAMESPACE;
-use gantry_sim::shape::Shape;
+use gantry_sim::node_shape::NodeShape;
 use serde_json::{Value, json};
 
-/// The group that a shape declares, and its name; nothing if it may not grow.
-pub(super) fn group(shape: &Shape) -> Option<(&str, Value)> {
+/// Returns the name and the group that a shape declares; `None` if it may not grow.
+pub(super) fn group(shape: &NodeShape) -> Option<(&str, Value)> {
     let most = shape.max?;
     let mut node = shape.node(0);
     if let Some(metadata) = node["metadata"].as_object_mut() {
@@ -16,7 +16,9 @@ pub(super) fn group(shape: &Shape) -> Option<(&str, Value)> {
     let object = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": EMBEDDED_NAMESPACE, "labels": {GROUP: "true"}},
+        "metadata": {
+            "name": name, "namespace": EMBEDDED_NAMESPACE, "labels": {NODE_GROUP_LABEL: "true"},
+        },
         "data": {"max": most.to_string(), "node": node.to_string()},
     });
     Some((name, object))
@@ -30,12 +32,12 @@ mod tests {
 
     #[test]
     fn a_shape_that_may_grow_is_a_group() {
-        assert_eq!(group(&Shape::new("gpu")), None);
-        let shape = Shape { max: Some(4), ..Shape::new("gpu") };
+        assert_eq!(group(&NodeShape::new("gpu")), None);
+        let shape = NodeShape { max: Some(4), ..NodeShape::new("gpu") };
         let (name, object) = group(&shape).unwrap();
         assert_eq!(name, "gpu");
         let read: ConfigMap = serde_json::from_value(object).unwrap();
-        let group = gantry_scaling::group::Group::read(&read).unwrap();
-        assert_eq!((group.instance.as_str(), group.most), ("gpu", 4));
+        let group = gantry_scaling::node_group::NodeGroup::read(&read).unwrap();
+        assert_eq!((group.instance_type.as_str(), group.max_nodes), ("gpu", 4));
     }
 }

@@ -1,5 +1,5 @@
-//! The chart `charts/gantry` with the real helm: what it renders, what it refuses, and the release of
-//! somebody who administrates one namespace and nothing else.
+//! The chart `charts/gantry` with the real helm: what it renders, what it rejects, and the release
+//! of an administrator of a single namespace.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use gantry_process::clock::Clock;
 use gantry_testkit::cluster::RealCluster;
-use gantry_testkit::embedded::{Embedded, Plan};
+use gantry_testkit::embedded::{EmbeddedServer, Plan};
 use serde_json::{Value, json};
 use similar::TextDiff;
 
@@ -17,11 +17,11 @@ use super::{say, toolchain};
 
 const PACKAGE: &str = "helm.sh/helm/v3/cmd/helm";
 
-/// The safety net for what must come: many times what a loaded machine needs.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The timeout for what must happen: many times what a loaded machine needs.
+const CONDITION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a release makes, and the only thing it leaves a trace of.
-const MADE: &str = "\
+/// The objects that a release creates; it leaves no other trace.
+const RELEASE_OBJECTS: &str = "\
 serviceaccount/team-gantry
 role.rbac.authorization.k8s.io/team-gantry
 rolebinding.rbac.authorization.k8s.io/team-gantry
@@ -33,12 +33,12 @@ deployment.apps/team-gantry
 const LIST: &str = "kubectl get serviceaccount,role,rolebinding,configmap,networkpolicy,service,deployment \
                     -o name -l app.kubernetes.io/instance=team";
 
-async fn embedded() -> Embedded {
+async fn embedded() -> EmbeddedServer {
     Plan::new(env!("CARGO_BIN_EXE_gantry")).start(&Clock::system()).await.unwrap()
 }
 
-/// Somebody with helm and the charts at hand.
-fn person(kubeconfig: &Path, helm: &Path) -> Shell {
+/// A shell with helm and the charts.
+fn user_shell(kubeconfig: &Path, helm: &Path) -> Shell {
     let shell = Shell::new(kubeconfig);
     shell.link("charts", "../../charts");
     shell.link("config", "../../config");
@@ -47,31 +47,31 @@ fn person(kubeconfig: &Path, helm: &Path) -> Shell {
     shell
 }
 
-fn done(shell: &Shell, script: &str) -> Outcome {
+fn run_ok(shell: &Shell, script: &str) -> Outcome {
     let outcome = shell.run(script);
     assert_eq!(outcome.code, Some(0), "{script}: {}{}", outcome.out, outcome.err);
     outcome
 }
 
-/// Whoever administrates this namespace, by an account in it.
-fn administrator_of(namespace: &str, admin: &Shell, kubeconfig: &Path, helm: &Path) -> Shell {
-    done(admin, &format!("kubectl create namespace {namespace}"));
-    done(admin, &format!("kubectl -n {namespace} create serviceaccount alice"));
+/// Returns the shell of an administrator of this namespace, with an account in it.
+fn namespace_admin_shell(namespace: &str, admin: &Shell, kubeconfig: &Path, helm: &Path) -> Shell {
+    run_ok(admin, &format!("kubectl create namespace {namespace}"));
+    run_ok(admin, &format!("kubectl -n {namespace} create serviceaccount alice"));
     let account = format!("--clusterrole=admin --serviceaccount={namespace}:alice");
-    done(admin, &format!("kubectl -n {namespace} create rolebinding alice {account}"));
-    let alice = become_account(namespace, "alice", admin, person(kubeconfig, helm));
-    // A real server knows a binding and the sum of a role a moment after they are stored.
-    until(&alice, "kubectl auth can-i create roles", 0);
-    until(&alice, "kubectl auth can-i patch events", 0);
-    until(&alice, "kubectl auth can-i deletecollection leases", 0);
-    until(&alice, "kubectl auth can-i create networkpolicies", 0);
+    run_ok(admin, &format!("kubectl -n {namespace} create rolebinding alice {account}"));
+    let alice = become_account(namespace, "alice", admin, user_shell(kubeconfig, helm));
+    // A real server applies bindings and aggregated roles a moment after they are stored.
+    wait_for_exit_code(&alice, "kubectl auth can-i create roles", 0);
+    wait_for_exit_code(&alice, "kubectl auth can-i patch events", 0);
+    wait_for_exit_code(&alice, "kubectl auth can-i deletecollection leases", 0);
+    wait_for_exit_code(&alice, "kubectl auth can-i create networkpolicies", 0);
     alice
 }
 
-/// Asks until the answer has this code.
-fn until(shell: &Shell, script: &str, code: i32) {
+/// Sends requests until the response has this code.
+fn wait_for_exit_code(shell: &Shell, script: &str, code: i32) {
     let clock = Clock::system();
-    let give_up = clock.moment() + PATIENCE;
+    let give_up = clock.moment() + CONDITION_TIMEOUT;
     loop {
         let outcome = shell.run(script);
         if outcome.code == Some(code) {
@@ -81,12 +81,12 @@ fn until(shell: &Shell, script: &str, code: i32) {
     }
 }
 
-/// The same person with the rights of an account.
+/// The same shell with the permissions of an account.
 fn become_account(namespace: &str, account: &str, admin: &Shell, shell: Shell) -> Shell {
-    let token = done(admin, &format!("kubectl -n {namespace} create token {account}")).out;
-    done(&shell, &format!("kubectl config set-credentials account --token={}", token.trim_end()));
+    let token = run_ok(admin, &format!("kubectl -n {namespace} create token {account}")).out;
+    run_ok(&shell, &format!("kubectl config set-credentials account --token={}", token.trim_end()));
     let context = format!("--user=account --namespace={namespace}");
-    done(&shell, &format!("kubectl config set-context --current {context}"));
+    run_ok(&shell, &format!("kubectl config set-context --current {context}"));
     shell
 }
 
@@ -99,18 +99,18 @@ fn run_table(shell: &Shell, table: &[(&str, i32, &str)]) {
     }
 }
 
-/// Somebody who has no server, and needs none.
-fn alone(helm: &Path) -> Shell {
+/// A shell without a server.
+fn offline_shell(helm: &Path) -> Shell {
     let nowhere = tempfile::NamedTempFile::new().unwrap();
-    person(nowhere.path(), helm)
+    user_shell(nowhere.path(), helm)
 }
 
 #[test]
 fn the_chart_renders_what_was_agreed() {
     let Some(helm) = toolchain::go("helm", PACKAGE) else { return };
-    let shell = alone(&helm);
-    done(&shell, "helm lint --strict charts/gantry");
-    done(&shell, "helm lint --strict charts/gantry --values chart-tests/all-values.yaml");
+    let shell = offline_shell(&helm);
+    run_ok(&shell, "helm lint --strict charts/gantry");
+    run_ok(&shell, "helm lint --strict charts/gantry --values chart-tests/all-values.yaml");
     let table = [
         ("default.yaml", "helm template team charts/gantry --namespace team-a"),
         (
@@ -120,7 +120,7 @@ fn the_chart_renders_what_was_agreed() {
         ),
     ];
     for (name, script) in table {
-        let rendered = done(&shell, script).out;
+        let rendered = run_ok(&shell, script).out;
         let golden = golden().join(name);
         let expected = fs::read_to_string(&golden).unwrap_or_default();
         let fresh = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -143,7 +143,7 @@ fn golden() -> PathBuf {
 #[test]
 fn values_are_checked_before_anything_is_made() {
     let Some(helm) = toolchain::go("helm", PACKAGE) else { return };
-    let shell = alone(&helm);
+    let shell = offline_shell(&helm);
     let table = [
         ("an unknown name", "operator.replicas=2", "replicas"),
         ("an unknown section", "dualPodsController.enabled=true", "dualPodsController"),
@@ -174,7 +174,7 @@ async fn cs_3_a_namespace_is_enough() {
 #[tokio::test(flavor = "multi_thread")]
 async fn cs_3_a_namespace_is_enough_on_kubernetes() {
     let Some(helm) = toolchain::go("helm", PACKAGE) else { return };
-    // Its controllers sum up the role that administrates a namespace.
+    // Its controllers aggregate the role that administrates a namespace.
     let real = RealCluster::plan().controllers().start().await.unwrap();
     let clock = Clock::system();
     let began = clock.moment();
@@ -182,14 +182,14 @@ async fn cs_3_a_namespace_is_enough_on_kubernetes() {
     say(&format!("the chart took {:.1?} on Kubernetes", clock.moment() - began));
 }
 
-/// One release from its installation to its end by somebody with no right on anything cluster-scoped, a
-/// second one beside it, and one in another namespace that an administrator lets read nodes.
+/// One release from its installation to its end by a user without cluster-scoped permissions, a
+/// second one beside it, and one in another namespace that an administrator allows to read nodes.
 fn cs_3(kubeconfig: &Path, helm: &Path) {
-    let admin = person(kubeconfig, helm);
-    let alice = administrator_of("team-a", &admin, kubeconfig, helm);
+    let admin = user_shell(kubeconfig, helm);
+    let alice = namespace_admin_shell("team-a", &admin, kubeconfig, helm);
     let shared = "kubectl get crds,validatingadmissionpolicies,validatingadmissionpolicybindings,\
                   clusterroles,clusterrolebindings -o name";
-    let before = done(&admin, shared).out;
+    let before = run_ok(&admin, shared).out;
     run_table(
         &alice,
         &[
@@ -210,8 +210,12 @@ fn cs_3(kubeconfig: &Path, helm: &Path) {
             ),
         ],
     );
-    assert_eq!(done(&alice, LIST).out, MADE);
-    assert_eq!(done(&admin, shared).out, before, "CS-26, CS-46: nothing that is shared is touched");
+    assert_eq!(run_ok(&alice, LIST).out, RELEASE_OBJECTS);
+    assert_eq!(
+        run_ok(&admin, shared).out,
+        before,
+        "CS-26, CS-46: nothing that is shared is touched"
+    );
     run_table(
         &alice,
         &[
@@ -219,7 +223,7 @@ fn cs_3(kubeconfig: &Path, helm: &Path) {
             ("helm uninstall two", 0, "release \"two\" uninstalled"),
         ],
     );
-    assert_eq!(done(&alice, LIST).out, "");
+    assert_eq!(run_ok(&alice, LIST).out, "");
 
     // The same release elsewhere, with nodes.
     let reads = "kubectl get nodes --as=system:serviceaccount:team-b:team-gantry \
@@ -243,37 +247,38 @@ fn cs_3(kubeconfig: &Path, helm: &Path) {
             ("kubectl -n team-b get service team-gantry", 0, "8080/TCP"),
         ],
     );
-    until(&admin, reads, 0);
-    done(&admin, "helm uninstall team --namespace team-b");
-    until(&admin, reads, 1);
-    done(&admin, "kubectl delete clusterrole node-reader");
-    assert_eq!(done(&admin, shared).out, before, "CS-8: the binding goes with its release");
+    wait_for_exit_code(&admin, reads, 0);
+    run_ok(&admin, "helm uninstall team --namespace team-b");
+    wait_for_exit_code(&admin, reads, 1);
+    run_ok(&admin, "kubectl delete clusterrole node-reader");
+    assert_eq!(run_ok(&admin, shared).out, before, "CS-8: the binding goes with its release");
 }
 
-/// The operator as the chart deploys it: its arguments, its configuration, and no rights but its own.
+/// The operator as the chart deploys it: its arguments, its configuration, and only its own
+/// permissions.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_operator_runs_as_the_chart_deploys_it() {
     let Some(helm) = toolchain::go("helm", PACKAGE) else { return };
     let server = embedded().await;
     let (kubeconfig, clock) = (server.kubeconfig(), Clock::system());
-    let admin = person(kubeconfig, &helm);
-    let alice = administrator_of("team-a", &admin, kubeconfig, &helm);
-    done(&alice, "helm install team charts/gantry --set operator.config.simulation.enabled=true");
-    // What an administrator grants, once: what config/operator has for this part.
+    let admin = user_shell(kubeconfig, &helm);
+    let alice = namespace_admin_shell("team-a", &admin, kubeconfig, &helm);
+    run_ok(&alice, "helm install team charts/gantry --set operator.config.simulation.enabled=true");
+    // What an administrator grants, once: what config/operator has for this subsystem.
     for file in ["00-namespace", "10-service-account", "20-cluster-role", "optional/simulation"] {
-        done(&admin, &format!("kubectl apply -f config/operator/{file}.yaml"));
+        run_ok(&admin, &format!("kubectl apply -f config/operator/{file}.yaml"));
     }
     let account = "--serviceaccount=team-a:team-gantry";
     for role in ["gantry-operator", "gantry-simulation"] {
         let binding = format!("clusterrolebinding team-{role} --clusterrole={role} {account}");
-        done(&admin, &format!("kubectl create {binding}"));
+        run_ok(&admin, &format!("kubectl create {binding}"));
     }
     let place = "-n kube-node-lease rolebinding team --role=gantry-simulation";
-    done(&admin, &format!("kubectl create {place} {account}"));
+    run_ok(&admin, &format!("kubectl create {place} {account}"));
 
-    let operator = become_account("team-a", "team-gantry", &admin, person(kubeconfig, &helm));
+    let operator = become_account("team-a", "team-gantry", &admin, user_shell(kubeconfig, &helm));
     let object = |what: &str| -> Value {
-        serde_json::from_str(&done(&alice, &format!("kubectl get {what} -o json")).out).unwrap()
+        serde_json::from_str(&run_ok(&alice, &format!("kubectl get {what} -o json")).out).unwrap()
     };
     let deployment = object("deployment team-gantry");
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
@@ -288,17 +293,17 @@ async fn the_operator_runs_as_the_chart_deploys_it() {
     let args: Vec<_> = args.map(|arg| arg.replace(mount, volume.to_str().unwrap())).collect();
     let mut command: Command = operator.command(env!("CARGO_BIN_EXE_gantry"));
     command.arg("operator").args(args).env("NAMESPACE", "team-a").stderr(Stdio::null());
-    // The ports of the pod are nobody's here.
+    // The ports of the pod are not used here.
     command.args(["--metrics-bind-address=0", "--health-probe-bind-address=0"]);
     let mut child = command.spawn().unwrap();
 
-    let give_up = clock.moment() + PATIENCE;
+    let give_up = clock.moment() + CONDITION_TIMEOUT;
     let node = "kubectl apply -f - <<'END'\napiVersion: v1\nkind: Node\nmetadata:\n  name: fake\n  \
                 annotations: {kwok.x-k8s.io/node: fake}\nEND";
-    done(&admin, node);
+    run_ok(&admin, node);
     let ready =
         "kubectl get node fake -o jsonpath='{.status.conditions[?(@.type==\"Ready\")].status}'";
-    while done(&admin, ready).out != "True" {
+    while run_ok(&admin, ready).out != "True" {
         assert!(clock.moment() < give_up, "the node is not ready");
         assert_eq!(child.try_wait().unwrap(), None, "the operator ended");
         clock.sleep(Duration::from_millis(100)).await;
@@ -309,21 +314,21 @@ async fn the_operator_runs_as_the_chart_deploys_it() {
     assert!(lease["spec"]["holderIdentity"].is_string(), "{lease:#}");
 }
 
-/// Runs the page about the chart: each block of commands says what the block after it has.
+/// Runs the page about the chart: the block after each block of commands has their output.
 #[tokio::test]
 async fn the_session_of_the_page_works() {
     let Some(helm) = toolchain::go("helm", PACKAGE) else { return };
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/chart.md");
     let page = fs::read_to_string(page).unwrap();
     let server = embedded().await;
-    let shell = person(server.kubeconfig(), &helm);
+    let shell = user_shell(server.kubeconfig(), &helm);
     let mut blocks = page.split("```sh\n").skip(1).peekable();
     assert!(blocks.peek().is_some(), "the page has no commands");
     for block in blocks {
         let (script, rest) = block.split_once("```").unwrap();
         let outcome = shell.run(&format!("set -eu\n{script}"));
         let said = format!("{}{}", outcome.out, outcome.err);
-        // What is refused on purpose is said to be.
+        // Commands that fail on purpose are marked as such.
         let code = i32::from(script.contains("# refused"));
         assert_eq!(outcome.code, Some(code), "{script}: {said}");
         let Some(shown) = rest.trim_start().strip_prefix("```text\n") else { continue };

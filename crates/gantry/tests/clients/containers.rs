@@ -1,4 +1,4 @@
-//! kubectl's logs, exec, attach and cp, word for word, on containers that only pretend to run.
+//! kubectl's logs, exec, attach and cp, word for word, on simulated containers.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::Stdio;
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use gantry::containers::Containers;
-use gantry::server::{Plan, Running, start};
-use gantry_apiserver::{Caller, Mode, Plugins, Strangers};
+use gantry::server::{RunningServer, ServerConfig, start};
+use gantry_apiserver::{AdmissionPlugins, AnonymousAccess, AuthorizationMode, Caller};
 use gantry_process::clock::Clock;
-use gantry_process::metrics::{Build, Metrics};
-use gantry_process::tasks::{Counters, Tasks};
+use gantry_process::metrics::{BuildInfo, Metrics};
+use gantry_process::tasks::{TaskMetrics, Tasks};
 use gantry_sim::logs::Logs;
 use gantry_store::OnDamage;
 use gantry_token::StaticTokens;
@@ -24,9 +24,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::shell::{Child, Outcome, Shell};
 
-/// A server with one node, its containers' logs, and somebody at a terminal.
-struct House {
-    server: Running,
+/// A server with one node, its containers' logs, and a shell.
+struct TestServer {
+    server: RunningServer,
     logs: Logs,
     now: Timestamp,
     shell: Shell,
@@ -36,30 +36,30 @@ struct House {
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-impl House {
+impl TestServer {
     async fn build() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (clock, logs) = (Clock::system(), Logs::new());
-        let plan = Plan {
+        let plan = ServerConfig {
             directory: folder.path().to_owned(),
             ephemeral: true,
             address: "127.0.0.1:0".parse().unwrap(),
             names: Vec::new(),
             damage: OnDamage::Refuse,
-            authorization: vec![Mode::Rbac],
+            authorization: vec![AuthorizationMode::Rbac],
             tokens: StaticTokens::default(),
             client_authority: None,
             certificate: None,
             issuer: "https://issuer".to_owned(),
-            strangers: Strangers::Anonymous,
+            anonymous_access: AnonymousAccess::Allowed,
             service_network: ("10.96.0.0".parse().unwrap(), 16),
             version: "test",
-            plugins: Plugins::default(),
+            plugins: AdmissionPlugins::default(),
             nodes: Some(Arc::new(Containers::new(logs.clone(), clock.clone()))),
             token_secrets: false,
         };
-        let metrics = Metrics::new(&Build::default());
-        let counters = Counters::register(&metrics).unwrap();
+        let metrics = Metrics::new(&BuildInfo::default());
+        let counters = TaskMetrics::register(&metrics).unwrap();
         let (jitter, stop) = (fastrand::Rng::with_seed(1), CancellationToken::new());
         let now = clock.now();
         let mut tasks = Tasks::new(clock, counters, jitter, &stop);
@@ -88,7 +88,7 @@ impl House {
         serde_json::from_slice(&body).unwrap()
     }
 
-    /// Makes a pod with these containers, each in a state; gives back its uid.
+    /// Creates a pod with these containers, each in a state; returns its uid.
     async fn pod(&self, name: &str, containers: &[(&str, Value)]) -> String {
         let specs: Value = containers
             .iter()
@@ -114,12 +114,12 @@ impl House {
         made["metadata"]["uid"].as_str().unwrap().to_owned()
     }
 
-    /// Runs what somebody types.
+    /// Runs a command line.
     fn run(&self, script: &str) -> Outcome {
         block_in_place(|| self.shell.run(script))
     }
 
-    async fn leave(mut self) {
+    async fn stop(mut self) {
         self.tasks.token().cancel();
         self.tasks.join().await.unwrap();
     }
@@ -131,15 +131,15 @@ fn running() -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_reads_logs() {
-    let house = House::build().await;
+    let house = TestServer::build().await;
     let uid = house.pod("web", &[("main", running()), ("side", running())]).await;
     let waiting = json!({ "waiting": { "reason": "ContainerCreating" } });
     house.pod("slow", &[("main", waiting)]).await;
     let ago = |seconds| house.now.checked_sub(SignedDuration::from_secs(seconds)).unwrap();
-    house.logs.begin(&uid, "main", 0, ago(300), ["one", "two"]);
+    house.logs.start_run(&uid, "main", 0, ago(300), ["one", "two"]);
     house.logs.append(&uid, "main", ago(10), "three");
-    house.logs.begin(&uid, "side", 0, ago(5), ["beside"]);
-    house.logs.end(&uid, "side");
+    house.logs.start_run(&uid, "side", 0, ago(5), ["beside"]);
+    house.logs.end_run(&uid, "side");
     let stamp = format!("{:.9}", ago(10));
     let table = [
         ("kubectl logs web -c main", 0, "one\ntwo\nthree\n".to_owned(), ""),
@@ -197,17 +197,17 @@ async fn kubectl_reads_logs() {
     block_in_place(|| out.read_line(&mut line).unwrap());
     assert_eq!(line, "three\n");
     house.logs.append(&uid, "main", house.now, "four");
-    house.logs.end(&uid, "main");
+    house.logs.end_run(&uid, "main");
     let mut rest = String::new();
     block_in_place(|| out.read_to_string(&mut rest).unwrap());
     assert_eq!(rest, "four\n");
     assert_eq!(block_in_place(|| child.end()), (Some(0), String::new()));
-    house.leave().await;
+    house.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_runs_commands() {
-    let house = House::build().await;
+    let house = TestServer::build().await;
     let uid = house.pod("web", &[("main", running())]).await;
     let ended = json!({ "terminated": { "exitCode": 0, "containerID": "x://1" } });
     house.pod("done", &[("main", ended)]).await;
@@ -263,7 +263,7 @@ async fn kubectl_runs_commands() {
         let found = (outcome.code, outcome.out.as_str(), outcome.err.as_str());
         assert_eq!(found, (Some(code), out.as_str(), err.as_str()), "{script}");
     }
-    // kubectl may still be typing when the answer is there, and then complains about that first.
+    // kubectl may still be writing when the response arrives, and then reports that first.
     let outcome = house.run("touch f && kubectl cp f web:/tmp/f");
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.err.ends_with(&format!("error: {runtime}\n")), "{}", outcome.err);
@@ -279,8 +279,8 @@ async fn kubectl_runs_commands() {
     typed.join().unwrap();
     assert!(output.status.success());
     assert_eq!(output.stdout.len(), 5_000_000);
-    // Whoever attaches hears what is said from then on, until the container ends.
-    house.logs.begin(&uid, "main", 0, house.now, ["before"]);
+    // An attached client gets the output from then on, until the container ends.
+    house.logs.start_run(&uid, "main", 0, house.now, ["before"]);
     let mut command = house.shell.command("kubectl");
     command.args(["attach", "web"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = Child::start(command);
@@ -288,7 +288,7 @@ async fn kubectl_runs_commands() {
     let mut line = String::new();
     let clock = Clock::system();
     let logs = house.logs.clone();
-    // Until it is heard: nobody tells when kubectl listens.
+    // Until it is received: there is no signal that kubectl listens.
     let said = async {
         loop {
             logs.append(&uid, "main", clock.now(), "after");
@@ -305,8 +305,8 @@ async fn kubectl_runs_commands() {
         heard = heard => heard.unwrap(),
     };
     assert_eq!(line, "after\n");
-    house.logs.end(&uid, "main");
+    house.logs.end_run(&uid, "main");
     let (code, _) = block_in_place(|| child.end());
     assert_eq!(code, Some(0));
-    house.leave().await;
+    house.stop().await;
 }

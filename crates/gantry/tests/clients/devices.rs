@@ -17,7 +17,7 @@ fn run(shell: &Shell, script: &str) -> Outcome {
 }
 
 /// A server that knows the kinds, as people find it.
-fn settle(kubeconfig: &Path) -> Shell {
+fn prepare_server(kubeconfig: &Path) -> Shell {
     let shell = Shell::new(kubeconfig);
     shell.link("testdata", "../api/tests/manifests/devices");
     run(
@@ -32,7 +32,7 @@ fn settle(kubeconfig: &Path) -> Shell {
 #[tokio::test]
 async fn the_drivers_of_the_readme_are_applied_and_listed() {
     let server = Plan::new(env!("CARGO_BIN_EXE_gantry")).start(&Clock::system()).await.unwrap();
-    let shell = settle(server.kubeconfig());
+    let shell = prepare_server(server.kubeconfig());
     let applied = run(&shell, "kubectl apply -f testdata/drivers.yaml").out;
     let expected = "\
 devicedriver.devmgmtproto.k8s.io/example.com-foozer created
@@ -109,11 +109,11 @@ fn inject_and_apply(shell: &Shell) {
 #[tokio::test]
 async fn scenario_70_injected_pods_are_accepted_by_a_real_server() {
     let real = Box::pin(RealCluster::plan().start()).await.unwrap();
-    inject_and_apply(&settle(real.admin().kubeconfig()));
+    inject_and_apply(&prepare_server(real.admin().kubeconfig()));
 }
 
 #[tokio::test]
 async fn scenario_70_injected_pods_are_accepted_by_the_embedded_server() {
     let server = Plan::new(env!("CARGO_BIN_EXE_gantry")).start(&Clock::system()).await.unwrap();
-    inject_and_apply(&settle(server.kubeconfig()));
+    inject_and_apply(&prepare_server(server.kubeconfig()));
 }

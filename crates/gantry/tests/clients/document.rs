@@ -88,7 +88,7 @@ async fn every_command_about_sharing_works() {
         "1 object in team-blue",
         "others have objects of the group: 1 in team-blue",
         "ended with 3",
-        "launcherconfigs.fma.llm-d.ai deleted: nobody needs it",
+        "launcherconfigs.fma.llm-d.ai deleted: no other namespace uses it",
         "stays: namespace",
     ] {
         assert!(out.contains(words), "{words}\n{out}\n{err}");

@@ -1,4 +1,4 @@
-//! helm: a release from its installation to its end. Nothing waits for pods: nobody runs them here.
+//! helm: a release from its installation to its end. Nothing waits for pods: they do not run here.
 
 use gantry_process::clock::Clock;
 use gantry_testkit::embedded::Plan;
@@ -7,7 +7,7 @@ use super::shell::Shell;
 use super::{say, toolchain};
 
 #[tokio::test]
-async fn helm_installs_changes_takes_back_and_removes() {
+async fn helm_installs_upgrades_rolls_back_and_uninstalls() {
     let Some(helm) = toolchain::go("helm", "helm.sh/helm/v3/cmd/helm") else { return };
     let clock = Clock::system();
     let server = Plan::new(env!("CARGO_BIN_EXE_gantry")).start(&clock).await.unwrap();

@@ -19,7 +19,8 @@ mod tour;
 
 use std::io::Write as _;
 
-/// Tells whoever runs the tests, past the harness, which holds back what a passing test prints.
+/// Prints to the user who runs the tests, past the harness, which captures the output of passing
+/// tests.
 fn say(what: &str) {
     std::io::stderr().write_all(format!("{what}\n").as_bytes()).unwrap();
 }

@@ -29,7 +29,7 @@ pub(super) fn go(module: &str, package: &str) -> Option<PathBuf> {
 }
 
 /// A folder with the packages that a file below `testbed` pins, or nothing without Python. The
-/// folder is named after the file, and made anew when that changes.
+/// folder is named after the file, and recreated when that changes.
 pub(super) fn python(requirements: &str) -> Option<PathBuf> {
     if !there_is("python3", "--version") || !there_is("python3", "-mpip --version") {
         say(&format!("skipped: {requirements}: there is no python3 with pip"));

@@ -1,10 +1,10 @@
-//! The shell before the real server, in one process, over connections that go wrong.
+//! The controller manager against the real server, in one process, over faulty connections.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod fan;
+mod copy_controller;
 mod server;
 
 mod caches;
-mod hand_over;
-mod passes;
+mod leader_election;
+mod reconcile;

@@ -1,5 +1,5 @@
-//! Who may do what, asked of both servers: random roles and bindings, the policy every cluster starts
-//! with, and the commands of kubectl that ask.
+//! Authorization, compared on both servers: random roles and bindings, the policy every cluster
+//! starts with, and the kubectl commands that review access.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -9,22 +9,22 @@ use std::time::Duration;
 use gantry_process::clock::Clock;
 use gantry_rbac::{Attributes, Policy, User};
 use gantry_testkit::cluster::RealCluster;
-use gantry_testkit::embedded::Embedded;
+use gantry_testkit::embedded::EmbeddedServer;
 use gantry_testkit::http::{Client, Protocol, Request, Target};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::{embedded, say};
 
-/// Worlds of roles and bindings, one after the other.
+/// The number of worlds of roles and bindings, one after the other.
 const SEEDS: [u64; 3] = [1, 2, 3];
-/// Questions about each world.
-const QUESTIONS: usize = 4_000;
-/// Questions a server is asked at once.
-const AT_ONCE: usize = 16;
-/// The safety net for what must come: many times what a loaded machine needs.
-const PATIENCE: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(25);
+/// The number of reviews of each world.
+const REVIEWS_PER_WORLD: usize = 4_000;
+/// The number of concurrent reviews.
+const MAX_CONCURRENT_REVIEWS: usize = 16;
+/// The timeout for what must happen: many times what a loaded machine needs.
+const CONDITION_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 const GROUP: &str = "/apis/rbac.authorization.k8s.io/v1";
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
@@ -46,12 +46,12 @@ const NAMES: [&str; 4] = ["a", "b", "c.d", ""];
 const PATHS: [&str; 8] = ["/a", "/a/*", "/a/b", "/b*", "/metrics", "/metrics/*", "*", "/c/**"];
 const ASKED_PATHS: [&str; 9] =
     ["/a", "/a/", "/a/b", "/a/b/c", "/b", "/bc", "/metrics", "/c/", "/healthz"];
-const MEMBERS: [&str; 4] = ["devs", "ops", "system:authenticated", "system:unauthenticated"];
+const USER_GROUPS: [&str; 4] = ["devs", "ops", "system:authenticated", "system:unauthenticated"];
 
-/// A source of worlds and questions.
-struct Dice(fastrand::Rng);
+/// A generator of worlds and reviews.
+struct RandomRbac(fastrand::Rng);
 
-impl Dice {
+impl RandomRbac {
     fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
         self.0.choice(of).copied().unwrap_or_default()
     }
@@ -83,10 +83,10 @@ impl Dice {
         format!("user-{}", self.0.u8(..12))
     }
 
-    fn subject(&mut self, world: &World) -> Value {
+    fn subject(&mut self, world: &RbacWorld) -> Value {
         match self.0.u8(..3) {
             0 => json!({ "kind": "User", "name": self.user() }),
-            1 => json!({ "kind": "Group", "name": self.one(&MEMBERS[..2]) }),
+            1 => json!({ "kind": "Group", "name": self.one(&USER_GROUPS[..2]) }),
             _ => {
                 let name = format!("account-{}", self.0.u8(..3));
                 let namespace = self.0.choice(&world.namespaces).cloned();
@@ -97,18 +97,18 @@ impl Dice {
 }
 
 /// The names of one world; its objects live beside those of the others.
-struct World {
+struct RbacWorld {
     seed: u64,
     namespaces: Vec<String>,
 }
 
-impl World {
+impl RbacWorld {
     fn new(seed: u64) -> Self {
         Self { seed, namespaces: ["a", "b"].map(|it| format!("world-{seed}-{it}")).to_vec() }
     }
 
     /// The objects of the world and where they are created, in an order that both servers take.
-    fn objects(&self, dice: &mut Dice) -> Vec<(String, Value)> {
+    fn objects(&self, dice: &mut RandomRbac) -> Vec<(String, Value)> {
         let mut objects: Vec<(String, Value)> = self
             .namespaces
             .iter()
@@ -130,7 +130,7 @@ impl World {
             }
         }
         for number in 0..16 {
-            // Some roles are not there.
+            // Some roles do not exist.
             let role = ("ClusterRole", name("cluster", dice.0.usize(..26)));
             let binding = self.binding(dice, &name("binding", number), &role);
             objects.push((format!("{GROUP}/clusterrolebindings"), binding));
@@ -145,11 +145,11 @@ impl World {
                 objects.push((format!("{GROUP}/namespaces/{namespace}/rolebindings"), binding));
             }
         }
-        objects.extend(self.beacons());
+        objects.extend(self.sentinels());
         objects
     }
 
-    fn binding(&self, dice: &mut Dice, name: &str, (kind, role): &(&str, String)) -> Value {
+    fn binding(&self, dice: &mut RandomRbac, name: &str, (kind, role): &(&str, String)) -> Value {
         let subjects: Vec<Value> = (0..dice.0.usize(1..4)).map(|_| dice.subject(self)).collect();
         json!({
             "metadata": { "name": name }, "subjects": subjects,
@@ -157,9 +157,9 @@ impl World {
         })
     }
 
-    /// What is made last. Whoever decides sees objects of a kind in the order of their making, so
-    /// that it has seen all of them when it has seen these.
-    fn beacons(&self) -> Vec<(String, Value)> {
+    /// The objects that are created last. The authorizer observes objects of a kind in the order of
+    /// their creation, so that it has observed all of them when it has observed these.
+    fn sentinels(&self) -> Vec<(String, Value)> {
         let name = format!("world-{}-beacon", self.seed);
         let rules = |verb: &str| json!([{ "verbs": [verb], "apiGroups": ["beacon"], "resources": ["beacons"] }]);
         let binding = |kind: &str| {
@@ -178,7 +178,7 @@ impl World {
         ]
     }
 
-    fn question(&self, dice: &mut Dice) -> Question {
+    fn question(&self, dice: &mut RandomRbac) -> AccessQuestion {
         let name = match dice.0.u8(..8) {
             0 => {
                 let namespace = dice.0.choice(&self.namespaces).cloned().unwrap_or_default();
@@ -189,7 +189,7 @@ impl World {
             _ => dice.user(),
         };
         let mut groups = match dice.0.u8(..4) {
-            0 => dice.some(&MEMBERS, 3),
+            0 => dice.some(&USER_GROUPS, 3),
             _ => Vec::new(),
         };
         if name.is_empty() && groups.is_empty() {
@@ -200,7 +200,7 @@ impl World {
         }
         if dice.0.u8(..8) == 0 {
             let asked = Attributes::path(dice.one(&VERBS), dice.one(&ASKED_PATHS));
-            return Question { name, groups, asked };
+            return AccessQuestion { name, groups, asked };
         }
         let (resource, part) = match dice.0.u8(..10) {
             0 => ("pods", "log"),
@@ -220,22 +220,22 @@ impl World {
             _ => dice.0.choice(&self.namespaces).cloned().unwrap_or_default(),
         };
         let asked = Attributes::resource(dice.one(&VERBS), dice.one(&GROUPS), resource)
-            .part(part)
-            .inside(&namespace)
-            .named(dice.one(&NAMES));
-        Question { name, groups, asked }
+            .with_subresource(part)
+            .in_namespace(&namespace)
+            .with_name(dice.one(&NAMES));
+        AccessQuestion { name, groups, asked }
     }
 }
 
-/// One question about one person.
+/// One review about one user.
 #[derive(Clone, Debug)]
-struct Question {
+struct AccessQuestion {
     name: String,
     groups: Vec<String>,
     asked: Attributes,
 }
 
-impl Question {
+impl AccessQuestion {
     fn user(&self) -> User<'_> {
         User { name: &self.name, groups: &self.groups }
     }
@@ -243,11 +243,17 @@ impl Question {
     fn review(&self) -> Value {
         let mut review = json!({ "spec": { "user": self.name, "groups": self.groups } });
         let verb = &self.asked.verb;
-        match &self.asked.what {
-            gantry_rbac::What::Path(path) => {
+        match &self.asked.target {
+            gantry_rbac::AttributesTarget::NonResourcePath(path) => {
                 review["spec"]["nonResourceAttributes"] = json!({ "verb": verb, "path": path });
             }
-            gantry_rbac::What::Resource { group, resource, subresource, namespace, name } => {
+            gantry_rbac::AttributesTarget::Resource {
+                group,
+                resource,
+                subresource,
+                namespace,
+                name,
+            } => {
                 review["spec"]["resourceAttributes"] = json!({
                     "verb": verb, "group": group, "resource": resource,
                     "subresource": subresource, "namespace": namespace, "name": name,
@@ -258,7 +264,7 @@ impl Question {
     }
 }
 
-/// A server that is asked.
+/// A server that is compared.
 #[derive(Clone)]
 struct Server(Client, Clock);
 
@@ -277,8 +283,8 @@ impl Server {
         answer["items"].as_array().cloned().unwrap_or_default()
     }
 
-    /// Whether something is allowed, and why.
-    async fn ask(&self, question: &Question) -> (bool, String) {
+    /// Returns whether something is allowed, and why.
+    async fn ask(&self, question: &AccessQuestion) -> (bool, String) {
         let answer = self.0.send(Request::post(REVIEWS, &question.review())).await.unwrap();
         assert_eq!(answer.status.as_u16(), 201, "{question:?}: {}", answer.text());
         let status = &answer.json().unwrap()["status"];
@@ -286,27 +292,27 @@ impl Server {
         (status["allowed"] == true, reason)
     }
 
-    async fn wait_for_beacons(&self, world: &World) {
+    async fn wait_for_sentinels(&self, world: &RbacWorld) {
         let name = format!("world-{}-beacon", world.seed);
         let beacon = |verb: &str| Attributes::resource(verb, "beacon", "beacons");
-        for asked in [beacon("wide"), beacon("narrow").inside(&world.namespaces[0])] {
-            let question = Question { name: name.clone(), groups: Vec::new(), asked };
-            let give_up = self.1.moment() + PATIENCE;
+        for asked in [beacon("wide"), beacon("narrow").in_namespace(&world.namespaces[0])] {
+            let question = AccessQuestion { name: name.clone(), groups: Vec::new(), asked };
+            let give_up = self.1.moment() + CONDITION_TIMEOUT;
             while !self.ask(&question).await.0 {
                 assert!(self.1.moment() < give_up, "no beacon of world {}", world.seed);
-                self.1.sleep(PAUSE).await;
+                self.1.sleep(POLL_INTERVAL).await;
             }
         }
     }
 
-    /// Asks many questions at once; answers come in the order of the questions.
-    async fn ask_all(&self, questions: &Arc<Vec<Question>>) -> Vec<(bool, String)> {
+    /// Sends many reviews at once; results are in the order of the reviews.
+    async fn ask_all(&self, questions: &Arc<Vec<AccessQuestion>>) -> Vec<(bool, String)> {
         let mut asking = JoinSet::new();
-        for first in 0..AT_ONCE {
+        for first in 0..MAX_CONCURRENT_REVIEWS {
             let (server, questions) = (self.clone(), Arc::clone(questions));
             asking.spawn(async move {
                 let mut answers = Vec::new();
-                for place in (first..questions.len()).step_by(AT_ONCE) {
+                for place in (first..questions.len()).step_by(MAX_CONCURRENT_REVIEWS) {
                     answers.push((place, server.ask(&questions[place]).await));
                 }
                 answers
@@ -339,15 +345,15 @@ impl Server {
     }
 }
 
-/// The errors in a reason, whose order is left to chance.
+/// Returns the errors in a reason, whose order is random.
 fn errors(reason: &str) -> BTreeSet<&str> {
     let list = reason.trim_start_matches("RBAC: ").trim_start_matches('[').trim_end_matches(']');
     list.split(", ").collect()
 }
 
-/// What is wrong with two answers to a question, given all bindings that allow it.
+/// Describes what is wrong with two responses to a review, given all bindings that allow it.
 ///
-/// The real server looks at bindings of the cluster first, and at those of each sort in any order.
+/// The real server checks bindings of the cluster first, and those of each sort in any order.
 fn differ(real: &(bool, String), ours: &(bool, String), reasons: &[String]) -> Option<String> {
     if real.0 != ours.0 {
         return Some("one allows it".to_owned());
@@ -375,13 +381,14 @@ async fn both_servers_allow_the_same_for_the_same_reason() {
     let ours = Server::new(embedded.target(), &clock);
     let (mut asked, mut allowed, mut ambiguous) = (0, 0, 0);
     for seed in SEEDS {
-        let world = World::new(seed);
-        let mut dice = Dice(fastrand::Rng::with_seed(seed));
+        let world = RbacWorld::new(seed);
+        let mut dice = RandomRbac(fastrand::Rng::with_seed(seed));
         for (path, object) in world.objects(&mut dice) {
             tokio::join!(real.create(&path, &object), ours.create(&path, &object));
         }
-        real.wait_for_beacons(&world).await;
-        let questions: Vec<Question> = (0..QUESTIONS).map(|_| world.question(&mut dice)).collect();
+        real.wait_for_sentinels(&world).await;
+        let questions: Vec<AccessQuestion> =
+            (0..REVIEWS_PER_WORLD).map(|_| world.question(&mut dice)).collect();
         let questions = Arc::new(questions);
         let (theirs, own) = tokio::join!(real.ask_all(&questions), ours.ask_all(&questions));
         let policy = ours.policy().await;
@@ -415,12 +422,12 @@ async fn both_servers_start_with_the_same_policy() {
     let embedded = embedded(&clock).await;
     let real = Server::new(cluster.admin().target(), &clock);
     let ours = Server::new(embedded.target(), &clock);
-    // The real server makes them after it listens; this is the last of them.
-    let give_up = clock.moment() + PATIENCE;
+    // The real server creates them after it listens; this is the last of them.
+    let give_up = clock.moment() + CONDITION_TIMEOUT;
     let last = format!("{GROUP}/namespaces/kube-public/rolebindings");
     while real.items(&last).await.is_empty() {
         assert!(clock.moment() < give_up, "no policy");
-        clock.sleep(PAUSE).await;
+        clock.sleep(POLL_INTERVAL).await;
     }
     for kind in ["clusterroles", "clusterrolebindings", "roles", "rolebindings"] {
         let list = |server: Server| async move {
@@ -448,7 +455,7 @@ async fn both_servers_start_with_the_same_policy() {
 }
 
 /// A `kubectl` for the embedded server.
-fn kubectl(embedded: &Embedded, cluster: &RealCluster) -> Command {
+fn kubectl(embedded: &EmbeddedServer, cluster: &RealCluster) -> Command {
     let mut command = cluster.admin().kubectl();
     command.env("KUBECONFIG", embedded.kubeconfig());
     command
@@ -525,15 +532,15 @@ rules:
     ];
     for (words, input) in table {
         let ours = run(kubectl(&embedded, &cluster), words, input);
-        let give_up = clock.moment() + PATIENCE;
-        // The real server takes notice of a role after a while.
+        let give_up = clock.moment() + CONDITION_TIMEOUT;
+        // The real server applies a role after a while.
         loop {
             let real = run(cluster.admin().kubectl(), words, input);
             if ours == real {
                 break;
             }
             assert!(clock.moment() < give_up, "{words:?}\n real {real:?}\n ours {ours:?}");
-            clock.sleep(PAUSE).await;
+            clock.sleep(POLL_INTERVAL).await;
         }
     }
     let (stdout, stderr, done) = run(kubectl(&embedded, &cluster), &["auth", "whoami"], "");

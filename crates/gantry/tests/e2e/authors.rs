@@ -12,7 +12,7 @@ use crate::shared_operator::Site;
 use crate::shared_process::Operator;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ds_9_who_may_not_create_a_job_has_none_made_on_kubernetes() {
+async fn ds_9_unauthorized_authors_get_no_job_on_kubernetes() {
     let clock = Clock::system();
     let real = RealCluster::plan().controllers().nodes(Nodes::Simulated(1)).start().await.unwrap();
     let _tails = real.tails_on_panic();
@@ -31,7 +31,7 @@ async fn ds_9_who_may_not_create_a_job_has_none_made_on_kubernetes() {
         ["--config-file", file.to_str().unwrap(), "--kubeconfig", kubeconfig.to_str().unwrap()];
     let mut operator = Operator::start(&place);
     let ask = |arguments: &[&str]| {
-        // The operator may read all that is looked at, and ask.
+        // The operator may read all that it checks, and create reviews.
         let run = Command::new(env!("CARGO_BIN_EXE_gantry")).args(arguments).args(place).output();
         let run = run.unwrap();
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));

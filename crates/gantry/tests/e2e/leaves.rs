@@ -1,4 +1,4 @@
-//! Quota that is somebody else's, on a real Kubernetes, with the operator's own account.
+//! Quota of other namespaces, on a real Kubernetes, with the operator's own account.
 
 use std::net::TcpListener;
 
@@ -15,7 +15,7 @@ use crate::shared_process::Operator;
 const MERGE: &str = "application/merge-patch+json";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn qu_12_and_qu_13_nobody_gets_more_than_is_theirs_on_kubernetes() {
+async fn qu_12_and_qu_13_quota_is_enforced_on_kubernetes() {
     let clock = Clock::system();
     let real = RealCluster::plan().controllers().nodes(Nodes::Simulated(1)).start().await.unwrap();
     let _tails = real.tails_on_panic();
@@ -38,7 +38,7 @@ async fn qu_12_and_qu_13_nobody_gets_more_than_is_theirs_on_kubernetes() {
     let _operator = Operator::start(&place);
     qu_12_and_qu_13(&site, &clock).await;
 
-    // What is scaled up after it was admitted is charged, and said.
+    // An AppWrapper that is scaled up after its admission is charged for it, and reports it.
     let grows = wrapper("grows", "default", 1, &json!({ "cpu": "100m" }));
     let answer = site.admin.send(by("bob", Request::post(WRAPPERS, &grows))).await.unwrap();
     assert_eq!(answer.status, 201, "{}", answer.text());

@@ -3,12 +3,10 @@
 
 mod access;
 mod authors;
+mod device_ledger;
 mod dual_pods;
 mod flows;
-mod gate;
-mod guests;
-mod hand_over;
-mod holds;
+mod leader_handover;
 mod leaves;
 mod like_kubernetes;
 #[path = "../clients/mask.rs"]
@@ -16,6 +14,7 @@ mod mask;
 mod operator;
 mod queue;
 mod scaling;
+mod scheduling_gate;
 #[path = "../it/shared_authors.rs"]
 mod shared_authors;
 #[path = "../it/shared_leaves.rs"]
@@ -34,18 +33,20 @@ mod sharing;
 #[path = "../clients/shell.rs"]
 #[expect(dead_code, reason = "programs at work are for others")]
 mod shell;
+mod upstream_controllers;
 
 use std::io::Write as _;
 
 use gantry_process::clock::Clock;
-use gantry_testkit::embedded::{Embedded, Plan};
+use gantry_testkit::embedded::{EmbeddedServer, Plan};
 
 /// The embedded server.
-async fn embedded(clock: &Clock) -> Embedded {
+async fn embedded(clock: &Clock) -> EmbeddedServer {
     Plan::new(env!("CARGO_BIN_EXE_gantry")).start(clock).await.unwrap()
 }
 
-/// Tells whoever runs the tests, past the harness, which holds back what a passing test prints.
+/// Prints to the user who runs the tests, past the harness, which captures the output of passing
+/// tests.
 fn say(what: &str) {
     std::io::stderr().write_all(format!("{what}\n").as_bytes()).unwrap();
 }

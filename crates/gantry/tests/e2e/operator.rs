@@ -13,14 +13,15 @@ use crate::shared_operator::{Site, config_map, done, rb_1, rb_2, rb_3};
 #[tokio::test(flavor = "multi_thread")]
 async fn rb_1_to_rb_3_and_cf_3_hold_on_kubernetes() {
     let clock = Clock::system();
-    // Its controllers sum up the roles of what may be wrapped.
+    // Its controllers aggregate the roles of what may be wrapped.
     let real = RealCluster::plan().controllers().start().await.unwrap();
     let site = Site::new(real.admin().target(), &clock).await;
     rb_1(&site).await;
     cf_3(&site).await;
     rb_2(&site).await;
     rb_3(&site).await;
-    let settings = gantry::config::operator::settle([], Default::default(), &[]).unwrap().values;
+    let settings =
+        gantry::config::operator::merge_and_check([], Default::default(), &[]).unwrap().values;
     let kinds = gantry::subsystems::needed_kinds(&settings);
     let client = real.admin().client().await.unwrap();
     site.install_definitions().await;

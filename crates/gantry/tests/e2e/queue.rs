@@ -1,4 +1,5 @@
-//! The queue through `gantry operator` on a real Kubernetes: its controllers run the Job, kwok its pods.
+//! The queue through `gantry operator` on a real Kubernetes: its controllers run the Job, kwok its
+//! pods.
 
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use serde_json::{Value, json};
 use crate::shared_operator::{Site, done, manifests};
 use crate::shared_process::Operator;
 
-const PATIENCE: Duration = Duration::from_secs(90);
-const PAUSE: Duration = Duration::from_millis(50);
+const CONDITION_TIMEOUT: Duration = Duration::from_secs(90);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const WRAPPERS: &str = "/apis/workload.codeflare.dev/v1beta1/namespaces/default/appwrappers";
 const TREES: &str = "/apis/quota.codeflare.dev/v1alpha1/namespaces/default/quotasubtrees";
 const MERGE: &str = "application/merge-patch+json";
@@ -58,9 +59,9 @@ async fn start(site: &Site, config: &str) -> Operator {
     Operator::start(&["--config-file", file, "--kubeconfig", kubeconfig])
 }
 
-/// Lets the pods of a job succeed, until its AppWrapper is complete.
+/// Makes the pods of a job succeed, until its AppWrapper is complete.
 async fn complete(site: &Site, clock: &Clock, name: &str) -> Value {
-    let give_up = clock.moment() + PATIENCE;
+    let give_up = clock.moment() + CONDITION_TIMEOUT;
     loop {
         let seen: Value = site.get(&format!("{WRAPPERS}/{name}")).await.json().unwrap();
         if seen["status"]["state"] == "Completed" {
@@ -74,15 +75,15 @@ async fn complete(site: &Site, clock: &Clock, name: &str) -> Value {
             let name = pod["metadata"]["name"].as_str().unwrap();
             let path = format!("/api/v1/namespaces/default/pods/{name}/status");
             let succeeded = json!({ "status": { "phase": "Succeeded" } });
-            // Somebody else may have been first; what counts is the end.
+            // Another client may have been first; only the final state matters.
             let _ = site.admin.send(Request::patch(path, MERGE, &succeeded)).await.unwrap();
         }
-        clock.sleep(PAUSE).await;
+        clock.sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Scenarios A22, B7 and B8: a wrapped Job runs to its end, though its operator is killed and the next
-/// one counts quotas.
+/// Scenarios A22, B7 and B8: a wrapped Job runs to its end, though its operator is killed and the
+/// next one counts quotas.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_22_a_wrapped_job_completes_on_kubernetes() {
     let clock = Clock::system();
@@ -120,7 +121,7 @@ async fn a_22_a_wrapped_job_completes_on_kubernetes() {
     site.create(WRAPPERS, &wrapper("second")).await;
     let seen = complete(&site, &clock, "second").await;
     assert_eq!(seen["metadata"]["labels"]["team"], "default", "it is charged to a tree: {seen:#}");
-    // What it held is given back.
+    // Its resources are released.
     let free = |it: &Value| !it["status"].to_string().contains("\"1\"");
     site.until(&format!("{TREES}/team"), free).await;
     operator.signal(Signal::TERM);

@@ -1,25 +1,25 @@
-//! An AppWrapper that needs two more nodes with accelerators gets them and gives them back, on a real
-//! Kubernetes and for each back end there is. The queue and scaling run in `gantry operator`, with the
-//! rights its manifests give; nodes are made by those who would make them.
+//! An AppWrapper that needs two more nodes with accelerators gets them and releases them, on a real
+//! Kubernetes and for each back end there is. The queue and scaling run in `gantry operator`, with
+//! the permissions of its manifests; nodes are created by simulated back ends.
 
-mod players;
+mod simulated_cloud;
 
 use std::time::Duration;
 
 use gantry_process::clock::Clock;
 use gantry_testkit::cluster::{Nodes, RealCluster};
 use gantry_testkit::http::Request;
-use gantry_testkit::ocm::{CLUSTER, EXTERNAL, Fault, OFFLINE, Service};
+use gantry_testkit::ocm::{CLUSTER, EXTERNAL_CLUSTER_ID, Fault, OFFLINE_TOKEN, OcmServer};
 use serde_json::{Value, json};
 
 use super::say;
 use crate::shared_operator::{Site, done, manifests};
 use crate::shared_process::Operator;
-use players::{API, NAMESPACE, SET_LABEL, cloud, list, machine_api};
+use simulated_cloud::{API, NAMESPACE, SET_LABEL, list, run_cloud, run_machine_api};
 
 const WRAPPERS: &str = "/apis/workload.codeflare.dev/v1beta1/namespaces/default/appwrappers";
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
-const LEDGER: &str = "/api/v1/namespaces/gantry-system/configmaps/gantry-scaling";
+const GRANT_RECORD: &str = "/api/v1/namespaces/gantry-system/configmaps/gantry-scaling";
 const MERGE: &str = "application/merge-patch+json";
 const INSTANCE: &str = "g4dn.xlarge";
 const FINALIZER: &str = "instascale.codeflare.dev/finalizer";
@@ -43,26 +43,26 @@ async fn d_4_to_d_6_two_nodes_come_and_go_with_every_back_end() {
     let site = Site::new(real.admin().target(), &clock).await;
     prepare(&site).await;
     let (pools, hosted) =
-        (Service::start(false).await.unwrap(), Service::start(true).await.unwrap());
+        (OcmServer::start(false).await.unwrap(), OcmServer::start(true).await.unwrap());
     tokio::select! {
-        // It is dropped when the others are done; that is what it is for.
-        () = machine_api(&site, &clock) => unreachable!("it never ends"),
+        // It is dropped when the others are done, as intended.
+        () = run_machine_api(&site, &clock) => unreachable!("it never ends"),
         () = async {
             reuse(&site, &clock).await;
             managed(&site, &clock, &pools, "machine_pools").await;
             managed(&site, &clock, &hosted, "node_pools").await;
-            // Last: a real collector takes half a minute to hear of kinds that are new.
+            // Last: a real garbage collector takes half a minute to discover new kinds.
             duplicate(&site, &clock).await;
         } => {}
     }
 }
 
-/// What an OpenShift has: its kinds, its identity, a MachineSet for each of two zones, one of them with a
-/// machine that was there before.
+/// The objects of an OpenShift cluster: its kinds, its identity, a MachineSet for each of two
+/// zones, one of them with a machine that existed before.
 async fn prepare(site: &Site) {
     site.apply_file(&manifests().join("optional/scaling.yaml")).await;
     site.install_definitions().await;
-    let kinds = gantry_api::yaml::read(include_str!("scaling/openshift.yaml")).unwrap();
+    let kinds = gantry_yaml::read(include_str!("scaling/openshift.yaml")).unwrap();
     let kinds: Vec<Value> = kinds.iter().map(|it| it.to_json()).collect();
     for kind in &kinds {
         site.apply(kind).await;
@@ -77,11 +77,11 @@ async fn prepare(site: &Site) {
     site.until(union, |it| it["rules"].to_string().contains("jobs")).await;
     let version = json!({
         "apiVersion": "config.openshift.io/v1", "kind": "ClusterVersion",
-        "metadata": {"name": "version"}, "spec": {"clusterID": EXTERNAL, "channel": "stable-4.18"},
+        "metadata": {"name": "version"}, "spec": {"clusterID": EXTERNAL_CLUSTER_ID, "channel": "stable-4.18"},
     });
     site.apply(&version).await;
     let secret = json!({
-        "apiVersion": "v1", "kind": "Secret", "stringData": {"token": OFFLINE},
+        "apiVersion": "v1", "kind": "Secret", "stringData": {"token": OFFLINE_TOKEN},
         "metadata": {"name": "instascale-ocm-secret", "namespace": "gantry-system"},
     });
     site.apply(&secret).await;
@@ -122,7 +122,7 @@ fn set(name: &str, replicas: u32) -> Value {
     })
 }
 
-/// Two pods with eight accelerators each. The Job is suspended, so that there is time to look around.
+/// Two pods with eight accelerators each. The Job is suspended, so that the test has time to check.
 fn wrapper(name: &str) -> Value {
     let takes = json!({"cpu": "1", "nvidia.com/gpu": "8"});
     json!({
@@ -162,7 +162,7 @@ fn nodes_of(job: &str) -> String {
 }
 
 /// A job is submitted and gets its two nodes; it is dispatched, and holds them.
-async fn gets_two(site: &Site, job: &str) -> Vec<String> {
+async fn wait_for_two_nodes(site: &Site, job: &str) -> Vec<String> {
     site.create(WRAPPERS, &wrapper(job)).await;
     let seen =
         site.until(&format!("{WRAPPERS}/{job}"), |it| it["status"]["state"] == "Running").await;
@@ -174,7 +174,7 @@ async fn gets_two(site: &Site, job: &str) -> Vec<String> {
     assert!(seen["metadata"]["finalizers"].to_string().contains(FINALIZER), "{seen:#}");
     let marked = |it: &Value| it["items"].as_array().is_some_and(|all| all.len() == 2);
     let nodes = site.until(&nodes_of(job), marked).await;
-    let ledger = done(&site.get(LEDGER).await);
+    let ledger = done(&site.get(GRANT_RECORD).await);
     let entries = ledger["data"].as_object().unwrap();
     assert_eq!(entries.len(), 1, "{ledger:#}");
     nodes["items"]
@@ -185,19 +185,19 @@ async fn gets_two(site: &Site, job: &str) -> Vec<String> {
         .collect()
 }
 
-/// The job goes on, and completes by itself.
-async fn completes(site: &Site, job: &str) {
+/// The job is resumed, and completes by itself.
+async fn wait_for_completion(site: &Site, job: &str) {
     let on = json!({"spec": {"suspend": false}});
     done(&site.admin.send(Request::patch(format!("{JOBS}/{job}"), MERGE, &on)).await.unwrap());
     site.until(&format!("{WRAPPERS}/{job}"), |it| it["status"]["state"] == "Completed").await;
 }
 
-/// Nothing is left of what was bought: no node, no grant, no finalizer.
-async fn gave_back(site: &Site, job: &str, nodes: &[String]) {
+/// Nothing that was acquired is left: no node, no grant, no finalizer.
+async fn wait_for_release(site: &Site, job: &str, nodes: &[String]) {
     for node in nodes {
         site.until(&format!("/api/v1/nodes/{node}"), |it| it["code"] == 404).await;
     }
-    site.until(LEDGER, |it| it["data"].as_object().is_none_or(|it| it.is_empty())).await;
+    site.until(GRANT_RECORD, |it| it["data"].as_object().is_none_or(|it| it.is_empty())).await;
     let let_go = |it: &Value| !it["metadata"]["finalizers"].to_string().contains(FINALIZER);
     site.until(&format!("{WRAPPERS}/{job}"), let_go).await;
 }
@@ -216,18 +216,18 @@ async fn replicas(site: &Site) -> [u64; 2] {
     [of("gpu-a").await, of("gpu-b").await]
 }
 
-async fn until_at_rest(site: &Site) -> Value {
+async fn wait_until_idle(site: &Site) -> Value {
     let one = |it: &Value| it["items"].as_array().is_some_and(|all| all.len() == 1);
     let in_use = |it: &Value| one(it) && it["items"][0]["status"]["phase"] == "Running";
     site.until(&format!("{API}/machines"), in_use).await["items"][0].clone()
 }
 
-/// The sets of both zones become larger and smaller again; the machine that was there before stays.
+/// The sets of both zones are scaled up and down again; the machine that existed before stays.
 async fn reuse(site: &Site, clock: &Clock) {
     let began = clock.moment();
-    let old = until_at_rest(site).await;
+    let old = wait_until_idle(site).await;
     let mut operator = operator(site, "  machineSetsStrategy: reuse\n").await;
-    let nodes = gets_two(site, "again").await;
+    let nodes = wait_for_two_nodes(site, "again").await;
     assert_eq!(replicas(site).await, [2, 1], "the zones share it: {}", operator.said());
     let marked = machines(site).await;
     let marked =
@@ -238,9 +238,9 @@ async fn reuse(site: &Site, clock: &Clock) {
     expected.sort_unstable();
     assert_eq!(names, expected, "machines and nodes bear the same marks");
     assert!(!names.contains(&old["metadata"]["name"].as_str().unwrap()), "{names:?}");
-    completes(site, "again").await;
-    gave_back(site, "again", &nodes).await;
-    let left = until_at_rest(site).await;
+    wait_for_completion(site, "again").await;
+    wait_for_release(site, "again", &nodes).await;
+    let left = wait_until_idle(site).await;
     assert_eq!(left["metadata"]["uid"], old["metadata"]["uid"], "it was there before");
     assert_eq!(left["metadata"]["labels"], old["metadata"]["labels"], "it is nobody's");
     assert_eq!(replicas(site).await, [1, 0]);
@@ -251,12 +251,12 @@ async fn reuse(site: &Site, clock: &Clock) {
     ));
 }
 
-/// A copy of the set is made, and deleted with the job.
+/// A copy of the set is created, and deleted with the job.
 async fn duplicate(site: &Site, clock: &Clock) {
     let began = clock.moment();
     let before = done(&site.get(&set_path("gpu-a")).await);
     let mut operator = operator(site, "  machineSetsStrategy: duplicate\n").await;
-    let nodes = gets_two(site, "copied").await;
+    let nodes = wait_for_two_nodes(site, "copied").await;
     let path = set_path(&format!("copied-default-{INSTANCE}"));
     let copy = done(&site.get(&path).await);
     assert_eq!(copy["spec"]["replicas"], 2, "{copy:#}");
@@ -270,11 +270,11 @@ async fn duplicate(site: &Site, clock: &Clock) {
     assert_eq!(value(&copy), value(&before), "unknown fields are copied");
     // This one does not end: it is deleted.
     done(&site.admin.send(Request::delete(format!("{WRAPPERS}/copied"))).await.unwrap());
-    gave_back(site, "copied", &nodes).await;
+    wait_for_release(site, "copied", &nodes).await;
     for path in [path, format!("{WRAPPERS}/copied"), format!("{JOBS}/copied")] {
         site.until(&path, |it| it["code"] == 404).await;
     }
-    until_at_rest(site).await;
+    wait_until_idle(site).await;
     let after = done(&site.get(&set_path("gpu-a")).await);
     assert_eq!(after["metadata"]["generation"], before["metadata"]["generation"], "{after:#}");
     assert!(operator.child.try_wait().unwrap().is_none(), "{}", operator.said());
@@ -284,8 +284,8 @@ async fn duplicate(site: &Site, clock: &Clock) {
     ));
 }
 
-/// One pool is made and deleted, though the service fails in every way it has.
-async fn managed(site: &Site, clock: &Clock, service: &Service, plural: &str) {
+/// One pool is created and deleted, though the service fails in every way it can.
+async fn managed(site: &Site, clock: &Clock, service: &OcmServer, plural: &str) {
     let began = clock.moment();
     let job = plural.replace('_', "-");
     let place = format!("/api/clusters_mgmt/v1/clusters/{CLUSTER}/{plural}");
@@ -297,18 +297,18 @@ async fn managed(site: &Site, clock: &Clock, service: &Service, plural: &str) {
     );
     let mut operator = operator(site, &more).await;
     let asked = format!("GET {place}?page=1&size=100");
-    until(clock, || service.heard().contains(&asked)).await;
+    wait_until(clock, || service.requests().contains(&asked)).await;
 
-    // The token has ended; then the service is away, busy, and loses an answer, so that what is asked
-    // for again is there already.
+    // The token has expired; then the service is unavailable, busy, and loses a response, so that
+    // what is requested again exists already.
     service.revoke();
-    service.fail([Fault::Status(503, None), Fault::Status(429, Some(1)), Fault::Lost]);
+    service.inject_faults([Fault::Status(503, None), Fault::Status(429, Some(1)), Fault::Lost]);
     let nodes = tokio::select! {
-        // Dropped when the nodes are there, and begun anew below.
-        () = cloud(site, service, clock) => unreachable!("it never ends"),
-        nodes = gets_two(site, &job) => nodes,
+        // Dropped when the nodes exist, and started again below.
+        () = run_cloud(site, service, clock) => unreachable!("it never ends"),
+        nodes = wait_for_two_nodes(site, &job) => nodes,
     };
-    assert_eq!(service.faults(), 0, "{:?}", service.heard());
+    assert_eq!(service.pending_faults(), 0, "{:?}", service.requests());
     let pools = service.pools();
     assert_eq!(pools.len(), 1, "what was asked for twice was made once: {pools:?}");
     let id = pools[0]["id"].as_str().unwrap();
@@ -317,24 +317,28 @@ async fn managed(site: &Site, clock: &Clock, service: &Service, plural: &str) {
     assert!(tokens >= 2, "{tokens}");
 
     service.revoke();
-    service.fail([Fault::Status(503, None), Fault::Closed]);
+    service.inject_faults([Fault::Status(503, None), Fault::Closed]);
     tokio::select! {
         // As above.
-        () = cloud(site, service, clock) => unreachable!("it never ends"),
+        () = run_cloud(site, service, clock) => unreachable!("it never ends"),
         () = async {
-            completes(site, &job).await;
-            gave_back(site, &job, &nodes).await;
+            wait_for_completion(site, &job).await;
+            wait_for_release(site, &job, &nodes).await;
         } => {}
     }
     assert!(service.pools().is_empty(), "{:?}", service.pools());
-    assert!(service.heard().contains(&format!("DELETE {place}/{id}")), "{:?}", service.heard());
-    assert!(service.tokens() > tokens, "{:?}", service.heard());
+    assert!(
+        service.requests().contains(&format!("DELETE {place}/{id}")),
+        "{:?}",
+        service.requests()
+    );
+    assert!(service.tokens() > tokens, "{:?}", service.requests());
     assert!(operator.child.try_wait().unwrap().is_none(), "{}", operator.said());
-    assert!(!operator.said().contains(OFFLINE), "the token is in no log");
+    assert!(!operator.said().contains(OFFLINE_TOKEN), "the token is in no log");
     say(&format!("two nodes came and went with {plural} in {:.1?}", clock.moment() - began));
 }
 
-async fn until(clock: &Clock, come: impl Fn() -> bool) {
+async fn wait_until(clock: &Clock, come: impl Fn() -> bool) {
     let give_up = clock.moment() + Duration::from_secs(60);
     while !come() {
         assert!(clock.moment() < give_up, "it does not come");

@@ -1,8 +1,8 @@
-//! Roles and bindings: they take effect with the answer to whoever wrote them, and those every cluster
-//! has come back.
+//! Roles and bindings: they take effect when the write is acknowledged, and default ones are
+//! restored.
 
 use gantry_process::clock::Clock;
-use gantry_testkit::embedded::{Embedded, Plan};
+use gantry_testkit::embedded::{EmbeddedServer, Plan};
 use gantry_testkit::http::{Client, Protocol, Request, Response};
 use http::{HeaderName, HeaderValue};
 use rustix::process::Signal;
@@ -20,12 +20,12 @@ fn plan() -> Plan {
     Plan::new(env!("CARGO_BIN_EXE_gantry"))
 }
 
-/// An administrator, who can speak as anybody.
+/// An administrator, who can impersonate any user.
 #[derive(Clone)]
 struct Admin(Client);
 
 impl Admin {
-    fn of(server: &Embedded, clock: &Clock) -> Self {
+    fn of(server: &EmbeddedServer, clock: &Clock) -> Self {
         Self(Client::new(server.target(), Protocol::Http2, clock.clone()).unwrap())
     }
 
@@ -74,7 +74,7 @@ fn binding(name: &str, role: &str, user: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_writes_a_binding_sees_what_it_does() {
+async fn a_binding_takes_effect_at_once() {
     let clock = Clock::system();
     let server = plan().flag("--ephemeral").start(&clock).await.unwrap();
     let admin = Admin::of(&server, &clock);
@@ -104,7 +104,7 @@ async fn whoever_writes_a_binding_sees_what_it_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn roles_made_of_others_hold_what_those_hold() {
+async fn aggregated_roles_include_their_sources() {
     let clock = Clock::system();
     let server = plan().flag("--ephemeral").start(&clock).await.unwrap();
     let admin = Admin::of(&server, &clock);
@@ -133,7 +133,7 @@ async fn roles_made_of_others_hold_what_those_hold() {
     assert_eq!(status().await, 403);
     admin.patch("clusterroles/part", &part("list")).await;
     assert_eq!(status().await, 404);
-    // Rules that someone writes into such a role do not stay.
+    // Rules that a user writes into an aggregated role do not stay.
     admin.patch("clusterroles/view", &json!({ "rules": rules("delete") })).await;
     let view = admin.get("clusterroles/view").await;
     assert!(!view["rules"].to_string().contains("delete"), "{view:#}");
@@ -142,7 +142,7 @@ async fn roles_made_of_others_hold_what_those_hold() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_restores_what_every_cluster_has() {
+async fn a_start_restores_default_roles() {
     let clock = Clock::system();
     let data = tempfile::tempdir().unwrap();
     let data = data.path().join("data");
@@ -159,13 +159,13 @@ async fn a_start_restores_what_every_cluster_has() {
         "rbac.authorization.kubernetes.io/autoupdate": "false",
     } } });
     admin.patch("clusterroles/system:monitoring", &keep).await;
-    // A binding cannot be turned, so it is made anew.
+    // The roleRef of a binding cannot be changed, so the binding is recreated.
     admin.delete("clusterrolebindings/system:basic-user").await;
     let wrong = binding("system:basic-user", "view", "bob");
     admin.create("clusterrolebindings", &wrong).await;
     let revision = |object: &Value| object["metadata"]["resourceVersion"].clone();
     server.signal(Signal::TERM).unwrap();
-    assert!(server.ended_within(Duration::from_secs(60), &clock).await.unwrap().success());
+    assert!(server.wait_for_exit(Duration::from_secs(60), &clock).await.unwrap().success());
 
     let server = plan().data(&data).start(&clock).await.unwrap();
     let admin = Admin::of(&server, &clock);
@@ -185,7 +185,7 @@ async fn a_start_restores_what_every_cluster_has() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn modes_are_asked_in_their_order() {
+async fn authorization_modes_are_evaluated_in_order() {
     let clock = Clock::system();
     let table = [
         ("AlwaysAllow", 200, "200"),

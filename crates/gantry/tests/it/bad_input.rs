@@ -1,4 +1,4 @@
-//! Input nobody should write, and everybody does: one line with file, line and remedy, and code 1.
+//! Common input mistakes: one line with file, line and remedy, and code 1.
 
 use super::{check, gantry, gantry_with};
 
@@ -104,7 +104,7 @@ fn a_wrong_command_line_is_code_2_and_says_what_is_right() {
 }
 
 #[test]
-fn colour_is_for_terminals_and_for_those_who_ask() {
+fn colour_is_used_on_terminals_or_on_request() {
     let table = [
         (&["check", "/nowhere"][..], &[][..], false),
         (&["check", "/nowhere", "--color", "always"], &[], true),
@@ -123,7 +123,7 @@ fn colour_is_for_terminals_and_for_those_who_ask() {
     }
 }
 
-/// Amounts and counts that are none: refused before any server is asked.
+/// Invalid amounts and counts: rejected before any request is sent.
 #[test]
 fn amounts_that_are_not_more_than_zero_are_refused() {
     let amount = "must be more than zero; write an amount such as 8, 500m or 64Gi";
@@ -139,16 +139,16 @@ fn amounts_that_are_not_more_than_zero_are_refused() {
         (
             &["node", "add", "a", "--accelerators", "x.io/gpu=0"],
             "'x.io/gpu=0' for '--accelerators",
-            "\"0\" is no count: write a whole number from 1",
+            "\"0\" is not a count: write a whole number from 1",
         ),
         (
             &["node", "add", "a", "--accelerators=x.io/gpu=-8"],
             "'x.io/gpu=-8' for '--accelerators",
-            "\"-8\" is no count",
+            "\"-8\" is not a count",
         ),
         (&["devices", "gen", "1", "--nodes", "0"], "'0' for '--nodes <COUNT>'", "from 1 to"),
         (&["devices", "gen", "1", "--nets", "-1"], "'-1' for '--nets <COUNT>'", "from 1 to"),
-        (&["schedule", "a", "--steps", "-5"], "'-5' for '--steps <STEPS>'", "from 0 up"),
+        (&["schedule", "a", "--steps", "-5"], "'-5' for '--steps <STEPS>'", "0 or more"),
     ];
     for (arguments, found, remedy) in table {
         let run = gantry(arguments);

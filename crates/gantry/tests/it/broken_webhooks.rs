@@ -5,21 +5,21 @@ use gantry_testkit::embedded::Plan;
 use gantry_testkit::http::{Client, Protocol, Request, Response};
 use serde_json::{Value, json};
 
-/// A server and whoever asks it.
-struct Asker {
+/// A client of an embedded server.
+struct TestClient {
     client: Client,
     clock: Clock,
 }
 
-impl Asker {
+impl TestClient {
     async fn expect(&self, request: Request, status: u16) -> Value {
         let answer = self.client.send(request).await.unwrap();
         assert_eq!(answer.status.as_u16(), status, "{}", answer.text());
         answer.json().unwrap()
     }
 
-    /// Asks until the answer is as wanted; the clock only ends a hopeless wait.
-    async fn until(&self, path: &str, wanted: impl Fn(&Response) -> bool) {
+    /// Sends requests until the response is as expected; the clock only ends a hopeless wait.
+    async fn wait_until(&self, path: &str, wanted: impl Fn(&Response) -> bool) {
         let give_up = self.clock.moment() + std::time::Duration::from_secs(60);
         loop {
             let answer = self.client.send(Request::get(path)).await.unwrap();
@@ -48,7 +48,7 @@ fn definition() -> Value {
             "names": { "plural": "widgets", "kind": "Widget" },
             "conversion": { "strategy": "Webhook", "webhook": {
                 "conversionReviewVersions": ["v1"],
-                // Nobody listens there.
+                // No server listens there.
                 "clientConfig": { "url": "https://127.0.0.1:1/convert" },
             } },
             // The preferred version is not the one that is stored.
@@ -61,14 +61,14 @@ fn widget(name: &str) -> Value {
     json!({ "apiVersion": "broken.test/v1", "kind": "Widget", "metadata": { "name": name } })
 }
 
-/// A namespace ends, dependents go with their owners, and a definition ends, although nobody
-/// converts the objects: the server needs no other version than the one that is stored.
+/// A namespace is deleted, dependents are deleted with their owners, and a definition is deleted,
+/// although no webhook converts the objects: the server needs only the stored version.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_converter_keeps_nothing_from_going() {
+async fn a_broken_conversion_webhook_does_not_block_deletion() {
     let clock = Clock::system();
     let server = Plan::new(env!("CARGO_BIN_EXE_gantry")).start(&clock).await.unwrap();
     let client = Client::new(server.target(), Protocol::Http1, clock.clone()).unwrap();
-    let asker = Asker { client, clock };
+    let asker = TestClient { client, clock };
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     asker.expect(Request::post(definitions, &definition()), 201).await;
     asker
@@ -91,10 +91,12 @@ async fn a_broken_converter_keeps_nothing_from_going() {
     }]);
     asker.expect(Request::post(of("n"), &owned), 201).await;
     asker.expect(Request::delete("/api/v1/namespaces/n/configmaps/owner"), 200).await;
-    asker.until(&format!("{}/owned", of("n")), |answer| answer.status == 404).await;
+    asker.wait_until(&format!("{}/owned", of("n")), |answer| answer.status == 404).await;
     asker.expect(Request::delete("/api/v1/namespaces/n"), 200).await;
-    asker.until("/api/v1/namespaces/n", |answer| answer.status == 404).await;
+    asker.wait_until("/api/v1/namespaces/n", |answer| answer.status == 404).await;
     asker.expect(Request::post(of("default"), &widget("last")), 201).await;
     asker.expect(Request::delete(format!("{definitions}/widgets.broken.test")), 200).await;
-    asker.until(&format!("{definitions}/widgets.broken.test"), |answer| answer.status == 404).await;
+    asker
+        .wait_until(&format!("{definitions}/widgets.broken.test"), |answer| answer.status == 404)
+        .await;
 }

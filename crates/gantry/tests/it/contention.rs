@@ -9,10 +9,10 @@ use tokio::task::JoinSet;
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const WRITERS: usize = 40;
 
-/// A patch that names no revision is applied to whatever is there: its author is never told that
-/// somebody else was faster.
+/// A patch without a resourceVersion is applied to the current object: its author never gets a
+/// conflict because another writer was faster.
 #[tokio::test(flavor = "multi_thread")]
-async fn patches_of_one_object_at_once_all_take() {
+async fn concurrent_patches_all_succeed() {
     let clock = Clock::system();
     let server = Plan::new(env!("CARGO_BIN_EXE_gantry")).start(&clock).await.unwrap();
     let client = Client::new(server.target(), Protocol::Http1, clock.clone()).unwrap();
@@ -34,17 +34,17 @@ async fn patches_of_one_object_at_once_all_take() {
     }
     let end = client.send(Request::get(&path)).await.unwrap().json().unwrap();
     assert_eq!(end["data"].as_object().map(serde_json::Map::len), Some(WRITERS), "{end:#}");
-    // Who does name one is told, also by a patch.
+    // A write with a resourceVersion gets a conflict, also a patch.
     let stale = json!({"metadata": {"resourceVersion": made.json().unwrap()["metadata"]["resourceVersion"]}});
     let answer = client.send(Request::patch(&path, forms[0], &stale)).await.unwrap();
     assert_eq!(answer.status.as_u16(), 409, "{}", answer.text());
     assert_eq!(answer.json().unwrap()["reason"], Value::from("Conflict"));
 }
 
-/// Who applies what is not there yet makes it, or changes what somebody else has just made: nobody is
-/// told that it exists already. Removals in between change nothing about that.
+/// A server-side apply of a missing object creates it, or changes what another writer has just
+/// created: no writer gets AlreadyExists. Deletions in between do not change that.
 #[tokio::test(flavor = "multi_thread")]
-async fn applies_of_a_new_object_at_once_all_take() {
+async fn concurrent_applies_all_succeed() {
     let clock = Clock::system();
     let server = Plan::new(env!("CARGO_BIN_EXE_gantry")).start(&clock).await.unwrap();
     let client = Client::new(server.target(), Protocol::Http1, clock.clone()).unwrap();

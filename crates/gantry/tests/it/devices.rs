@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use gantry_process::clock::Clock;
-use gantry_testkit::embedded::{Embedded, Plan};
+use gantry_testkit::embedded::{EmbeddedServer, Plan};
 use gantry_testkit::http::{Client, Protocol, Request};
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ fn printed(name: &str) -> String {
     fs::read_to_string(scenarios(&format!("printed/{name}.txt"))).unwrap()
 }
 
-fn done(run: Run) -> String {
+fn stdout_of_success(run: Run) -> String {
     assert_eq!(run.code, 0, "{}", run.err);
     run.out
 }
@@ -42,13 +42,13 @@ fn scenario_46_is_answered_in_every_spelling() {
     for line in lines {
         let run = gantry(line);
         assert!(run.err.contains("\"not implemented yet\" is ignored"), "{}", run.err);
-        assert_eq!(done(run), printed("46"), "{line:?}");
+        assert_eq!(stdout_of_success(run), printed("46"), "{line:?}");
     }
     let mut verbose = lines[0].to_vec();
     verbose.insert(1, "-v");
-    assert_eq!(done(gantry(&verbose)), printed("46-verbose"));
+    assert_eq!(stdout_of_success(gantry(&verbose)), printed("46-verbose"));
     let by_environment = gantry_with(lines[0], &[("VERBOSE", "y")], "");
-    assert_eq!(done(by_environment), printed("46-verbose"));
+    assert_eq!(stdout_of_success(by_environment), printed("46-verbose"));
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn scenarios_44_and_45_are_answered_as_files_were() {
         let nodes = scenarios(&format!("nodes/{nodes}.yaml"));
         let mut line = vec!["schedule", "-nodes", &nodes, "-claim", &claim];
         line.extend(more);
-        done(gantry(&line))
+        stdout_of_success(gantry(&line))
     };
     let (tiny, medium) = ("tiny-1x2x1-foozer1000", "medium-8x64x4-foozer1000-numa");
     assert_eq!(ask(tiny, &["pod"]), printed("44"));
@@ -72,7 +72,7 @@ fn scenarios_44_and_45_are_answered_as_files_were() {
 }
 
 #[test]
-fn the_exit_code_tells_only_if_it_is_asked() {
+fn the_exit_code_tells_only_on_request() {
     let pools = scenarios("pools/shape-one.yaml");
     let claims = scenarios("claims/53-four-on-one-numa.yaml");
     let line = ["schedule", "-f", &pools, "-f", &claims];
@@ -90,7 +90,7 @@ fn what_cannot_be_answered_is_an_error() {
     let claims = scenarios("claims/50-four.yaml");
     let table: [(&[&str], &str); 8] = [
         (&["schedule", "-f", "/nowhere"], "could not open /nowhere"),
-        (&["schedule", "-pools", &claims, "-claims", &claims, "select"], "nothing of that kind"),
+        (&["schedule", "-pools", &claims, "-claims", &claims, "select"], "no objects of that kind"),
         (&["schedule", "-f", &pools, "web"], "there is no pod default/web"),
         (&["schedule", "-f", &pools, "--what-if", "used=x"], "write POOL/DEVICE"),
         (&["schedule", "-f", &pools, "--what-if", "used=x/y"], "there is no pool x"),
@@ -106,12 +106,12 @@ fn what_cannot_be_answered_is_an_error() {
 }
 
 #[test]
-fn what_is_supposed_and_explained() {
+fn what_if_changes_are_explained() {
     let claims = scenarios("claims/46-by-driver.yaml");
-    let pools = done(gantry(&["devices", "gen", "foozer-1000-tiny"]));
+    let pools = stdout_of_success(gantry(&["devices", "gen", "foozer-1000-tiny"]));
     let ask = |more: &[&str]| {
         let line = [&["schedule", "-f", "-", "-f", claims.as_str()], more].concat();
-        done(gantry_with(&line, &[], &pools))
+        stdout_of_success(gantry_with(&line, &[], &pools))
     };
     assert!(
         ask(&[]).contains("deviceName: dev-00\n  devicePoolName: foozer-1000-tiny-00-pool-foozer")
@@ -138,19 +138,22 @@ node foozer-1000-tiny-01 is chosen: it satisfies all claims with score 100
 
 #[test]
 fn every_shape_is_printed() {
-    let one = done(gantry(&["schedule", "gen-example", "1"]));
-    assert_eq!(one, done(gantry(&["devices", "gen", "1"])));
+    let one = stdout_of_success(gantry(&["schedule", "gen-example", "1"]));
+    assert_eq!(one, stdout_of_success(gantry(&["devices", "gen", "1"])));
     assert!(one.starts_with("- name: shape-one-000\n"), "only YAML: {one}");
-    let listed: Value = serde_json::from_str(&done(gantry(&[
+    let listed: Value = serde_json::from_str(&stdout_of_success(gantry(&[
         "devices", "gen", "zero", "--nodes", "3", "-o", "json",
     ])))
     .unwrap();
     assert_eq!(listed["items"].as_array().unwrap().len(), 3);
-    let checked =
-        gantry_with(&["check", "-"], &[], &done(gantry(&["devices", "gen", "foozer-4000-large"])));
+    let checked = gantry_with(
+        &["check", "-"],
+        &[],
+        &stdout_of_success(gantry(&["devices", "gen", "foozer-4000-large"])),
+    );
     assert_eq!(checked.err, "2 accepted, 0 refused, 0 of other kinds, 0 warnings\n");
-    let crds = done(gantry(&["devices", "crds"]));
-    assert_eq!(crds, done(gantry(&["crds", "--group", "devmgmtproto.k8s.io"])));
+    let crds = stdout_of_success(gantry(&["devices", "crds"]));
+    assert_eq!(crds, stdout_of_success(gantry(&["crds", "--group", "devmgmtproto.k8s.io"])));
 }
 
 fn manifest(name: &str) -> String {
@@ -191,17 +194,17 @@ fn manifests_of_the_original_are_made_fit_for_a_server() {
     assert!(warnings[0].contains("`=` is not CEL") && warnings[1].contains("`=` is not CEL"));
     let nodes = gantry(&["devices", "inject", "-f", &scenarios("nodes/tiny-1x1.yaml")]);
     assert_eq!((nodes.code, nodes.out.as_str()), (1, ""));
-    assert!(nodes.err.contains("no API server takes it"), "{}", nodes.err);
+    assert!(nodes.err.contains("not a Kubernetes API object"), "{}", nodes.err);
 }
 
 /// How long anything may take on a busy machine. Nothing is decided by it but that a test ends.
-const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(50);
+const CONDITION_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 const GROUP: &str = "/apis/devmgmtproto.k8s.io/v1alpha1";
 
 struct Cluster {
-    server: Embedded,
+    server: EmbeddedServer,
     client: Client,
     clock: Clock,
     folder: tempfile::TempDir,
@@ -222,12 +225,12 @@ impl Cluster {
         path
     }
 
-    fn ask(&self, arguments: &[&str]) -> Run {
+    fn run_gantry(&self, arguments: &[&str]) -> Run {
         let kubeconfig = self.server.kubeconfig().display().to_string();
         gantry(&[arguments, &["--kubeconfig", &kubeconfig]].concat())
     }
 
-    async fn until(&self, path: &str, what: &str, good: impl Fn(&Value) -> bool) -> Value {
+    async fn wait_until(&self, path: &str, what: &str, good: impl Fn(&Value) -> bool) -> Value {
         let began = self.clock.moment();
         loop {
             let seen = self.client.send(Request::get(path)).await.unwrap().json().unwrap();
@@ -236,18 +239,18 @@ impl Cluster {
             }
             let tails = self.server.tails();
             assert!(
-                self.clock.moment() - began < PATIENCE,
+                self.clock.moment() - began < CONDITION_TIMEOUT,
                 "{path} never {what}:\n{seen:#}\n{tails}"
             );
-            self.clock.sleep(LOOK).await;
+            self.clock.sleep(POLL_INTERVAL).await;
         }
     }
 }
 
 /// A driver at work; it is ended with us.
-struct Driver(Child);
+struct DriverProcess(Child);
 
-impl Drop for Driver {
+impl Drop for DriverProcess {
     fn drop(&mut self) {
         // It has ended, or a test has failed; neither leaves anything to be said.
         let _ = self.0.kill();
@@ -266,9 +269,9 @@ spec: {nodeName: node-0, driver: nic.example.com, deviceType: nic, devices: [{na
 async fn a_cluster_with_devices_answers() {
     let cluster = Cluster::start().await;
     let demo = format!("{GROUP}/devicepools/gpu-0-gpus");
-    cluster.until(&demo, "was published", |it| it["status"]["availableDevices"] == 8).await;
+    cluster.wait_until(&demo, "was published", |it| it["status"]["availableDevices"] == 8).await;
     a_pod_of_the_demo_has_a_device(&cluster).await;
-    let top = done(cluster.ask(&["devices", "top"]));
+    let top = stdout_of_success(cluster.run_gantry(&["devices", "top"]));
     let row = top.lines().nth(1).unwrap().split_whitespace().collect::<Vec<_>>();
     assert_eq!(row, ["gpu-0", "gpu", "8", "1", "7"], "{top}");
 
@@ -276,25 +279,25 @@ async fn a_cluster_with_devices_answers() {
                deviceClaims: [{name: g, claimName: pair}]\n  \
                containers: [{name: c, image: i, devices: [{name: g}]}]\n";
     let pod = cluster.file("pod.yaml", pod).display().to_string();
-    let run = cluster.ask(&["schedule", "-f", &pod]);
-    assert!(run.err.contains("nothing was written: in a cluster its scheduler"), "{}", run.err);
-    let answer = done(run);
+    let run = cluster.run_gantry(&["schedule", "-f", &pod]);
+    assert!(run.err.contains("nothing was written: the scheduler of the cluster"), "{}", run.err);
+    let answer = stdout_of_success(run);
     let expected = "- deviceName: gpu-1\n  devicePoolName: gpu-0-gpus\n- deviceName: gpu-2\n";
     assert!(answer.contains(expected), "{answer}");
     assert!(answer.contains("node-0: could not satisfy these claims: pair\n"), "{answer}");
-    let run = cluster.ask(&["schedule", "-f", &pod, "--dry-run", "-o", "json"]);
+    let run = cluster.run_gantry(&["schedule", "-f", &pod, "--dry-run", "-o", "json"]);
     assert_eq!(run.err, "");
-    let missing = cluster.ask(&["schedule", "-n", "demo", "web"]);
+    let missing = cluster.run_gantry(&["schedule", "-n", "demo", "web"]);
     assert_eq!(missing.code, 1, "{}", missing.out);
 
     a_driver_keeps_what_it_publishes(&cluster).await;
 }
 
-/// The loop is whole: the driver publishes, the pod's claim is made and gets a device, the pod runs, and
-/// the driver says of the device that it is ready.
+/// The loop is whole: the driver publishes, the pod's claim is made and gets a device, the pod
+/// runs, and the driver says of the device that it is ready.
 async fn a_pod_of_the_demo_has_a_device(cluster: &Cluster) {
     let runs = |it: &Value| it["status"]["phase"] == "Running";
-    let pod = cluster.until("/api/v1/namespaces/demo/pods/tuner", "ran", runs).await;
+    let pod = cluster.wait_until("/api/v1/namespaces/demo/pods/tuner", "ran", runs).await;
     assert_eq!(pod["spec"]["nodeName"], "gpu-0");
     let claims = format!("{GROUP}/namespaces/demo/deviceclaims");
     let told = |list: &Value| {
@@ -304,17 +307,17 @@ async fn a_pod_of_the_demo_has_a_device(cluster: &Cluster) {
                 && it["status"]["deviceStatuses"][0]["deviceName"] == "gpu-0"
         })
     };
-    cluster.until(&claims, "were told of by the driver", told).await;
+    cluster.wait_until(&claims, "were told of by the driver", told).await;
 }
 
 /// A pod of each driver's devices runs, and its claim has the words of that driver. Then both go.
-async fn drivers_tell_of_what_is_held(cluster: &Cluster) {
+async fn drivers_report_allocations(cluster: &Cluster) {
     let (claims, pods) = (
         format!("{GROUP}/namespaces/default/deviceclaims"),
         "/api/v1/namespaces/default/pods".to_owned(),
     );
     let account = "/api/v1/namespaces/default/serviceaccounts/default";
-    cluster.until(account, "came", |it| it["metadata"]["name"] == "default").await;
+    cluster.wait_until(account, "came", |it| it["metadata"]["name"] == "default").await;
     let wishes = [
         ("c-nic", json!({"name": "main", "deviceType": "nic"}), "nic.example.com"),
         ("c-gpu", json!({"name": "main", "deviceClass": "gpu"}), "gpu.gantry.dev"),
@@ -338,7 +341,7 @@ async fn drivers_tell_of_what_is_held(cluster: &Cluster) {
         let made = cluster.client.send(Request::post(&pods, &pod)).await.unwrap();
         assert_eq!(made.status, 201, "{}", made.text());
         let told = cluster
-            .until(&format!("{claims}/{name}"), "was told of by its driver", |it| {
+            .wait_until(&format!("{claims}/{name}"), "was told of by its driver", |it| {
                 it["status"]["deviceStatuses"].as_array().is_some_and(|it| it.len() == 1)
             })
             .await;
@@ -350,7 +353,7 @@ async fn drivers_tell_of_what_is_held(cluster: &Cluster) {
         let gone = format!("{pods}/{name}?gracePeriodSeconds=0");
         cluster.client.send(Request::delete(gone)).await.unwrap();
         let free = |it: &Value| it["status"]["allocations"].as_array().is_none_or(Vec::is_empty);
-        cluster.until(&format!("{claims}/{name}"), "was released", free).await;
+        cluster.wait_until(&format!("{claims}/{name}"), "was released", free).await;
     }
 }
 
@@ -360,11 +363,11 @@ async fn a_driver_keeps_what_it_publishes(cluster: &Cluster) {
     command.args(["devices", "sample-driver", "--pools"]).arg(&file);
     command.arg("--kubeconfig").arg(cluster.server.kubeconfig());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut driver = Driver(command.spawn().unwrap());
+    let mut driver = DriverProcess(command.spawn().unwrap());
 
     let pool = format!("{GROUP}/devicepools/node-0-nics");
     let published = |it: &Value| it["status"]["availableDevices"] == 2;
-    let seen = cluster.until(&pool, "was published", published).await;
+    let seen = cluster.wait_until(&pool, "was published", published).await;
     let managers: Vec<_> = seen["metadata"]["managedFields"]
         .as_array()
         .unwrap()
@@ -374,7 +377,9 @@ async fn a_driver_keeps_what_it_publishes(cluster: &Cluster) {
         .collect();
     assert_eq!(managers, ["nic.example.com"]);
     let registered = format!("{GROUP}/devicedrivers/nic.example.com");
-    cluster.until(&registered, "was registered", |it| it["deviceTypes"] == json!(["nic"])).await;
+    cluster
+        .wait_until(&registered, "was registered", |it| it["deviceTypes"] == json!(["nic"]))
+        .await;
 
     let merge = "application/merge-patch+json";
     let change = json!({"spec": {"devices": [], "deviceCount": 7}});
@@ -383,23 +388,23 @@ async fn a_driver_keeps_what_it_publishes(cluster: &Cluster) {
         let devices = it["spec"]["devices"].as_array().cloned().unwrap_or_default();
         devices.iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    cluster.until(&pool, "was put right", |it| names(it) == ["eth0", "eth1"]).await;
+    cluster.wait_until(&pool, "was put right", |it| names(it) == ["eth0", "eth1"]).await;
     let uid = seen["metadata"]["uid"].clone();
     cluster.client.send(Request::delete(&pool)).await.unwrap();
     cluster
-        .until(&pool, "came back", |it| names(it).len() == 2 && it["metadata"]["uid"] != uid)
+        .wait_until(&pool, "came back", |it| names(it).len() == 2 && it["metadata"]["uid"] != uid)
         .await;
 
-    drivers_tell_of_what_is_held(cluster).await;
+    drivers_report_allocations(cluster).await;
 
     fs::write(&file, POOL.replace("{name: eth1}", "{name: eth2}")).unwrap();
-    cluster.until(&pool, "followed the file", |it| names(it) == ["eth0", "eth2"]).await;
+    cluster.wait_until(&pool, "followed the file", |it| names(it) == ["eth0", "eth2"]).await;
     fs::write(&file, "no: manifest").unwrap();
     fs::write(&file, POOL.replace("node-0-nics", "node-1-nics").replace("node-0", "node-1"))
         .unwrap();
     let moved = format!("{GROUP}/devicepools/node-1-nics");
-    cluster.until(&moved, "took its place", |it| names(it) == ["eth0", "eth1"]).await;
-    cluster.until(&pool, "was taken back", |it| it["code"] == 404).await;
+    cluster.wait_until(&moved, "took its place", |it| names(it) == ["eth0", "eth1"]).await;
+    cluster.wait_until(&pool, "was deleted", |it| it["code"] == 404).await;
 
     let id = rustix::process::Pid::from_child(&driver.0);
     rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
@@ -408,9 +413,9 @@ async fn a_driver_keeps_what_it_publishes(cluster: &Cluster) {
         if let Some(ended) = driver.0.try_wait().unwrap() {
             break ended;
         }
-        assert!(cluster.clock.moment() - began < PATIENCE, "it does not stop");
-        cluster.clock.sleep(LOOK).await;
+        assert!(cluster.clock.moment() - began < CONDITION_TIMEOUT, "it does not stop");
+        cluster.clock.sleep(POLL_INTERVAL).await;
     };
     assert_eq!(ended.code(), Some(0));
-    cluster.until(&moved, "stayed", |it| names(it).len() == 2).await;
+    cluster.wait_until(&moved, "stayed", |it| names(it).len() == 2).await;
 }

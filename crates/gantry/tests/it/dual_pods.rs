@@ -1,12 +1,12 @@
 //! The published policies on the embedded server.
 
 use gantry_process::clock::Clock;
-use gantry_testkit::embedded::{Embedded, Plan};
+use gantry_testkit::embedded::{EmbeddedServer, Plan};
 use gantry_testkit::http::Target;
 
 use serde_json::{Value, json};
 
-async fn server(clock: &Clock) -> (Embedded, Target) {
+async fn server(clock: &Clock) -> (EmbeddedServer, Target) {
     let server = Plan::new(env!("CARGO_BIN_EXE_gantry")).start(clock).await.unwrap();
     let target = server.target().clone();
     (server, target)
@@ -21,7 +21,7 @@ fn published() -> Vec<(String, String, Value)> {
     files.sort();
     let read = |file: std::path::PathBuf| {
         let text = std::fs::read_to_string(&file).unwrap();
-        let documents = gantry_api::yaml::read(&text).unwrap();
+        let documents = gantry_yaml::read(&text).unwrap();
         assert_eq!(documents.len(), 1, "{} holds one object", file.display());
         let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
         (name, text, documents[0].to_json())

@@ -16,7 +16,6 @@ mod merge_kubeconfig;
 mod operator;
 mod queue;
 mod quotas;
-mod reach;
 mod requirements;
 mod shared_authors;
 mod shared_leaves;
@@ -26,6 +25,7 @@ mod shared_policies;
 mod shared_process;
 mod shared_sharing;
 mod sharing;
+mod unreachable_cluster;
 mod up;
 
 use std::io::Write;

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// A cluster that goes with the test.
-struct Up(Child);
+struct UpProcess(Child);
 
-impl Drop for Up {
+impl Drop for UpProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -24,7 +24,7 @@ fn merge(home: &Path, kubeconfig: Option<&str>, flags: &[&str]) -> String {
         .env_remove("KUBECONFIG")
         .envs(kubeconfig.map(|it| ("KUBECONFIG", it)));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut up = Up(command.spawn().unwrap());
+    let mut up = UpProcess(command.spawn().unwrap());
     let mut said = String::new();
     for line in BufReader::new(up.0.stderr.take().unwrap()).lines() {
         said.push_str(&line.unwrap());
@@ -72,7 +72,7 @@ fn without_a_value_it_is_the_kubeconfig_that_kubectl_reads() {
 }
 
 /// One page is free: enough for the copy of the file as it was, not for the file with the context.
-const FULL: &str = r#"
+const FULL_DISK_SCRIPT: &str = r#"
 mount -t tmpfs -o size=64k,mode=700 none "$0" && cd "$0" && printf 'kind: Config\n# mine\n' >config &&
 head -c 57344 /dev/zero >ballast || exit 77
 "$1" up --ephemeral --port 0 --merge-kubeconfig config 2>&1
@@ -83,7 +83,7 @@ echo "code $?"; cat config; ls -A
 fn a_full_disk_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("unshare");
-    command.args(["--map-root-user", "--mount", "sh", "-c", FULL]).arg(folder.path());
+    command.args(["--map-root-user", "--mount", "sh", "-c", FULL_DISK_SCRIPT]).arg(folder.path());
     let Ok(output) = command.arg(env!("CARGO_BIN_EXE_gantry")).output() else {
         println!("skipped: this system has no unshare");
         return;

@@ -14,7 +14,7 @@ mod webhook;
 use std::process::ExitStatus;
 
 use gantry_process::clock::Clock;
-use gantry_testkit::embedded::{Embedded, Plan};
+use gantry_testkit::embedded::{EmbeddedServer, Plan};
 use gantry_testkit::http::{Client, Credentials, Protocol, Request, Target};
 
 use super::{Run, gantry_with};
@@ -22,7 +22,7 @@ use crate::shared_operator::Site;
 use crate::shared_process::Operator;
 
 /// An embedded server with the operator's manifests in it.
-async fn site() -> (Embedded, Site) {
+async fn site() -> (EmbeddedServer, Site) {
     let clock = Clock::system();
     let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).flag("--ephemeral");
     let server = plan.start(&clock).await.unwrap();
@@ -33,7 +33,7 @@ async fn site() -> (Embedded, Site) {
 /// What tests wait for, one after the other.
 impl Operator {
     /// The next line of the log with this in it.
-    fn line_with(&mut self, part: &str) -> String {
+    fn wait_for_line(&mut self, part: &str) -> String {
         loop {
             let next = self.lines.recv_timeout(std::time::Duration::from_secs(60));
             assert!(next.is_ok(), "no {part:?} in\n{}", self.said());
@@ -47,13 +47,13 @@ impl Operator {
 
     /// Where it serves something, from its log.
     fn address(&mut self) -> String {
-        let line = self.line_with("listening");
+        let line = self.wait_for_line("listening");
         let (_, rest) = line.split_once("address=").unwrap();
         rest.trim_matches('"').split(['"', ' ']).next().unwrap().to_owned()
     }
 
     /// Waits for its end, and gives the rest of its log.
-    fn end(mut self) -> (ExitStatus, String) {
+    fn wait_for_exit(mut self) -> (ExitStatus, String) {
         let status = self.child.wait().unwrap();
         self.read.extend(self.lines.iter());
         (status, self.read.join("\n"))
@@ -90,7 +90,7 @@ fn operator(text: &str, flags: &[&str], environment: &[(&str, &str)]) -> Run {
 }
 
 #[test]
-fn a_valid_configuration_is_said_to_be_so() {
+fn a_valid_configuration_is_confirmed() {
     for text in ["mcad: {}\n", "mcad:\n  backoffTime: 3\n", "mcad: {enabled: false}\n"] {
         let run = operator(text, &["--check-config"], &[]);
         assert_eq!((run.code, &*run.err), (0, ""), "{text:?}");
@@ -100,7 +100,7 @@ fn a_valid_configuration_is_said_to_be_so() {
 
 /// What was valid, and had no effect.
 #[test]
-fn nothing_that_is_given_is_ignored_in_silence() {
+fn ignored_settings_are_reported() {
     for text in ["", "# nothing\n"] {
         let run = operator(text, &["--check-config"], &[]);
         let said = "warning: gantry.yaml: sets nothing: every value is the default; write keys, or remove it\n";
@@ -180,7 +180,7 @@ fn a_wrong_flag_is_a_wrong_command_line() {
 
 /// Flags over environment over file over defaults, and each value says where it is from.
 #[test]
-fn op_14_names_of_before_win_in_their_order() {
+fn op_14_legacy_names_override_in_order() {
     let text = "\
 mcad:
   backoffTime: 1
@@ -224,7 +224,7 @@ mcad:
 fn cf_1_without_a_namespace_there_is_no_map_to_read() {
     let run = gantry_with(&["operator", "--check-config", "--namespace="], &[], "");
     assert_eq!(run.code, 1);
-    assert!(run.err.contains("set NAMESPACE or say --namespace"), "{}", run.err);
+    assert!(run.err.contains("set NAMESPACE or use --namespace"), "{}", run.err);
     let run = gantry_with(&["operator", "--check-config"], &[("NAMESPACE", "A")], "");
     assert_eq!(run.code, 1);
     assert!(run.err.contains("cannot use \"A\" as the operator's namespace"), "{}", run.err);

@@ -1,10 +1,10 @@
-//! What people see of the queue, on a server and from files.
+//! The queue as its users see it, on a server and from files.
 
 use std::fs;
 use std::path::Path;
 
 use gantry_process::clock::Clock;
-use gantry_testkit::embedded::{Embedded, Plan};
+use gantry_testkit::embedded::{EmbeddedServer, Plan};
 use gantry_testkit::http::{Client, Protocol, Request};
 use serde_json::{Value, json};
 
@@ -13,8 +13,8 @@ use super::{Run, gantry};
 const WRAPPERS: &str = "/apis/workload.codeflare.dev/v1beta1/namespaces/default/appwrappers";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// A server that knows the kinds, and nobody who acts.
-async fn server() -> (Embedded, Client) {
+/// A server that has the kinds, and no controllers.
+async fn server() -> (EmbeddedServer, Client) {
     let clock = Clock::system();
     let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).flag("--ephemeral");
     let server = plan.start(&clock).await.unwrap();
@@ -63,7 +63,7 @@ fn waiting() -> Value {
 }
 
 /// Runs a command against a server.
-fn ask(server: &Embedded, arguments: &[&str]) -> Run {
+fn run_gantry(server: &EmbeddedServer, arguments: &[&str]) -> Run {
     let kubeconfig = server.kubeconfig().to_str().unwrap();
     gantry(&[arguments, &["--kubeconfig", kubeconfig]].concat())
 }
@@ -71,12 +71,12 @@ fn ask(server: &Embedded, arguments: &[&str]) -> Run {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_queue_of_a_cluster_is_listed_by_the_settings_of_its_operator() {
     let (server, client) = server().await;
-    let none = ask(&server, &["queue"]);
+    let none = run_gantry(&server, &["queue"]);
     assert_eq!((none.code, none.out.as_str()), (0, ""), "{}", none.err);
-    assert!(none.err.contains("there are no such AppWrappers"), "{}", none.err);
+    assert!(none.err.contains("no AppWrappers found"), "{}", none.err);
 
     let mut made = post(&client, "/api/v1/nodes", &node()).await;
-    // Every node begins with a taint that a controller takes away, and none runs here.
+    // Every node begins with a taint that a controller removes, and none runs here.
     made["spec"]["taints"] = json!([]);
     let answer = client.send(Request::put("/api/v1/nodes/a", &made)).await.unwrap();
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -88,7 +88,7 @@ async fn the_queue_of_a_cluster_is_listed_by_the_settings_of_its_operator() {
     }
     post(&client, WRAPPERS, &wrapper("new", 9, "1")).await;
 
-    let run = ask(&server, &["queue"]);
+    let run = run_gantry(&server, &["queue"]);
     assert_eq!(run.code, 0, "{}", run.err);
     let lines: Vec<Vec<&str>> =
         run.out.lines().map(|it| it.split_whitespace().take(5).collect()).collect();
@@ -101,42 +101,63 @@ async fn the_queue_of_a_cluster_is_listed_by_the_settings_of_its_operator() {
             ["-", "default", "new", "9", "Unseen"],
         ]
     );
-    // Who is more important and was not seen yet will have passed by then.
+    // An AppWrapper with a higher priority that was not processed yet will have been admitted by
+    // then.
     assert!(run.out.contains("Resources: cpu: needs 9, 3 available, 6 missing"), "{}", run.out);
-    let said = "by the default settings: the cluster has no ConfigMap gantry-config";
+    let said = "with the default settings: the cluster has no ConfigMap gantry-config";
     assert!(run.err.contains(said), "{}", run.err);
 
-    let run = ask(&server, &["queue", "--state", "pending", "-o", "json", "-n", "default"]);
+    let run = run_gantry(&server, &["queue", "--state", "pending", "-o", "json", "-n", "default"]);
     let page: Value = serde_json::from_str(&run.out).unwrap();
     assert_eq!(page["appWrappers"].as_array().unwrap().len(), 2, "{page}");
     assert_eq!(page["appWrappers"][0]["waitsFor"]["reason"], "Resources");
     assert_eq!(page["appWrappers"][1]["expected"]["what"], "Starts");
     assert_eq!(page["settings"]["values"]["backoffTime"], 20);
 
-    // With the operator's settings the first of the line is not passed.
+    let run = run_gantry(&server, &["queue", "--state", "Nonsense"]);
+    assert_eq!(run.code, 2, "{}", run.out);
+    assert!(run.err.contains("[possible values: Unseen, Pending, Running"), "{}", run.err);
+
+    // Commands about one namespace need an existing one.
+    let directory = tempfile::tempdir().unwrap();
+    let to = directory.path().join("gathered");
+    for command in [&["status"][..], &["gather", "--directory", to.to_str().unwrap()]] {
+        let run = run_gantry(&server, &[command, &["-n", "nosuch"]].concat());
+        assert_eq!(run.code, 1, "{command:?}: {}", run.out);
+        assert!(run.err.contains("namespaces/nosuch"), "{command:?}: {}", run.err);
+    }
+    assert!(!to.exists(), "nothing is half done");
+    let run = run_gantry(&server, &["status", "-n", "default"]);
+    assert!(run.code == 0 && run.out.contains("namespace     default\n"), "{}{}", run.out, run.err);
+
+    // With the operator's settings the head of the line is not skipped.
     post(&client, "/api/v1/namespaces", &json!({"metadata": {"name": "ops"}})).await;
     let map = json!({"metadata": {"name": "gantry-config"},
         "data": {"config.yaml": "mcad: {headOfLineHoldingTime: 60}"}});
     post(&client, "/api/v1/namespaces/ops/configmaps", &map).await;
-    let run = ask(&server, &["queue", "-o", "wide"]);
-    assert!(run.out.contains("HeadOfLine: AppWrapper default/large holds the line"), "{}", run.out);
-    let said = "by the settings of ConfigMap ops/gantry-config, config.yaml";
+    let run = run_gantry(&server, &["queue", "-o", "wide"]);
+    assert!(
+        run.out.contains("HeadOfLine: AppWrapper default/large holds the head of the line"),
+        "{}",
+        run.out
+    );
+    let said = "with the settings of ConfigMap ops/gantry-config, config.yaml";
     assert!(run.err.contains(said), "{}", run.err);
 
-    // What the operator publishes counts for more: it knows its flags.
+    // The published settings take precedence: they include the operator's flags.
     let map = json!({"metadata": {"name": "gantry-config-in-effect"},
         "data": {"config.yaml": "mcad:\n  backoffTime: 7 # from --backofftime\n"}});
     post(&client, "/api/v1/namespaces/ops/configmaps", &map).await;
-    let run = ask(&server, &["queue", "-o", "json"]);
+    let run = run_gantry(&server, &["queue", "-o", "json"]);
     let page: Value = serde_json::from_str(&run.out).unwrap();
     assert_eq!(page["settings"]["values"]["backoffTime"], 7);
     assert_eq!(page["settings"]["values"]["headOfLineHoldingTime"], 0, "{page}");
-    let said = "the settings in effect of ConfigMap ops/gantry-config-in-effect, config.yaml";
+    let said = "the effective settings of ConfigMap ops/gantry-config-in-effect, config.yaml";
     assert_eq!(page["settings"]["source"], said);
 
-    let run = ask(&server, &["explain", "aw/large"]);
+    let run = run_gantry(&server, &["explain", "aw/large"]);
     assert_eq!(run.code, 0, "{}", run.err);
-    assert!(run.err.contains(&format!("by {said}")), "{}", run.err);
+    assert!(run.err.contains(&format!("with {said}")), "{}", run.err);
     for words in [
         "position    1 of 2",
         "job/large   cpu 9, declared in custompodresources   not made",
@@ -144,7 +165,7 @@ async fn the_queue_of_a_cluster_is_listed_by_the_settings_of_its_operator() {
     ] {
         assert!(run.out.contains(words), "{words}\n{}", run.out);
     }
-    let run = ask(&server, &["explain", "appwrapper/nobody"]);
+    let run = run_gantry(&server, &["explain", "appwrapper/nobody"]);
     assert_eq!(run.code, 1);
     assert!(run.err.contains("there is no AppWrapper default/nobody"), "{}", run.err);
 }
@@ -172,7 +193,7 @@ fn write(folder: &Path, name: &str, objects: &[Value]) -> String {
 }
 
 #[test]
-fn files_are_enough_to_know_who_would_run() {
+fn files_suffice_to_predict_admission() {
     let folder = tempfile::tempdir().unwrap();
     let jobs = [wrapper("first", 2, "3"), wrapper("second", 1, "3"), wrapper("huge", 0, "9")];
     let jobs = write(folder.path(), "jobs.yaml", &jobs);
@@ -186,14 +207,14 @@ fn files_are_enough_to_know_who_would_run() {
     assert_eq!(
         waits,
         [
-            "now        Turn: there is room for it",
+            "now        NextCycle: there is free capacity for it",
             "-          Resources: cpu: needs 3, 1 available, 2 missing",
             "-          Resources: cpu: needs 9, 1 available, 8 missing",
         ],
         "{}",
         run.out
     );
-    assert!(run.err.contains(&format!("by the settings of {config}")), "{}", run.err);
+    assert!(run.err.contains(&format!("with the settings of {config}")), "{}", run.err);
     let run = gantry(&[&["explain", "aw", "second"], files.as_slice(), &["-o", "json"]].concat());
     let page: Value = serde_json::from_str(&run.out).unwrap();
     assert_eq!(page["appWrapper"]["room"]["free"]["cpu"], "4", "{page}");

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gantry_queue::app_wrapper::AppWrapper;
-use gantry_queue::{Dispatch, Live, Progress};
-use gantry_reconcile::{Controller, Key, Kind, Place, View as _, World};
-use gantry_scaling::{Backend, Limits, Scaling, Shapes};
+use gantry_queue::{Dispatch, LiveSettings, Progress};
+use gantry_reconcile::{Controller, Key, Kind, StoreId, View as _, World};
+use gantry_scaling::{Backend, Limits, Scaling, ShapeInference};
 use serde_json::Value;
 
 fn root() -> PathBuf {
@@ -37,39 +37,43 @@ fn op_16_there_is_one_client_and_one_set_of_types() {
     }
 }
 
-/// Everybody who looks at AppWrappers looks at the same shelf, which one watch fills; each has a name, and
-/// with it a work queue, of its own.
+/// All controllers of AppWrappers share one store, which one watch fills; each has a name, and with
+/// it a work queue, of its own.
 #[test]
 fn op_5_loops_of_their_own_share_what_they_see() {
-    let live = Live::default();
-    let limits = Limits { nodes: 1, provision: Duration::from_secs(1), cooldown: Duration::ZERO };
+    let live = LiveSettings::default();
+    let limits = Limits {
+        max_nodes: 1,
+        provision_timeout: Duration::from_secs(1),
+        cooldown: Duration::ZERO,
+    };
     let ledger = Key::new("gantry-system", "ledger");
     let scaling = Arc::new(Scaling::new(gantry_scaling::Settings {
         limits,
         backend: Backend::Reuse,
-        ledger,
+        grant_record: ledger,
     }));
     let all: [Arc<dyn Controller>; 4] = [
         Arc::new(Dispatch::new(live.clone())),
         Arc::new(Progress::new(live.clone())),
         scaling.clone(),
-        Arc::new(Shapes::new(scaling, live)),
+        Arc::new(ShapeInference::new(scaling, live)),
     ];
     let names: BTreeSet<&str> = all.iter().map(|it| it.name()).collect();
     assert_eq!(names.len(), all.len());
     let kinds: Vec<Kind> = all.iter().flat_map(|it| it.kinds()).collect();
     let looks = |it: &&Arc<dyn Controller>| {
-        it.kinds().iter().any(|it| *it.place() == Place::of::<AppWrapper>())
+        it.kinds().iter().any(|it| *it.store_id() == StoreId::of::<AppWrapper>())
     };
     assert_eq!(all.iter().filter(looks).count(), all.len());
     let world = World::new(kinds);
-    assert_eq!(world.views(&AppWrapper::RESOURCE).len(), 1);
+    assert_eq!(world.stores_for_resource(&AppWrapper::RESOURCE).len(), 1);
 }
 
 /// Every requirement of the queue, of scaling and of quota trees is in the name of a test.
 #[test]
 fn every_requirement_of_the_queue_has_a_test() {
-    // It says what is no goal: nothing follows from it that could be seen.
+    // This one states a non-goal: nothing follows from it that could be tested.
     const NO_GOAL: &str = "OP-19";
     let mut cited: BTreeSet<(String, u32)> = BTreeSet::new();
     let mut folders = vec![root().join("crates")];
@@ -209,7 +213,8 @@ fn op_20_clients_find_what_they_know() {
     has("/spec/properties/resources/properties/GenericItems/items/properties", &item);
     let scheduling = ["nodeSelector", "minAvailable", "requeuing", "dispatchDuration"];
     has("/spec/properties/schedulingSpec/properties", &scheduling);
-    let labels = [gantry_queue::dispatch::LABEL, gantry_queue::dispatch::ITEM_LABEL];
+    let labels =
+        [gantry_queue::item_objects::APP_WRAPPER_LABEL, gantry_queue::item_objects::ITEM_LABEL];
     assert_eq!(labels, ["appwrapper.mcad.ibm.com", "resourceName"]);
 }
 

@@ -1,10 +1,10 @@
-//! AppWrappers of people who may not create everything, with an operator that asks. The same steps are
-//! taken on a real server by `make e2e`.
+//! AppWrappers of users who may not create everything, with an operator that checks access. The
+//! same steps are run on a real server by `make e2e`.
 
 use std::time::Duration;
 
 use gantry_process::clock::Clock;
-use gantry_queue::app_wrapper::AUTHOR;
+use gantry_queue::app_wrapper::AUTHOR_ANNOTATION;
 use gantry_testkit::http::{Request, Response};
 use http::{HeaderName, HeaderValue};
 use jiff::Timestamp;
@@ -33,13 +33,13 @@ pub(crate) fn wrapper(name: &str) -> Value {
     })
 }
 
-/// The request as somebody else.
+/// Returns the request as another user.
 pub(crate) fn by(user: &str, request: Request) -> Request {
     let name = HeaderName::from_static("impersonate-user");
     request.header(name, HeaderValue::from_str(user).unwrap())
 }
 
-/// What lets users do this in the namespace `default`.
+/// Returns the objects that allow users to do this in the namespace `default`.
 pub(crate) fn grant(name: &str, users: &[&str], group: &str, resource: &str) -> [Value; 2] {
     let rbac = "rbac.authorization.k8s.io";
     let metadata = json!({ "name": name, "namespace": "default" });
@@ -58,7 +58,7 @@ pub(crate) fn grant(name: &str, users: &[&str], group: &str, resource: &str) -> 
     ]
 }
 
-/// The configuration of an operator that is reached at this port.
+/// The configuration of an operator with its webhooks at this port.
 pub(crate) fn config(port: u16) -> String {
     format!(
         "health: {{bindAddress: '0'}}\nmetrics: {{bindAddress: '0'}}\nmcad: {{checkUserAccess: true}}\n\
@@ -82,7 +82,8 @@ async fn create(site: &Site, user: &str, object: &Value) -> Response {
     site.admin.send(by(user, Request::post(WRAPPERS, object))).await.unwrap()
 }
 
-/// What must be there before the operator is: its rights, the users', and an AppWrapper from before.
+/// Creates what must exist before the operator starts: its permissions, the users', and an
+/// AppWrapper from before.
 pub(crate) async fn prepare(site: &Site) {
     site.apply_file(&manifests().join("45-check-user-access.yaml")).await;
     let all = ["alice", "bob", "carol"];
@@ -108,14 +109,15 @@ pub(crate) async fn prepare(site: &Site) {
         ],
     }))
     .await;
-    // It says that an administrator made it, and nobody looked.
+    // It names an administrator as author, which is not verified.
     let mut early = wrapper("early");
     let forged = json!({ "username": "admin", "groups": ["system:masters"] }).to_string();
-    early["metadata"]["annotations"] = json!({ AUTHOR: forged });
+    early["metadata"]["annotations"] = json!({ AUTHOR_ANNOTATION: forged });
     site.create(WRAPPERS, &early).await;
 }
 
-/// DS-9, beside an operator with the [configuration](config) for it. `gantry` is run with these arguments.
+/// DS-9, beside an operator with the [configuration](config) for it. `gantry` is run with these
+/// arguments.
 pub(crate) async fn ds_9(
     site: &Site,
     clock: &Clock,
@@ -124,8 +126,8 @@ pub(crate) async fn ds_9(
 ) {
     let told = |it: &Value| it["webhooks"].as_array().is_some_and(|all| !all.is_empty());
     let found = site.until(CONFIGURATION, told).await;
-    // A server takes a moment until it asks whom it was told to ask, and what was made in that moment is
-    // not believed.
+    // A server takes a moment until it calls a new webhook, and authors written in that moment are
+    // not trusted.
     let made = found["metadata"]["creationTimestamp"].as_str().unwrap();
     let believed = made.parse::<Timestamp>().unwrap() + Duration::from_secs(5);
     while clock.now() < believed + Duration::from_secs(1) {
@@ -135,21 +137,23 @@ pub(crate) async fn ds_9(
     attack_a_binding_that_the_author_could_not_create(site).await;
     recorded(site).await;
 
-    // One from before has no author, whatever it says.
+    // An AppWrapper from before has no author, whatever it says.
     let path = format!("{WRAPPERS}/early");
     let waits = |it: &Value| condition(it, "Backoff").is_some();
     let early = site.until(&path, waits).await;
     assert_eq!(condition(&early, "Backoff").unwrap()["reason"], "AuthorNotRecorded", "{early:#}");
-    assert!(message(&early).contains("made before") && message(&early).contains("create it anew"));
+    assert!(
+        message(&early).contains("created before") && message(&early).contains("create it again")
+    );
     assert_eq!(early["status"]["canrun"], Value::Null, "{early:#}");
     let page = gantry(&["queue", "-o", "wide"]);
-    assert!(page.contains("Access: it was made before"), "{page}");
+    assert!(page.contains("Access: it was created before"), "{page}");
     let page = gantry(&["explain", "aw/early"]);
     assert!(page.contains("when authors began to be recorded"), "{page}");
     let page = gantry(&["explain", "aw/refused"]);
     assert!(page.contains("user \"bob\" cannot create resource \"jobs\""), "{page}");
 
-    // A right that was granted counts for what is made anew, however soon that is.
+    // A granted permission applies to recreated objects, however soon that is.
     for object in grant("runs", &["alice", "bob"], "batch", "jobs") {
         site.apply(&object).await;
     }
@@ -162,7 +166,7 @@ pub(crate) async fn ds_9(
 async fn denied_and_allowed(site: &Site) {
     let mut refused = wrapper("refused");
     let forged = json!({ "username": "alice" }).to_string();
-    refused["metadata"]["annotations"] = json!({ AUTHOR: forged });
+    refused["metadata"]["annotations"] = json!({ AUTHOR_ANNOTATION: forged });
     done(&create(site, "bob", &refused).await);
     done(&create(site, "alice", &wrapper("allowed")).await);
     let allowed = site.until(&format!("{WRAPPERS}/allowed"), is("Running")).await;
@@ -172,7 +176,7 @@ async fn denied_and_allowed(site: &Site) {
     let words = "default/refused creation failure: user \"bob\" cannot create resource \"jobs\" in \
                  API group \"batch\" in the namespace \"default\"";
     assert!(message(&refused).starts_with(words), "{}", message(&refused));
-    assert!(message(&refused).ends_with("create the AppWrapper anew"), "{}", message(&refused));
+    assert!(message(&refused).ends_with("create the AppWrapper again"), "{}", message(&refused));
     let failed = condition(&refused, "Failed").unwrap();
     assert_eq!(failed["reason"], "ItemCreationFailure.", "{refused:#}");
     assert_eq!(failed["message"], refused["status"]["message"]);
@@ -180,7 +184,8 @@ async fn denied_and_allowed(site: &Site) {
     assert_eq!(site.get(&format!("{JOBS}/refused")).await.status.as_u16(), 404);
 }
 
-/// The operator may bind any role, its author may only create bindings: the server would refuse the author.
+/// The operator may bind any role, its author may only create bindings: the server would refuse the
+/// author.
 async fn attack_a_binding_that_the_author_could_not_create(site: &Site) {
     let rbac = "rbac.authorization.k8s.io";
     let mut attack = wrapper("attack");
@@ -200,11 +205,11 @@ async fn attack_a_binding_that_the_author_could_not_create(site: &Site) {
     assert_eq!(site.get(&format!("{place}/attack")).await.status.as_u16(), 404);
 }
 
-/// Who the author is changes with who writes the items, and in no other way.
+/// The author changes with the user who writes the items, and in no other way.
 async fn recorded(site: &Site) {
     let path = format!("{WRAPPERS}/allowed");
     let author = |it: &Value| -> String {
-        let text = it["metadata"]["annotations"][AUTHOR].as_str().unwrap();
+        let text = it["metadata"]["annotations"][AUTHOR_ANNOTATION].as_str().unwrap();
         let author: Value = serde_json::from_str(text).unwrap();
         author["username"].as_str().unwrap().to_owned()
     };
@@ -212,8 +217,12 @@ async fn recorded(site: &Site) {
     let forged = json!({ "username": "admin" }).to_string();
     let table = [
         ("a label", json!({ "metadata": { "labels": { "a": "b" } } }), "alice"),
-        ("a forged author", json!({ "metadata": { "annotations": { AUTHOR: forged } } }), "alice"),
-        ("none", json!({ "metadata": { "annotations": { AUTHOR: null } } }), "alice"),
+        (
+            "a forged author",
+            json!({ "metadata": { "annotations": { AUTHOR_ANNOTATION: forged } } }),
+            "alice",
+        ),
+        ("none", json!({ "metadata": { "annotations": { AUTHOR_ANNOTATION: null } } }), "alice"),
         ("a priority", json!({ "spec": { "priority": 3 } }), "alice"),
         ("other items", json!({ "spec": { "resources": { "GenericItems": [] } } }), "bob"),
     ];

@@ -1,5 +1,5 @@
-//! People who would have more quota than is theirs, with an operator that asks. The same steps are taken on a
-//! real server by `make e2e`.
+//! Users who try to use quota of others, with an operator that checks it. The same steps are run on
+//! a real server by `make e2e`.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ async fn create(site: &Site, object: &Value, query: &str) -> Response {
 /// QU-12 and QU-13 as far as they are decided before anything runs, beside an operator with the
 /// [configuration](config) for it.
 pub(crate) async fn qu_12_and_qu_13(site: &Site, clock: &Clock) {
-    // What was made in the first moments has no author that is believed.
+    // Objects of the first moments have no trusted author.
     let told = |it: &Value| it["webhooks"].as_array().is_some_and(|all| !all.is_empty());
     let found = site.until(CONFIGURATION, told).await;
     let made = found["metadata"]["creationTimestamp"].as_str().unwrap();
@@ -99,14 +99,14 @@ pub(crate) async fn qu_12_and_qu_13(site: &Site, clock: &Clock) {
     while clock.now() < believed {
         site.pause().await;
     }
-    // Until the operator has seen the trees it refuses nothing: nothing is stored by asking.
+    // Until the operator has synced the trees it rejects nothing: the requests are dry runs.
     let stolen = wrapper("stolen", "gold", 1, &json!({ "cpu": "100m" }));
     let refused = loop {
         let answer = create(site, &stolen, "?dryRun=All").await;
         if answer.status == 403 {
             break answer;
         }
-        // It is refused for want of an answer, or not yet.
+        // It is rejected because the webhook does not respond, or not rejected yet.
         assert!(answer.status == 201 || answer.status == 500, "{}", answer.text());
         site.pause().await;
     };
@@ -123,7 +123,7 @@ pub(crate) async fn qu_12_and_qu_13(site: &Site, clock: &Clock) {
         answer.text()
     );
 
-    // Who has been let in does not get there by another label either.
+    // An admitted AppWrapper cannot switch to it by another label either.
     let waits = wrapper("waits", "default", 1, &json!({ "cpu": "100" }));
     let answer = create(site, &waits, "").await;
     assert_eq!(answer.status, 201, "{}", answer.text());
@@ -132,7 +132,7 @@ pub(crate) async fn qu_12_and_qu_13(site: &Site, clock: &Clock) {
     let answer = site.admin.send(by("bob", patch)).await.unwrap();
     assert_eq!(answer.status, 403, "{}", answer.text());
 
-    // What is declared does not make a template cheaper.
+    // A declared demand does not reduce that of a template.
     let eight = json!({ "cpu": "8", "nvidia.com/gpu": "8" });
     let table = [
         ("small", json!([{ "replicas": 1, "requests": { "cpu": "10m" } }])),

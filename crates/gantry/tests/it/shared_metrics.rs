@@ -1,9 +1,10 @@
-//! Who reads an operator's metrics, on any server. The same steps are taken on a real one by `make e2e`.
+//! Access to an operator's metrics, on any server. The same steps are run on a real one by `make
+//! e2e`.
 
 use std::time::Duration;
 
 use gantry_process::clock::Clock;
-use gantry_serve::pki::Sealed;
+use gantry_serve::pki::StandaloneCertificate;
 use gantry_testkit::http::{Client, Credentials, Protocol, Request, Target};
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -27,10 +28,11 @@ pub(crate) struct Page {
 }
 
 impl Served {
-    /// Starts one with the rights of the manifests, and with a certificate that the test can verify.
+    /// Starts one with the rights of the manifests, and with a certificate that the test can
+    /// verify.
     pub(crate) async fn start(site: &Site) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let sealed = Sealed::create(&[], Clock::system().now()).unwrap();
+        let sealed = StandaloneCertificate::create(&[], Clock::system().now()).unwrap();
         let write = |name: &str, text: &str| {
             let path = folder.path().join(name);
             std::fs::write(&path, text).unwrap();
@@ -90,7 +92,7 @@ pub(crate) async fn token_of(site: &Site, name: &str) -> String {
     made["status"]["token"].as_str().unwrap().to_owned()
 }
 
-/// Metrics take TLS, a token that the server knows, and the right to read them.
+/// Metrics need TLS, a valid token, and the permission to read them.
 pub(crate) async fn metrics_are_for_readers(site: &Site) {
     let (reader, tenant) = (token_of(site, "prometheus").await, token_of(site, "tenant").await);
     let binding = json!({
@@ -105,7 +107,8 @@ pub(crate) async fn metrics_are_for_readers(site: &Site) {
     let mut served = Served::start(site).await;
     let page = &served.metrics;
 
-    // A real server notices rights a moment after they are stored; refusals are kept for ten seconds.
+    // A real server applies roles a moment after they are stored; denials are cached for ten
+    // seconds.
     let (clock, metrics) = (Clock::system(), || Request::get("/metrics"));
     let give_up = clock.moment() + Duration::from_secs(60);
     let text = loop {
@@ -118,15 +121,15 @@ pub(crate) async fn metrics_are_for_readers(site: &Site) {
     };
     assert!(text.contains("gantry_build_info") && text.ends_with("# EOF\n"), "{text}");
 
-    // Not the last letter of the signature: some of its bits may stand for nothing.
+    // Not the last letter of the signature: some of its bits may be unused.
     let at = reader.len() - 10;
     let other = if reader.as_bytes()[at] == b'x' { "y" } else { "x" };
     let forged = format!("{}{other}{}", &reader[..at], &reader[at + 1..]);
     let denied = "user \"system:serviceaccount:default:tenant\" may not get /metrics";
     let table = [
         ("nobody", None, metrics(), 401, "send a token"),
-        ("an invented token", Some("invented"), metrics(), 401, "does not know this token"),
-        ("a forged token", Some(&*forged), metrics(), 401, "does not know this token"),
+        ("an invented token", Some("invented"), metrics(), 401, "does not accept this token"),
+        ("a forged token", Some(&*forged), metrics(), 401, "does not accept this token"),
         ("an account without the right", Some(&*tenant), metrics(), 403, denied),
         ("another page", Some(&*reader), Request::get("/status"), 403, "may not get /status"),
         ("no page", Some(&*reader), Request::get("/metrics/x"), 404, "not found"),
@@ -140,7 +143,7 @@ pub(crate) async fn metrics_are_for_readers(site: &Site) {
         assert!(!said.contains("gantry_build_info"), "{why}: {said}");
     }
 
-    // Many who are nobody keep no reader out.
+    // Many callers with unknown tokens do not displace a reader.
     let mut crowd = JoinSet::new();
     for at in 0..100 {
         let page = page.clone();
@@ -153,7 +156,7 @@ pub(crate) async fn metrics_are_for_readers(site: &Site) {
     }
     assert_eq!(page.send(Some(&reader), metrics()).await.0, 200);
 
-    // Kubelets have no token, and are answered elsewhere. Nobody finds one in the log.
+    // Kubelets have no token, and use another address. No token is in the log.
     let (base, credentials) = (format!("http://{}", served.probes), Credentials::Anonymous);
     let target = Target { base, authority: String::new(), credentials };
     let probes = Client::new(&target, Protocol::Http1, clock).unwrap();

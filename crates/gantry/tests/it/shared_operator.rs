@@ -1,5 +1,5 @@
-//! The operator's manifests on any server, and the operator as its own service account. The same steps
-//! are taken on a real server by `make e2e`.
+//! The operator's manifests on any server, and the operator as its own service account. The same
+//! steps are taken on a real server by `make e2e`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,8 +9,8 @@ use gantry_testkit::http::{Client, Credentials, Protocol, Request, Response, Tar
 use serde_json::{Value, json};
 
 /// The safety net for what must come: many times what a loaded machine needs.
-const PATIENCE: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(10);
+const CONDITION_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// An API server with the operator's manifests in it.
 pub(crate) struct Site {
@@ -34,7 +34,7 @@ impl Site {
 
     pub(crate) async fn apply_file(&self, file: &Path) {
         let text = std::fs::read_to_string(file).unwrap();
-        for document in gantry_api::yaml::read(&text).unwrap() {
+        for document in gantry_yaml::read(&text).unwrap() {
             self.apply(&document.to_json()).await;
         }
     }
@@ -87,7 +87,7 @@ impl Site {
 
     /// Asks until the answer is as wanted.
     pub(crate) async fn until(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let give_up = self.clock.moment() + PATIENCE;
+        let give_up = self.clock.moment() + CONDITION_TIMEOUT;
         loop {
             // What is not served yet is answered in plain text.
             let answer = self.get(path).await.json().unwrap_or(Value::Null);
@@ -95,13 +95,13 @@ impl Site {
                 return answer;
             }
             assert!(self.clock.moment() < give_up, "{path}: last answer: {answer:#}");
-            self.clock.sleep(PAUSE).await;
+            self.clock.sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Waits a moment before something is asked again.
     pub(crate) async fn pause(&self) {
-        self.clock.sleep(PAUSE).await;
+        self.clock.sleep(POLL_INTERVAL).await;
     }
 
     /// Makes an object, which must not be there.
@@ -158,7 +158,7 @@ fn path_of(object: &Value) -> String {
 }
 
 /// Whether a client may do this, as the server sees it.
-async fn may(client: &Client, attributes: &Value) -> bool {
+async fn is_allowed(client: &Client, attributes: &Value) -> bool {
     let review = json!({ "spec": { "resourceAttributes": attributes } });
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let answer = done(&client.send(Request::post(path, &review)).await.unwrap());
@@ -174,10 +174,10 @@ fn about(verb: &str, group: &str, resource: &str, namespace: &str, name: &str) -
 }
 
 /// Waits until a client may do this.
-async fn soon_may(site: &Site, client: &Client, attributes: &Value) {
-    let allowed = site.clock.timeout(PATIENCE, async {
-        while !may(client, attributes).await {
-            site.clock.sleep(PAUSE).await;
+async fn wait_until_allowed(site: &Site, client: &Client, attributes: &Value) {
+    let allowed = site.clock.timeout(CONDITION_TIMEOUT, async {
+        while !is_allowed(client, attributes).await {
+            site.clock.sleep(POLL_INTERVAL).await;
         }
     });
     assert!(allowed.await.is_ok(), "{attributes}");
@@ -244,11 +244,11 @@ pub(crate) async fn rb_1(site: &Site) {
     let (given, refused): (Vec<_>, Vec<_>) = table.into_iter().partition(|(given, ..)| *given);
     // On a real server roles take effect when they have been noticed, so what is given comes first.
     for (_, verb, group, resource, namespace, name) in given {
-        soon_may(site, &operator, &about(verb, group, resource, namespace, name)).await;
+        wait_until_allowed(site, &operator, &about(verb, group, resource, namespace, name)).await;
     }
     for (_, verb, group, resource, namespace, name) in refused {
         let attributes = about(verb, group, resource, namespace, name);
-        assert!(!may(&operator, &attributes).await, "{attributes}");
+        assert!(!is_allowed(&operator, &attributes).await, "{attributes}");
     }
     // Not only asked about: tried.
     let role = json!({ "metadata": { "name": "mine" }, "rules": [] });
@@ -268,7 +268,7 @@ pub(crate) async fn rb_1(site: &Site) {
 pub(crate) async fn rb_2(site: &Site) {
     let operator = site.operator().await;
     let widgets = about("create", "example.org", "widgets", "default", "");
-    assert!(!may(&operator, &widgets).await);
+    assert!(!is_allowed(&operator, &widgets).await);
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {
@@ -278,7 +278,7 @@ pub(crate) async fn rb_2(site: &Site) {
         "rules": [{ "apiGroups": ["example.org"], "resources": ["widgets"], "verbs": ["create"] }],
     });
     site.apply(&role).await;
-    soon_may(site, &operator, &widgets).await;
+    wait_until_allowed(site, &operator, &widgets).await;
 }
 
 /// Every manifest is accepted twice, and changes nothing the second time.
@@ -288,7 +288,7 @@ pub(crate) async fn rb_3(site: &Site) {
         for file in files(&folder) {
             site.apply_file(&file).await;
             let text = std::fs::read_to_string(&file).unwrap();
-            for document in gantry_api::yaml::read(&text).unwrap() {
+            for document in gantry_yaml::read(&text).unwrap() {
                 assert_unchanged(site, &document.to_json()).await;
                 objects += 1;
             }

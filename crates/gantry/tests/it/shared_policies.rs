@@ -1,5 +1,6 @@
 //! The published policies that protect dual pods: what an ordinary user may not set or change, and
-//! what the controllers of any release may. The same steps are taken on a real server by `make e2e`.
+//! what the controllers of any release may. The same steps are taken on a real server by `make
+//! e2e`.
 //!
 //! Pods that carry what is protected are made in the name of controllers, as they are in earnest.
 
@@ -24,7 +25,8 @@ fn config() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config"))
 }
 
-/// A test of each scenario. Each has a server of its own, from a function that gives it and the way to it.
+/// A test of each scenario. Each has a server of its own, from a function that gives it and the way
+/// to it.
 macro_rules! scenarios {
     ($start:path) => {
         $crate::shared_policies::scenarios! {
@@ -64,7 +66,8 @@ pub(crate) struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// Applies the policies and waits until they are in effect: on a real server that takes a while.
+    /// Applies the policies and waits until they are in effect: on a real server that takes a
+    /// while.
     pub(crate) async fn new(client: &'a Client, clock: &Clock, namespace: &str) -> Self {
         let place = Self { client, clock: clock.clone(), namespace: namespace.to_owned() };
         let object = json!({ "metadata": { "name": namespace } });

@@ -1,5 +1,5 @@
-//! `gantry operator` as a process that runs: its log, its signals, its end. Tests on a real server use
-//! it too.
+//! `gantry operator` as a process that runs: its log, its signals, its end. Tests on a real server
+//! use it too.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};

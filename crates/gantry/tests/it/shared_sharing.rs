@@ -11,8 +11,8 @@ use gantry_testkit::http::{Client, Protocol, Request, Response, Target};
 use serde_json::{Value, json};
 
 /// The safety net for what must come: many times what a loaded machine needs.
-const PATIENCE: Duration = Duration::from_secs(120);
-const PAUSE: Duration = Duration::from_millis(50);
+const CONDITION_TIMEOUT: Duration = Duration::from_secs(120);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const KINDS: [(&str, &str); 3] = [
     ("InferenceServerConfig", "inferenceserverconfigs"),
     ("LauncherConfig", "launcherconfigs"),
@@ -21,7 +21,8 @@ const KINDS: [(&str, &str); 3] = [
 const CONFIGS: &str = "inferenceserverconfigs.fma.llm-d.ai";
 const DEFINITION: ObjectKind = ObjectKind::CustomResourceDefinition;
 
-/// A test of each scenario. Each has a server of its own, from a function that gives it and the way to it.
+/// A test of each scenario. Each has a server of its own, from a function that gives it and the way
+/// to it.
 macro_rules! scenarios {
     ($start:path) => {
         $crate::shared_sharing::scenarios! {
@@ -163,8 +164,8 @@ impl Site {
     async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
         let begun = self.clock.moment();
         while !holds().await {
-            assert!(self.clock.moment() - begun < PATIENCE, "not in time: {what}");
-            self.clock.sleep(PAUSE).await;
+            assert!(self.clock.moment() - begun < CONDITION_TIMEOUT, "not in time: {what}");
+            self.clock.sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -203,7 +204,7 @@ impl Site {
                 continue;
             }
             let text = std::fs::read_to_string(root().join(role.file)).unwrap();
-            let object = gantry_api::yaml::read(&text).unwrap().remove(0).to_json();
+            let object = gantry_yaml::read(&text).unwrap().remove(0).to_json();
             self.there("/apis/rbac.authorization.k8s.io/v1/clusterroles", &object).await;
             let name = role.name;
             let binding = json!({
@@ -353,8 +354,8 @@ fn definition(kind: &str, plural: &str, versions: &[&str], text: &str) -> Value 
     })
 }
 
-/// Absent: made. Version there with other contents: untouched. Version missing: applied, unless that
-/// takes one away. Again: nothing changes.
+/// Absent: made. Version there with other contents: untouched. Version missing: applied, unless
+/// that takes one away. Again: nothing changes.
 pub(crate) async fn as_40(site: &Site) {
     let admin = site.administrator();
     let (one, other) = (site.commit(&["v1alpha1"], "one"), site.commit(&["v1alpha1"], "other"));
@@ -478,8 +479,8 @@ pub(crate) async fn as_42(site: &Site) {
     assert_eq!(site.revisions().await, revisions);
 }
 
-/// The two published roles suffice, and nothing else is given by them. Without, one is told whom to
-/// ask for what.
+/// The two published roles suffice, and grant nothing else. Without them, the error names the role
+/// and whom to ask for it.
 pub(crate) async fn as_45(site: &Site) {
     let words = ["install", "all", "--group", FMA_GROUP, "-o", "json"];
     let nobody = site.user("as-45-nobody").await;
@@ -511,8 +512,9 @@ pub(crate) async fn as_45(site: &Site) {
     assert_eq!(outcome(&report, "fma-crd-admin")["askFor"], "cluster-admin");
 }
 
-/// Two installations of different versions at the same time, by people who have a namespace each and
-/// the published roles: both work, and neither changes the other. A third without roles is refused.
+/// Two installations of different versions at the same time, by people who have a namespace each
+/// and the published roles: both work, and neither changes the other. A third without roles is
+/// refused.
 pub(crate) async fn cs_1(site: &Site) {
     let people = ["cs-1-blue", "cs-1-green"];
     let versions = ["v1alpha1", "v1alpha2"];
@@ -561,8 +563,8 @@ pub(crate) async fn cs_1(site: &Site) {
     assert_eq!(definitions().await, before);
 }
 
-/// Ten processes at once, each with a version of its own: one comes first, and the others are refused
-/// or join it. No version is lost, and when all is quiet it stays quiet.
+/// Ten processes at once, each with a version of its own: one comes first, and the others are
+/// refused or join it. No version is lost, and when all is quiet it stays quiet.
 pub(crate) async fn cs_20(site: &Site) {
     let admin = site.administrator();
     let names: Vec<String> = (1..=10).map(|it| format!("v1alpha{it}")).collect();
@@ -579,7 +581,7 @@ pub(crate) async fn cs_20(site: &Site) {
             .collect()
     };
     let codes = rush(&[]);
-    // Each definition has the version of whoever was first; nobody else wrote.
+    // Each definition has the version of the first process; no other process wrote it.
     assert!(codes.iter().all(|it| [0, 3].contains(it)), "{codes:?}");
     let mut found = Vec::new();
     for (_, plural) in KINDS {
@@ -608,7 +610,8 @@ pub(crate) async fn cs_20(site: &Site) {
     assert_eq!(site.revisions().await, revisions);
 }
 
-/// What is shared goes when nobody else needs it, and the command says what stays and why.
+/// Shared objects are removed when no other installation needs them, and the command reports what
+/// is kept and why.
 pub(crate) async fn as_44(site: &Site) {
     let admin = site.administrator();
     site.install(&admin, 0, &site.commit(&["v1alpha1"], "small"), &[]);
@@ -625,7 +628,7 @@ pub(crate) async fn as_44(site: &Site) {
         assert!(outcomes(&report).iter().all(|it| *it == "refused"), "{report:#}");
         let why = report["objects"][0]["why"].as_str().unwrap();
         assert!(why.contains("objects of the group: 1 in as-44-theirs"), "{why}");
-        // Who cannot see other namespaces cannot know, and is told what they need for it.
+        // A user who cannot list other namespaces gets an error that names the missing permission.
         let report = site.gantry(&person, &words, &[]).ended(2);
         assert_eq!(report["objects"][0]["askFor"], "gantry-viewer");
     }
@@ -662,7 +665,7 @@ pub(crate) async fn cs_25_and_cs_45(site: &Site) {
                 continue;
             }
             let text = std::fs::read_to_string(path).unwrap();
-            let object = gantry_api::yaml::read(&text).unwrap().remove(0).to_json();
+            let object = gantry_yaml::read(&text).unwrap().remove(0).to_json();
             let kind = ObjectKind::of(object["kind"].as_str().unwrap()).unwrap();
             let path = kind.path(object["metadata"]["name"].as_str().unwrap()).unwrap();
             assert_eq!(site.send(Request::delete(path.to_string())).await.status, 200);
@@ -685,8 +688,8 @@ pub(crate) async fn foreign_versions_keep_a_definition(site: &Site) {
     assert_eq!(site.versions().await, ["v1alpha1", "v1beta1"]);
 }
 
-/// The right to read nodes: made, extended, bound once, and taken back. Old bindings of `view` are
-/// reported and removed on request.
+/// The permission to read nodes: created, extended, bound once, and revoked. Old bindings of `view`
+/// are reported and removed on request.
 pub(crate) async fn cs_7_to_cs_9(site: &Site) {
     let admin = site.administrator();
     let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
@@ -780,7 +783,8 @@ pub(crate) async fn stuck_pods_are_freed(site: &Site) {
     assert_eq!(finalizers("alive").await, json!(["x.test/other"]));
 }
 
-/// Namespaces of test runs go when their day is over, with what nobody would let go; no others do.
+/// Namespaces of test runs are deleted when they have expired, with pods whose finalizers no
+/// controller would remove; no others are.
 pub(crate) async fn expired_namespaces_are_swept(site: &Site) {
     let runs = [
         ("run-over", "true", "2020-02-29"),
@@ -829,14 +833,15 @@ pub(crate) async fn expired_namespaces_are_swept(site: &Site) {
     site.gantry(&admin, &words, &[]).ended(3);
 }
 
-/// A real server refuses pods before their account is there, and without controllers nobody makes it.
+/// A real server rejects pods before their service account exists, and without controllers it is
+/// never created.
 async fn account(site: &Site, namespace: &str) {
     let account = json!({"metadata": {"name": "default"}});
     site.there(format!("/api/v1/namespaces/{namespace}/serviceaccounts"), &account).await;
 }
 
-/// Definitions that `kubectl apply --server-side` brings, of the same versions with other words in them,
-/// need no force after an install, and an install needs none after them.
+/// Definitions that `kubectl apply --server-side` brings, of the same versions with other words in
+/// them, need no force after an install, and an install needs none after them.
 pub(crate) async fn applied_by_other_means(site: &Site) {
     let admin = site.administrator();
     let ours = site.commit(&["v1alpha1"], "ours");
@@ -866,14 +871,14 @@ pub(crate) async fn applied_by_other_means(site: &Site) {
     let report = site.install(&admin, 0, &ours, &[]);
     assert_eq!(outcomes(&report), ["unchanged"; 3], "a version that is there is left alone");
     assert_eq!(site.revisions().await, revisions);
-    // Whoever insists is obeyed, and still owns nothing that keeps the others away.
+    // `--mode if-differs` overrides, and still owns nothing that blocks the others.
     let report = site.install(&admin, 0, &ours, &["--mode", "if-differs"]);
     assert_eq!(outcome(&report, CONFIGS)["outcome"], "changed");
     let answer = apply().await;
     assert!(answer.status.is_success(), "after an install that insists: {}", answer.text());
 }
 
-/// Anybody can ask who uses what, and is told what they may not see.
+/// Any user can see which namespaces use what, and the output names what they may not see.
 pub(crate) async fn cs_6(site: &Site) {
     let admin = site.administrator();
     site.install(&admin, 0, &site.commit(&["v1alpha2"], "theirs"), &[]);

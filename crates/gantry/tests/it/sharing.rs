@@ -8,16 +8,16 @@ use gantry::config::keys::KEYS;
 use gantry::config::values::Values;
 use gantry::subsystems::{SUBSYSTEMS, inventory};
 use gantry_process::clock::Clock;
-use gantry_sharing::inventory::{Name, ObjectKind, Wins};
+use gantry_sharing::inventory::{ConflictRule, Name, ObjectKind};
 use gantry_subsystem::Host;
 use gantry_subsystem::admission::HookCaller;
-use gantry_subsystem::start::Offers;
-use gantry_testkit::embedded::{Embedded, Plan};
+use gantry_subsystem::start::HostExtensions;
+use gantry_testkit::embedded::{EmbeddedServer, Plan};
 use gantry_testkit::http::Target;
 
 use crate::{Run, gantry};
 
-async fn server(clock: &Clock) -> (Embedded, Target) {
+async fn server(clock: &Clock) -> (EmbeddedServer, Target) {
     let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).flag("--ephemeral");
     let server = plan.start(clock).await.unwrap();
     let target = server.target().clone();
@@ -38,16 +38,17 @@ fn cs_2_every_cluster_scoped_object_is_in_the_inventory() {
     installed.extend(gantry_sharing::policies::policies().iter().map(name));
     installed.extend(gantry_api::roles::roles().iter().map(name));
     installed.extend(gantry_sharing::admin_roles::admin_roles().iter().map(|it| name(&it.object)));
-    installed.extend(gantry_sim::rights::rights().iter().map(name));
-    let values = Values::stack(KEYS.as_slice(), []);
+    let cluster_roles = gantry_kube_controllers::rbac::roles_and_bindings();
+    installed.extend(cluster_roles.iter().chain(&gantry_sim::rbac::roles_and_bindings()).map(name));
+    let values = Values::from_layers(KEYS.as_slice(), []);
     let accounts = SUBSYSTEMS.iter().flat_map(|it| (it.accounts)(&values));
     let mut accounts: Vec<_> = accounts.flat_map(|it| it.objects()).collect();
-    accounts.extend(gantry::up::accounts::rights());
+    accounts.extend(gantry::up::accounts::rbac_objects());
     let everywhere = accounts.iter().filter(|it| it["metadata"]["namespace"].is_null());
     installed.extend(everywhere.map(name));
     let text = "devices: {enabled: true, webhook: {enabled: true}}\nmcad: {checkUserAccess: true}";
-    let values = Values::stack(KEYS.as_slice(), [&document::read(text, "f").0]);
-    let hooks = AdmissionHooks::new(&values, &Offers::default()).unwrap();
+    let values = Values::from_layers(KEYS.as_slice(), [&document::read(text, "f").0]);
+    let hooks = AdmissionHooks::new(&values, &HostExtensions::default()).unwrap();
     let client = |_: &str| serde_json::Value::Null;
     let caller = HookCaller { client: &client, host: Host::Cluster, user: "u" };
     let configured = hooks.configurations(&caller);
@@ -64,7 +65,7 @@ fn cs_2_every_cluster_scoped_object_is_in_the_inventory() {
     }
     let listed: BTreeSet<_> = inventory()
         .into_iter()
-        .filter(|entry| entry.wins != Wins::Sum)
+        .filter(|entry| entry.wins != ConflictRule::Sum)
         .filter_map(|entry| match entry.name {
             Name::Fixed(name) => Some((entry.kind.as_str().to_owned(), name)),
             Name::Pattern(_) => None,
@@ -107,7 +108,8 @@ fn a_folder_that_is_no_commit_is_refused() {
     assert!(run.code == 1 && run.err.contains("is a v1 Pod, not a"), "{}", run.err);
 }
 
-/// The page for administrators has every name that they are to let people write, and the known weakness.
+/// The page for administrators has every name that they are to let people write, and the known
+/// weakness.
 #[test]
 fn cs_23_cs_32_and_cs_42_administrators_are_told() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/sharing.md");

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use gantry_process::clock::Clock;
-use gantry_testkit::embedded::{Embedded, Plan};
+use gantry_testkit::embedded::{EmbeddedServer, Plan};
 use gantry_testkit::http::{Client, Protocol, Request};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -21,12 +21,12 @@ mod resource_claims;
 mod scaling;
 mod storage;
 
-/// How long anything may take on a busy machine. Nothing is decided by it but that a test ends.
-const PATIENCE: Duration = Duration::from_secs(90);
-const LOOK: Duration = Duration::from_millis(50);
+/// How long anything may take on a busy machine. It only ensures that a test ends.
+const CONDITION_TIMEOUT: Duration = Duration::from_secs(90);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 struct Cluster {
-    process: Embedded,
+    process: EmbeddedServer,
     client: Client,
     clock: Clock,
 }
@@ -59,8 +59,8 @@ impl Cluster {
         assert!(answer.status.is_success(), "{path}: {}", answer.text());
     }
 
-    /// Looks at something until it is as it should be.
-    async fn until(&self, path: &str, what: &str, good: impl Fn(&Value) -> bool) -> Value {
+    /// Waits until an object is as expected.
+    async fn wait_until(&self, path: &str, what: &str, good: impl Fn(&Value) -> bool) -> Value {
         let began = self.clock.moment();
         loop {
             let seen = self.get(path).await;
@@ -68,11 +68,11 @@ impl Cluster {
                 return seen;
             }
             assert!(
-                self.clock.moment() - began < PATIENCE,
+                self.clock.moment() - began < CONDITION_TIMEOUT,
                 "{path} never {what}:\n{seen:#}\n{}",
                 self.process.tails()
             );
-            self.clock.sleep(LOOK).await;
+            self.clock.sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -88,7 +88,7 @@ impl Cluster {
 
     async fn stop(mut self, signal: Signal) {
         self.process.signal(signal).unwrap();
-        let ended = self.process.ended_within(PATIENCE, &self.clock).await;
+        let ended = self.process.wait_for_exit(CONDITION_TIMEOUT, &self.clock).await;
         assert!(ended.is_some(), "it did not end:\n{}", self.process.tails());
     }
 }
@@ -128,27 +128,29 @@ fn is_rolled_out(deployment: &Value, replicas: u64) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn workloads_run_on_pretended_nodes() {
+async fn workloads_run_on_simulated_nodes() {
     let cluster = Cluster::ephemeral().await;
     let web = format!("{DEPLOYMENTS}/web");
 
     // Rolled out, changed, and rolled back.
     cluster.post(DEPLOYMENTS, &deployment("web", 3)).await;
-    cluster.until(&web, "was rolled out", |it| is_rolled_out(it, 3)).await;
+    cluster.wait_until(&web, "was rolled out", |it| is_rolled_out(it, 3)).await;
     let first = cluster.pods("web").await;
     cluster.merge(&web, &json!({"spec": {"template": template("web", "example.com/web:2")}})).await;
     cluster
-        .until(&web, "was rolled out again", |it| {
+        .wait_until(&web, "was rolled out again", |it| {
             it["metadata"]["generation"].as_u64() > Some(1) && is_rolled_out(it, 3)
         })
         .await;
-    // Those that end are not counted, and are there a little longer.
+    // Terminating pods are not counted, and exist a little longer.
     let old = |it: &Value| first.iter().any(|(_, uid)| it["metadata"]["uid"] == uid.as_str());
     let only_new = |list: &Value| {
         let pods = list["items"].as_array().unwrap();
         pods.len() == 3 && !pods.iter().any(old)
     };
-    cluster.until(&format!("{PODS}?labelSelector=app%3Dweb"), "were all others", only_new).await;
+    cluster
+        .wait_until(&format!("{PODS}?labelSelector=app%3Dweb"), "were all others", only_new)
+        .await;
 
     // One on each node, also on one that comes later.
     let daemon = json!({
@@ -161,7 +163,7 @@ async fn workloads_run_on_pretended_nodes() {
     cluster.post(DAEMON_SETS, &daemon).await;
     let agent = format!("{DAEMON_SETS}/agent");
     let ready = |count: u64| move |it: &Value| it["status"]["numberReady"] == count;
-    let seen = cluster.until(&agent, "was everywhere", |it| {
+    let seen = cluster.wait_until(&agent, "was everywhere", |it| {
         let status = &it["status"];
         status["numberReady"].as_u64() > Some(0)
             && status["numberReady"] == status["desiredNumberScheduled"]
@@ -170,7 +172,7 @@ async fn workloads_run_on_pretended_nodes() {
     let kubeconfig = cluster.process.kubeconfig().to_str().unwrap().to_owned();
     let run = gantry(&["node", "add", "late", "--kubeconfig", &kubeconfig]);
     assert_eq!((run.code, run.out.as_str()), (0, "node/late-0 added\n"), "{}", run.err);
-    cluster.until(&agent, "followed the new node", ready(before + 1)).await;
+    cluster.wait_until(&agent, "followed the new node", ready(before + 1)).await;
 
     // Every container fails once and is started again; the job is done in the end.
     let job = json!({
@@ -188,17 +190,17 @@ async fn workloads_run_on_pretended_nodes() {
     });
     cluster.post(JOBS, &job).await;
     let done = cluster
-        .until(&format!("{JOBS}/work"), "was done", |it| {
+        .wait_until(&format!("{JOBS}/work"), "was done", |it| {
             let conditions = it["status"]["conditions"].as_array().cloned().unwrap_or_default();
             conditions.iter().any(|it| it["type"] == "Complete" && it["status"] == "True")
         })
         .await;
     assert_eq!(done["status"]["succeeded"], 5, "{done:#}");
 
-    // One screen says all of it.
+    // `gantry status` shows all of it.
     let run = gantry(&["status", "--kubeconfig", &kubeconfig]);
     assert_eq!(run.code, 0, "{}", run.err);
-    assert!(run.out.contains("deployments   1 of 1 as wanted"), "{}", run.out);
+    assert!(run.out.contains("deployments   1 of 1 healthy"), "{}", run.out);
     let server = &cluster.process.target().base;
     assert!(run.out.contains(&format!("{server} (v1.34.")), "{}", run.out);
     assert!(run.out.contains(&format!("gantry of {kubeconfig}\n")), "{}", run.out);
@@ -214,37 +216,38 @@ async fn a_budget_keeps_pods_until_others_are_ready() {
     });
     cluster.post(BUDGETS, &budget).await;
     let path = format!("{BUDGETS}/web");
-    cluster.until(&path, "counted both", |it| it["status"]["currentHealthy"] == 2).await;
+    cluster.wait_until(&path, "counted both", |it| it["status"]["currentHealthy"] == 2).await;
     let (name, _) = cluster.pods("web").await.remove(0);
     let evict = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
     let eviction = || Request::post(format!("{PODS}/{name}/eviction"), &evict);
     let refused = cluster.client.send(eviction()).await.unwrap();
     assert_eq!(refused.status.as_u16(), 429, "{}", refused.text());
     cluster.merge(&format!("{DEPLOYMENTS}/web"), &json!({"spec": {"replicas": 3}})).await;
-    cluster.until(&path, "allowed one", |it| it["status"]["disruptionsAllowed"] == 1).await;
+    cluster.wait_until(&path, "allowed one", |it| it["status"]["disruptionsAllowed"] == 1).await;
     let allowed = cluster.client.send(eviction()).await.unwrap();
     assert!(allowed.status.is_success(), "{}", allowed.text());
-    cluster.until(&path, "was whole again", |it| it["status"]["currentHealthy"] == 3).await;
+    cluster.wait_until(&path, "was whole again", |it| it["status"]["currentHealthy"] == 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_is_still_there_after_a_stop_and_after_a_kill() {
+async fn objects_survive_a_stop_and_a_kill() {
     let folder = tempfile::tempdir().unwrap();
     let plan = |folder: &Path| {
-        // Keys are only read if nobody else can: the directory is made by the server itself.
+        // Keys are only read if no other user can read them: the server creates the directory
+        // itself.
         Plan::new(env!("CARGO_BIN_EXE_gantry")).data(folder.join("data"))
     };
     let web = format!("{DEPLOYMENTS}/web");
     let cluster = Cluster::start(plan(folder.path())).await;
     cluster.post(DEPLOYMENTS, &deployment("web", 2)).await;
-    cluster.until(&web, "was rolled out", |it| is_rolled_out(it, 2)).await;
+    cluster.wait_until(&web, "was rolled out", |it| is_rolled_out(it, 2)).await;
     let pods = cluster.pods("web").await;
     cluster.stop(Signal::TERM).await;
 
     let cluster = Cluster::start(plan(folder.path())).await;
     assert_eq!(cluster.pods("web").await, pods, "the same pods, not others like them");
     cluster.merge(&web, &json!({"spec": {"replicas": 3}})).await;
-    cluster.until(&web, "grew", |it| is_rolled_out(it, 3)).await;
+    cluster.wait_until(&web, "grew", |it| is_rolled_out(it, 3)).await;
     let pods = cluster.pods("web").await;
     cluster.stop(Signal::KILL).await;
 
@@ -253,10 +256,10 @@ async fn everything_is_still_there_after_a_stop_and_after_a_kill() {
     let nodes = cluster.get("/api/v1/nodes").await["items"].as_array().unwrap().len();
     assert_eq!(nodes, 3, "no node was added again");
     cluster.merge(&web, &json!({"spec": {"replicas": 1}})).await;
-    cluster.until(&web, "shrank", |it| is_rolled_out(it, 1)).await;
+    cluster.wait_until(&web, "shrank", |it| is_rolled_out(it, 1)).await;
     cluster.stop(Signal::TERM).await;
 
-    // Whoever wants an empty cluster says so.
+    // `--reset` starts with an empty cluster.
     let cluster = Cluster::start(plan(folder.path()).flag("--reset")).await;
     assert!(cluster.pods("web").await.is_empty());
 }
@@ -272,17 +275,17 @@ fn a_file_of_nodes_is_refused_with_all_that_is_wrong_with_it() {
     assert!(run.err.contains("line 4") && run.err.contains("colour"), "{}", run.err);
 }
 
-/// A quota that refuses pods is seen on the set and on its deployment, as `kubectl describe` shows it,
-/// and no longer when there is room.
+/// A quota that rejects pods is shown on the ReplicaSet and on its Deployment, as `kubectl
+/// describe` shows it, until there is free quota.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_quota_is_said_and_forgotten() {
+async fn a_full_quota_is_reported_and_cleared() {
     const QUOTAS: &str = "/api/v1/namespaces/default/resourcequotas";
     const SETS: &str = "/apis/apps/v1/namespaces/default/replicasets";
     let cluster = Cluster::ephemeral().await;
     let quota = |pods: &str| json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": pods}}});
     cluster.post(QUOTAS, &quota("1")).await;
     let counted = |it: &Value| it["status"]["hard"]["pods"] == "1";
-    cluster.until(&format!("{QUOTAS}/q"), "was counted", counted).await;
+    cluster.wait_until(&format!("{QUOTAS}/q"), "was counted", counted).await;
     cluster.post(DEPLOYMENTS, &deployment("full", 3)).await;
 
     let failure = |object: &Value| -> Value {
@@ -292,7 +295,7 @@ async fn a_full_quota_is_said_and_forgotten() {
     };
     let full = format!("{DEPLOYMENTS}/full");
     let refused = |it: &Value| failure(it)["reason"] == "FailedCreate";
-    let seen = cluster.until(&full, "said that pods are refused", refused).await;
+    let seen = cluster.wait_until(&full, "said that pods are refused", refused).await;
     let condition = failure(&seen);
     assert_eq!(condition["status"], "True");
     let words = condition["message"].as_str().unwrap();
@@ -307,16 +310,16 @@ async fn a_full_quota_is_said_and_forgotten() {
         "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3D{name}%2Creason%3DFailedCreate"
     );
     let told = |it: &Value| it["items"].as_array().is_some_and(|it| !it.is_empty());
-    let events = cluster.until(&events, "told of it", told).await;
+    let events = cluster.wait_until(&events, "told of it", told).await;
     let words = events["items"][0]["message"].as_str().unwrap();
     assert!(words.starts_with("Error creating: pods \"full-"), "{words}");
 
     cluster.merge(&format!("{QUOTAS}/q"), &quota("10")).await;
-    // What was refused waits for a while; any change ends the wait.
+    // Rejected pods are retried after a backoff; any change ends it.
     cluster.merge(&full, &json!({"spec": {"minReadySeconds": 1}})).await;
     let well = |it: &Value| is_rolled_out(it, 3) && failure(it).is_null();
-    cluster.until(&full, "was rolled out", well).await;
+    cluster.wait_until(&full, "was rolled out", well).await;
     let good = |it: &Value| failure(it).is_null() && it["status"]["readyReplicas"] == 3;
-    cluster.until(&format!("{SETS}/{name}"), "was well", good).await;
+    cluster.wait_until(&format!("{SETS}/{name}"), "was well", good).await;
     cluster.stop(Signal::TERM).await;
 }

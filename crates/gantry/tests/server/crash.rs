@@ -1,4 +1,4 @@
-//! Sudden death.
+//! Crashes of the server process.
 
 use gantry_process::clock::Clock;
 use gantry_testkit::crash::Plan;
@@ -8,7 +8,7 @@ use gantry_testkit::crash::Plan;
 const KILLS: u32 = 200;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_acknowledged_survives_any_moment_of_death() {
+async fn acknowledged_writes_survive_a_crash() {
     let folder = tempfile::tempdir().unwrap();
     let program = env!("CARGO_BIN_EXE_gantry").into();
     let data = folder.path().join("data");

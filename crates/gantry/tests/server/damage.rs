@@ -1,4 +1,4 @@
-//! A log that is not as it was left.
+//! Damaged write-ahead logs.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -9,7 +9,7 @@ use gantry_testkit::http::Protocol;
 
 use super::{CONFIG_MAPS, client, get, make, names, plan, refusal, revision, start};
 
-/// Makes objects and kills the server; the last revision is returned.
+/// Creates objects and kills the server; returns the last revision.
 async fn fill(data: &Path, count: usize) -> u64 {
     let server = start(data).await;
     let client = client(&server, Protocol::Http2);
@@ -20,7 +20,7 @@ async fn fill(data: &Path, count: usize) -> u64 {
     last
 }
 
-/// The file of the log that holds this text, and where its last copy is.
+/// Returns the file of the log that holds this text, and the position of its last copy.
 fn find(data: &Path, text: &str) -> (PathBuf, u64) {
     let mut files: Vec<_> = fs::read_dir(data.join("store"))
         .unwrap()
@@ -63,7 +63,7 @@ async fn a_flipped_bit_is_named_with_its_remedy_and_can_be_repaired() {
     let server = plan().data(&data).flag("--repair").start(&Clock::system()).await.unwrap();
     let said = server.tails();
     assert!(said.contains("repaired: "), "{said}");
-    assert!(said.contains("the store goes on from revision"), "{said}");
+    assert!(said.contains("the store continues from revision"), "{said}");
     let aside = said.split("moved aside: ").nth(1).unwrap_or_else(|| panic!("{said}"));
     let aside = Path::new(aside.lines().next().unwrap());
     let rest = fs::read(aside).unwrap();

@@ -12,7 +12,7 @@ const COUNT: usize = 30;
 const PROPERTIES: usize = 5_000;
 /// What they may cost altogether: the text, what the store remembers of its changes, and as many
 /// compiled schemas as are kept. Compiled twice each, with their trees, they took 160 MB.
-const BOUND: u64 = 110 << 20;
+const MAX_MEMORY_GROWTH: u64 = 110 << 20;
 
 fn definition(nth: usize) -> Value {
     let properties: Map<String, Value> = (0..PROPERTIES)
@@ -46,7 +46,7 @@ async fn definitions_with_thousands_of_properties_cost_little() {
     }
     let after = resident(&server);
     println!("{COUNT} definitions of {PROPERTIES}: {} MB became {} MB", mb(before), mb(after));
-    assert!(after < before + BOUND, "{} MB became {} MB", mb(before), mb(after));
+    assert!(after < before + MAX_MEMORY_GROWTH, "{} MB became {} MB", mb(before), mb(after));
     // All of them can be used, whichever was used last.
     for nth in (0..=COUNT).chain([0]) {
         let path = format!("/apis/large{nth}.test/v1/namespaces/default/things{nth}");

@@ -1,16 +1,18 @@
-//! What is no longer known.
+//! Expired revisions.
 
 use std::time::Duration;
 
 use gantry_testkit::http::{Protocol, Request};
 use serde_json::{Value, json};
 
-use super::{CONFIG_MAPS, SECRETS, client, done, get, make, names, overrun, plan, revision};
+use super::{
+    CONFIG_MAPS, SECRETS, client, done, fill_event_window, get, make, names, plan, revision,
+};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const CONDITION_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forgotten_past_is_gone_and_says_how_to_go_on() {
+async fn expired_revisions_return_410() {
     let server = plan().flag("--ephemeral").start(&gantry_process::clock::Clock::system()).await;
     let server = server.unwrap();
     let client = client(&server, Protocol::Http2);
@@ -26,7 +28,7 @@ async fn a_forgotten_past_is_gone_and_says_how_to_go_on() {
 
     make(&client, "b2", "").await;
     make(&client, "d2", "").await;
-    overrun(&client, "a").await;
+    fill_event_window(&client, "a").await;
 
     let gone = client.send(Request::get(format!("{CONFIG_MAPS}?limit=2&continue={token}"))).await;
     let gone = gone.unwrap();
@@ -35,7 +37,7 @@ async fn a_forgotten_past_is_gone_and_says_how_to_go_on() {
     assert_eq!(status["reason"], "Expired");
     let fresh = status["metadata"]["continue"].as_str().unwrap();
     let rest = get(&client, &format!("{CONFIG_MAPS}?continue={fresh}")).await;
-    // From where the first page ended, but as it is now.
+    // Continues where the first page ended, with the current objects.
     let mut found = vec!["b2", "c", "d", "d2", "e"];
     assert_eq!(names(&rest), found);
     assert!(revision(&rest) > then);
@@ -59,20 +61,20 @@ async fn a_forgotten_past_is_gone_and_says_how_to_go_on() {
     let watch = Request::get(format!("{CONFIG_MAPS}?watch=1&resourceVersion={then}"));
     let mut watch = client.open(watch).await.unwrap();
     assert_eq!(watch.status, 200);
-    let line = watch.next_line(PATIENCE).await.unwrap().unwrap();
+    let line = watch.next_line(CONDITION_TIMEOUT).await.unwrap().unwrap();
     let line: Value = serde_json::from_slice(&line).unwrap();
     assert_eq!((&line["type"], &line["object"]["code"]), (&json!("ERROR"), &json!(410)));
     assert_eq!(line["object"]["reason"], "Expired");
     let words = line["object"]["message"].as_str().unwrap();
     assert!(words.starts_with(&format!("too old resource version: {then} (")), "{words}");
-    assert_eq!(watch.next_line(PATIENCE).await.unwrap(), None, "that is all");
+    assert_eq!(watch.next_line(CONDITION_TIMEOUT).await.unwrap(), None, "that is all");
 
-    // Another collection is not made to forget by it.
+    // Another collection is not affected by it.
     let watch = Request::get(format!("{SECRETS}?watch=1&resourceVersion={then}"));
     let mut watch = client.open(watch).await.unwrap();
     let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s" } });
     done(&client.send(Request::post(SECRETS, &secret)).await.unwrap());
-    let line = watch.next_line(PATIENCE).await.unwrap().unwrap();
+    let line = watch.next_line(CONDITION_TIMEOUT).await.unwrap().unwrap();
     let line: Value = serde_json::from_slice(&line).unwrap();
     assert_eq!(line["type"], "ADDED", "{line}");
 }

@@ -1,4 +1,4 @@
-//! A disk without room.
+//! A full disk.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
@@ -76,7 +76,7 @@ async fn a_full_disk_refuses_changes_and_loses_nothing() {
     let gone = client.send(Request::delete(format!("{CONFIG_MAPS}/{last}"))).await.unwrap();
     assert_eq!(gone.status, 200, "deletions go on: {}", gone.text());
 
-    // There is room again, and nobody has to start anything anew.
+    // There is free space again, and no restart is needed.
     let inside = Path::new("/proc").join(server.pid().to_string()).join("root");
     let ballast = inside.join(data.strip_prefix("/").unwrap()).join("ballast");
     fs::remove_file(ballast).unwrap();
@@ -89,13 +89,13 @@ async fn a_full_disk_refuses_changes_and_loses_nothing() {
 async fn a_directory_that_cannot_be_written_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    // Not even root can make a folder below a file.
+    // Not even root can create a folder below a file.
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(&data).unwrap();
     let said = super::refusal(super::plan().data(&data).start(&Clock::system()).await);
     assert!(said.contains(&data.display().to_string()), "{said}");
 }
 
-/// A directory that goes away under a running server takes nothing along: changes are refused.
+/// A directory that is deleted under a running server loses nothing: changes are rejected.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_data_directory_that_goes_away_is_noticed() {
     let folder = tempfile::tempdir().unwrap();
@@ -142,7 +142,7 @@ async fn a_data_directory_that_everybody_can_write_in_is_refused() {
     drop(super::start(&data).await);
 }
 
-/// The process before may still be ending; one that does not end is named.
+/// The previous process may still be ending; one that does not end is named in the error.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_waits_for_the_lock_and_names_its_holder() {
     let folder = tempfile::tempdir().unwrap();
@@ -161,7 +161,7 @@ async fn a_start_waits_for_the_lock_and_names_its_holder() {
     assert_ne!(third.pid(), pid, "a start right after a kill succeeds");
     get(&client(&third, Protocol::Http2), CONFIG_MAPS).await;
     drop(third);
-    // However long the process before takes to end, within some seconds.
+    // However long the previous process takes to end, within some seconds.
     let lock = OpenOptions::new().read(true).write(true).open(data.join("store/lock")).unwrap();
     lock.lock().unwrap();
     let (fourth, ()) = tokio::join!(super::start(&data), async {

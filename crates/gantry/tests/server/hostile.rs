@@ -1,13 +1,13 @@
-//! Clients that mean harm. Whatever they do, the server lives, keeps its memory, gives nothing away
-//! and serves the others.
+//! Hostile clients. Whatever they do, the server stays up, its memory is bounded, it discloses
+//! nothing and serves the others.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::Duration;
 
 use gantry_process::clock::Clock;
-use gantry_testkit::embedded::Embedded;
-use gantry_testkit::http::{Bare, Client, Credentials, Protocol, Request, Target};
+use gantry_testkit::embedded::EmbeddedServer;
+use gantry_testkit::http::{Client, Credentials, Protocol, RawConnection, Request, Target};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -16,20 +16,20 @@ use tokio::task::JoinSet;
 use super::slow_watchers::{mb, resident};
 use super::{CONFIG_MAPS, MERGE, SECRETS, client, done, make, plan};
 
-/// How long a server may say nothing on a connection before we take it that it has said all.
-const QUIET: Duration = Duration::from_secs(10);
-/// What any of these may cost in memory: most bring many times as much, and ten thousand connections
-/// get twenty-five kilobytes each.
-const BOUND: u64 = 300 << 20;
+/// How long a connection must be silent before the response is taken as complete.
+const RESPONSE_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// What any of these may cost in memory: most bring many times as much, and ten thousand
+/// connections get twenty-five kilobytes each.
+const MAX_MEMORY_GROWTH: u64 = 300 << 20;
 
-/// A server with a secret in it, and somebody who uses it properly.
-struct House {
-    server: Embedded,
+/// A server with a secret in it, and a well-behaved client.
+struct TestServer {
+    server: EmbeddedServer,
     clock: Clock,
-    guest: Client,
+    client: Client,
 }
 
-impl House {
+impl TestServer {
     async fn open() -> Self {
         let clock = Clock::system();
         let server = plan().flag("--ephemeral").start(&clock).await.unwrap();
@@ -39,32 +39,32 @@ impl House {
             "metadata": { "name": "secret" }, "stringData": { "word": "sesame" },
         });
         done(&guest.send(Request::post(SECRETS, &secret)).await.unwrap());
-        Self { server, clock, guest }
+        Self { server, clock, client: guest }
     }
 
-    /// The same server for somebody who shows nothing.
-    fn stranger(&self) -> Target {
+    /// Returns a client of the same server without credentials.
+    fn anonymous_target(&self) -> Target {
         Target { credentials: Credentials::Anonymous, ..self.server.target().clone() }
     }
 
-    async fn connect(&self, target: &Target) -> Bare {
-        Bare::connect(target, self.clock.clone()).await.unwrap()
+    async fn connect(&self, target: &Target) -> RawConnection {
+        RawConnection::connect(target, self.clock.clone()).await.unwrap()
     }
 
-    /// Sends bytes on a connection of their own and returns all that comes back.
-    async fn provoke(&self, target: &Target, bytes: &[u8]) -> String {
+    /// Sends bytes on a new connection and returns all that comes back.
+    async fn send_raw(&self, target: &Target, bytes: &[u8]) -> String {
         let mut connection = self.connect(target).await;
-        // A server that has heard enough may close before all is said.
-        let _: Result<(), _> = connection.say(bytes).await;
-        connection.hear(QUIET).await
+        // The server may close the connection before everything is sent.
+        let _: Result<(), _> = connection.send(bytes).await;
+        connection.receive_until_quiet(RESPONSE_IDLE_TIMEOUT).await
     }
 
-    /// Attacks while somebody else works, and says what it cost both.
-    async fn during<T>(&self, what: &str, attack: impl Future<Output = T>) -> T {
+    /// Runs an attack while another client works, and measures what it cost both.
+    async fn attack_during_workload<T>(&self, what: &str, attack: impl Future<Output = T>) -> T {
         let before = resident(&self.server);
-        let alone = self.work().await;
-        let (outcome, beside) = tokio::join!(attack, self.work());
-        let after = self.work().await;
+        let alone = self.run_workload().await;
+        let (outcome, beside) = tokio::join!(attack, self.run_workload());
+        let after = self.run_workload().await;
         let now = resident(&self.server);
         let said = writeln!(
             std::io::stderr(),
@@ -74,18 +74,23 @@ impl House {
             mb(now)
         );
         said.unwrap();
-        assert!(now < before + BOUND, "{what}: {} MB became {} MB", mb(before), mb(now));
+        assert!(
+            now < before + MAX_MEMORY_GROWTH,
+            "{what}: {} MB became {} MB",
+            mb(before),
+            mb(now)
+        );
         outcome
     }
 
-    /// Ten objects made and read: every one of them must go well.
-    async fn work(&self) -> Duration {
+    /// Creates and reads ten objects: every request must succeed.
+    async fn run_workload(&self) -> Duration {
         let began = self.clock.moment();
         for _ in 0..10 {
             let name = format!("work-{:x}", fastrand::u64(..));
-            make(&self.guest, &name, "here").await;
+            make(&self.client, &name, "here").await;
             let path = format!("{CONFIG_MAPS}/{name}");
-            let read = done(&self.guest.send(Request::get(path)).await.unwrap());
+            let read = done(&self.client.send(Request::get(path)).await.unwrap());
             assert_eq!(read["data"]["text"], "here");
         }
         self.clock.moment() - began
@@ -99,7 +104,7 @@ fn statuses(heard: &str) -> Vec<&str> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn odd_paths_lead_nowhere() {
-    let house = House::open().await;
+    let house = TestServer::open().await;
     let secrets = "namespaces/default/secrets";
     let paths = [
         format!("/healthz/../api/v1/{secrets}/secret"),
@@ -127,10 +132,10 @@ async fn odd_paths_lead_nowhere() {
         "*".to_owned(),
         "/healthz HTTP/1.1\r\nX: y\r\n\r\nGET /api/v1/secrets".to_owned(),
     ];
-    let stranger = house.stranger();
+    let stranger = house.anonymous_target();
     for path in &paths {
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-        let heard = house.provoke(&stranger, request.as_bytes()).await;
+        let heard = house.send_raw(&stranger, request.as_bytes()).await;
         assert!(!heard.contains("c2VzYW1l"), "{path}: the secret is out:\n{heard}");
         let answers = statuses(&heard);
         let first = answers.first().copied().unwrap_or("none");
@@ -138,20 +143,20 @@ async fn odd_paths_lead_nowhere() {
         assert!(first.starts_with('4') || told, "{path}: {first}");
         assert!(!answers.iter().any(|it| it.starts_with('5')), "{path}:\n{heard}");
     }
-    // The owner gets there by the straight path alone.
-    let straight = house.guest.send(Request::get(format!("{SECRETS}/secret"))).await.unwrap();
+    // The owner gets there only by the plain path.
+    let straight = house.client.send(Request::get(format!("{SECRETS}/secret"))).await.unwrap();
     assert_eq!(done(&straight)["data"]["word"], "c2VzYW1l");
     for path in [format!("{SECRETS}/../secrets/secret"), format!("/{SECRETS}/secret")] {
-        let answer = house.guest.send(Request::get(path.clone())).await.unwrap();
+        let answer = house.client.send(Request::get(path.clone())).await.unwrap();
         assert!(answer.status.is_client_error(), "{path}: {}", answer.status);
     }
 }
 
-/// Two servers that disagree about where a request ends let one client speak for another. Whatever
-/// is hidden in a body must never be carried out.
+/// Two servers that disagree about where a request ends let one client send requests as another.
+/// Whatever is hidden in a body must never be executed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_hidden_in_another_is_not_carried_out() {
-    let house = House::open().await;
+    let house = TestServer::open().await;
     let map = r#"{"metadata":{"name":"hidden"}}"#;
     let hidden = format!(
         "POST {CONFIG_MAPS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: \
@@ -192,26 +197,27 @@ async fn a_request_hidden_in_another_is_not_carried_out() {
         // A read of which the body is ignored: all that follows it must be taken for its body.
         let request = format!("GET {SECRETS} HTTP/1.1\r\nHost: x\r\n{headers}\r\n\r\n{body}");
         let mut connection = house.connect(house.server.target()).await;
-        let _: Result<(), _> = connection.say(request.as_bytes()).await;
-        let heard = connection.hear(Duration::from_millis(300)).await;
+        let _: Result<(), _> = connection.send(request.as_bytes()).await;
+        let heard = connection.receive_until_quiet(Duration::from_millis(300)).await;
         let answers = statuses(&heard);
         assert!(answers.len() <= 1, "{what}: one request, and these answers: {answers:?}\n{heard}");
         let path = format!("{CONFIG_MAPS}/hidden");
-        let there = house.guest.send(Request::get(path)).await.unwrap();
+        let there = house.client.send(Request::get(path)).await.unwrap();
         assert_eq!(there.status, StatusCode::NOT_FOUND, "{what}: it was carried out:\n{heard}");
     }
-    house.work().await;
+    house.run_workload().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_that_are_too_large_are_refused_and_not_kept() {
     const BODY: usize = 4 << 20;
-    let house = House::open().await;
+    let house = TestServer::open().await;
     let text = vec![b'x'; BODY];
     let known = client(&house.server, Protocol::Http2);
-    let unknown = Client::new(&house.stranger(), Protocol::Http2, house.clock.clone()).unwrap();
+    let unknown =
+        Client::new(&house.anonymous_target(), Protocol::Http2, house.clock.clone()).unwrap();
     house
-        .during("large bodies", async {
+        .attack_during_workload("large bodies", async {
             let mut sending = JoinSet::new();
             for round in 0..100 {
                 let sender = if round % 2 == 0 { known.clone() } else { unknown.clone() };
@@ -219,7 +225,7 @@ async fn bodies_that_are_too_large_are_refused_and_not_kept() {
                 sending.spawn(async move { sender.send(request).await });
             }
             for answer in sending.join_all().await {
-                // Cut off in the middle of a body it need not read, or told so.
+                // Closed in the middle of a body it need not read, or rejected.
                 let Ok(answer) = answer else { continue };
                 let told = [StatusCode::PAYLOAD_TOO_LARGE, StatusCode::TOO_MANY_REQUESTS];
                 assert!(told.contains(&answer.status), "{} {}", answer.status, answer.text());
@@ -230,9 +236,9 @@ async fn bodies_that_are_too_large_are_refused_and_not_kept() {
 
 /// Deep nesting must not be walked down: a stack is finite.
 #[tokio::test(flavor = "multi_thread")]
-async fn depth_is_refused_in_every_form() {
+async fn deep_nesting_is_refused_in_every_format() {
     const DEPTH: usize = 100_000;
-    let house = House::open().await;
+    let house = TestServer::open().await;
     let lists = [vec![b'['; DEPTH], vec![b']'; DEPTH]].concat();
     let mut maps = "{\"a\":".repeat(DEPTH);
     maps.push('1');
@@ -250,9 +256,9 @@ async fn depth_is_refused_in_every_form() {
         (Method::PATCH, "application/strategic-merge-patch+json"),
         (Method::PATCH, "application/apply-patch+yaml"),
     ];
-    make(&house.guest, "deep", "").await;
+    make(&house.client, "deep", "").await;
     house
-        .during("depth", async {
+        .attack_during_workload("depth", async {
             for body in &bodies {
                 for (method, kind) in &types {
                     let path = match *method {
@@ -262,7 +268,7 @@ async fn depth_is_refused_in_every_form() {
                     let request = Request::new(method.clone(), path)
                         .header(http::header::CONTENT_TYPE, kind.parse().unwrap())
                         .body(body.clone());
-                    let answer = house.guest.send(request).await.unwrap();
+                    let answer = house.client.send(request).await.unwrap();
                     let start = String::from_utf8_lossy(&body[..8]).into_owned();
                     assert!(answer.status.is_client_error(), "{kind} {start}: {}", answer.status);
                     assert!(answer.text().len() < 8 << 10, "{kind} {start}: a long answer");
@@ -273,8 +279,8 @@ async fn depth_is_refused_in_every_form() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_for_parts_of_a_document_do_not_multiply_it() {
-    let house = House::open().await;
+async fn yaml_aliases_do_not_multiply_memory() {
+    let house = TestServer::open().await;
     let mut laughs =
         String::from("metadata:\n  name: laughs\ndata:\n  a: &a [x,x,x,x,x,x,x,x,x]\n");
     for (name, last) in ('b'..='j').zip('a'..) {
@@ -288,7 +294,7 @@ async fn names_for_parts_of_a_document_do_not_multiply_it() {
     }
     let itself = "metadata: &a\n  annotations: *a\n".to_owned();
     house
-        .during("aliases", async {
+        .attack_during_workload("aliases", async {
             for body in [laughs, quadratic, itself] {
                 for (method, path, kind) in [
                     (Method::POST, CONFIG_MAPS.to_owned(), "application/yaml"),
@@ -301,7 +307,7 @@ async fn names_for_parts_of_a_document_do_not_multiply_it() {
                     let request = Request::new(method, path)
                         .header(http::header::CONTENT_TYPE, kind.parse().unwrap())
                         .body(body.clone());
-                    let answer = house.guest.send(request).await.unwrap();
+                    let answer = house.client.send(request).await.unwrap();
                     assert!(answer.status.is_client_error(), "{kind}: {}", answer.status);
                 }
             }
@@ -309,12 +315,12 @@ async fn names_for_parts_of_a_document_do_not_multiply_it() {
         .await;
 }
 
-/// A rule whose cost grows with the product of lists is refused when it is defined, and one that
-/// cannot be foreseen when it is asked.
+/// A rule whose cost grows with the product of lists is rejected when it is defined, and one whose
+/// cost cannot be estimated when it is evaluated.
 #[tokio::test(flavor = "multi_thread")]
-async fn rules_that_cost_too_much_are_stopped() {
+async fn expensive_cel_rules_are_stopped() {
     const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let house = House::open().await;
+    let house = TestServer::open().await;
     let definition = |limit: Option<u32>| {
         let mut list = json!({ "type": "array", "items": { "type": "integer" } });
         if let Some(limit) = limit {
@@ -335,9 +341,9 @@ async fn rules_that_cost_too_much_are_stopped() {
         })
     };
     house
-        .during("costly rules", async {
+        .attack_during_workload("costly rules", async {
             let unbounded = Request::post(DEFINITIONS, &definition(None));
-            let answer = house.guest.send(unbounded).await.unwrap();
+            let answer = house.client.send(unbounded).await.unwrap();
             assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY);
             assert!(
                 answer.text().contains("estimated rule cost exceeds budget"),
@@ -346,9 +352,13 @@ async fn rules_that_cost_too_much_are_stopped() {
             );
             // What is defined with a bound that keeps it cheap is asked, as often as anyone likes.
             done(
-                &house.guest.send(Request::post(DEFINITIONS, &definition(Some(20)))).await.unwrap(),
+                &house
+                    .client
+                    .send(Request::post(DEFINITIONS, &definition(Some(20))))
+                    .await
+                    .unwrap(),
             );
-            stop_while_asked(&house.guest).await;
+            assert_expensive_policy_stops(&house.client).await;
             let kinds = "/apis/example.com/v1/namespaces/default/costs";
             let mut asking = JoinSet::new();
             for step in 0..50 {
@@ -357,7 +367,7 @@ async fn rules_that_cost_too_much_are_stopped() {
                     "apiVersion": "example.com/v1", "kind": "Cost",
                     "metadata": { "name": format!("c{step}") }, "list": list,
                 });
-                let (guest, request) = (house.guest.clone(), Request::post(kinds, &object));
+                let (guest, request) = (house.client.clone(), Request::post(kinds, &object));
                 asking.spawn(async move { guest.send(request).await.unwrap().status });
             }
             for status in asking.join_all().await {
@@ -367,8 +377,9 @@ async fn rules_that_cost_too_much_are_stopped() {
         .await;
 }
 
-/// A policy whose cost nobody can foresee is given up when it is asked, and refuses what it is about.
-async fn stop_while_asked(guest: &Client) {
+/// A policy whose cost cannot be estimated is aborted when it is evaluated, and rejects the
+/// request.
+async fn assert_expensive_policy_stops(guest: &Client) {
     const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
     let every = "lists.range(1000).all(a, lists.range(1000).all(b, lists.range(1000).all(c, \
                  a + b + c >= 0)))";
@@ -392,16 +403,16 @@ async fn stop_while_asked(guest: &Client) {
     assert!(answer.text().contains("cost limit exceeded"), "{}", answer.text());
 }
 
-/// Connections that say nothing, and heads that never end.
+/// Silent connections, and headers that never end.
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_that_say_nothing_keep_nobody_out() {
+async fn idle_connections_do_not_block_clients() {
     const SILENT: usize = 10_000;
     const SLOW: usize = 300;
-    let house = House::open().await;
+    let house = TestServer::open().await;
     let address = house.server.target().base.trim_start_matches("https://").to_owned();
-    let stranger = house.stranger();
+    let stranger = house.anonymous_target();
     house
-        .during("silence", async {
+        .attack_during_workload("silence", async {
             let mut silent = Vec::with_capacity(SILENT);
             while silent.len() < SILENT {
                 silent.push(TcpStream::connect(&address).await.unwrap());
@@ -409,14 +420,14 @@ async fn connections_that_say_nothing_keep_nobody_out() {
             let mut slow = Vec::with_capacity(SLOW);
             for _ in 0..SLOW {
                 let mut connection = house.connect(&stranger).await;
-                connection.say(b"GET /healthz HTTP/1.1\r\nX-").await.unwrap();
+                connection.send(b"GET /healthz HTTP/1.1\r\nX-").await.unwrap();
                 slow.push(connection);
             }
             for _ in 0..3 {
-                house.work().await;
+                house.run_workload().await;
                 for connection in &mut slow {
                     // One that was cut for being slow is as good.
-                    let _: Result<(), _> = connection.say(b"a").await;
+                    let _: Result<(), _> = connection.send(b"a").await;
                 }
             }
             (silent, slow)
@@ -424,11 +435,12 @@ async fn connections_that_say_nothing_keep_nobody_out() {
         .await;
 }
 
-/// Everything a page of a browser could send across origins is refused or says nothing.
+/// Everything a web page could send across origins is rejected or discloses nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stranger_learns_health_and_version_alone() {
-    let house = House::open().await;
-    let stranger = Client::new(&house.stranger(), Protocol::Http2, house.clock.clone()).unwrap();
+async fn anonymous_requests_see_health_and_version_only() {
+    let house = TestServer::open().await;
+    let stranger =
+        Client::new(&house.anonymous_target(), Protocol::Http2, house.clock.clone()).unwrap();
     for open in ["/healthz", "/livez", "/readyz", "/version"] {
         let answer = stranger.send(Request::get(open)).await.unwrap();
         assert_eq!(answer.status, StatusCode::OK, "{open}");

@@ -1,4 +1,4 @@
-//! Who callers are: users with certificates, tokens of a file, tokens of service accounts.
+//! The identity of callers: users with certificates, static tokens, tokens of service accounts.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,20 +8,20 @@ use std::process::Command;
 use gantry_process::clock::Clock;
 use gantry_serve::files::write_private;
 use gantry_serve::pki::Pki;
-use gantry_testkit::embedded::Embedded;
+use gantry_testkit::embedded::EmbeddedServer;
 use gantry_testkit::http::{Client, Credentials, Protocol, Request, Target};
 use gantry_testkit::kubeconfig::read_target;
-use gantry_token::{Account, Claims, Key, Reference};
+use gantry_token::{Claims, Key, KubernetesClaim, Reference};
 use serde_json::{Value, json};
 
 use super::{CONFIG_MAPS, client, done, get, plan, refusal, start};
 
-const SELF: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+const SELF_SUBJECT_REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
-/// What `gantry user` prints, or why it does not.
+/// Returns what `gantry user` prints, or its error.
 fn user(arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gantry"));
     let output = command.arg("user").args(arguments).output().unwrap();
@@ -37,17 +37,17 @@ fn connect(target: &Target) -> Client {
 }
 
 /// A client with other credentials.
-fn by(server: &Embedded, credentials: Credentials) -> Client {
+fn client_with(server: &EmbeddedServer, credentials: Credentials) -> Client {
     connect(&Target { credentials, ..server.target().clone() })
 }
 
-fn bearer(server: &Embedded, token: &str) -> Client {
-    by(server, Credentials::Token(token.to_owned()))
+fn bearer(server: &EmbeddedServer, token: &str) -> Client {
+    client_with(server, Credentials::Token(token.to_owned()))
 }
 
-/// Who the server takes a client for.
-async fn who(client: &Client) -> Value {
-    let review = client.send(Request::post(SELF, &json!({}))).await.unwrap();
+/// Returns the user that the server authenticates a client as.
+async fn whoami(client: &Client) -> Value {
+    let review = client.send(Request::post(SELF_SUBJECT_REVIEWS, &json!({}))).await.unwrap();
     done(&review)["status"]["userInfo"].clone()
 }
 
@@ -55,7 +55,8 @@ async fn status(client: &Client, request: Request) -> u16 {
     client.send(request).await.unwrap().status.as_u16()
 }
 
-/// The controllers of a whole cluster believe what their webhooks wrote: without these anybody could forge it.
+/// The controllers of a whole cluster trust what their webhooks wrote: without them any user could
+/// forge it.
 #[tokio::test]
 async fn a_cluster_keeps_the_plugins_that_its_controllers_rely_on() {
     for name in ["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"] {
@@ -64,13 +65,12 @@ async fn a_cluster_keeps_the_plugins_that_its_controllers_rely_on() {
         drop(server.unwrap());
         let cluster = plan().whole_cluster().flag("--ephemeral").flag(&flag);
         let said = refusal(cluster.start(&Clock::system()).await);
-        let words =
-            format!("--disable-admission-plugins: {name} cannot be switched off in gantry up");
+        let words = format!("--disable-admission-plugins: {name} cannot be disabled in gantry up");
         assert!(said.contains(&words), "{said}");
     }
 }
 
-/// Where everything is allowed, nobody is anonymous, whatever the flags say.
+/// With AlwaysAllow no request is anonymous, whatever the flags say.
 #[tokio::test]
 async fn always_allow_refuses_anonymous_requests() {
     for modes in ["AlwaysAllow", "RBAC,AlwaysAllow"] {
@@ -78,7 +78,7 @@ async fn always_allow_refuses_anonymous_requests() {
             let plan = plan().flag("--ephemeral").flag(format!("--authorization-mode={modes}"));
             let plan = flags.iter().fold(plan, |plan, flag| plan.flag(*flag));
             let server = plan.start(&Clock::system()).await.unwrap();
-            let nobody = by(&server, Credentials::Anonymous);
+            let nobody = client_with(&server, Credentials::Anonymous);
             for path in ["/version", "/healthz", "/api/v1/secrets", CONFIG_MAPS] {
                 let answer = nobody.send(Request::get(path)).await.unwrap();
                 assert_eq!(answer.status.as_u16(), 401, "{modes} {flags:?}: {path}");
@@ -97,7 +97,7 @@ async fn always_allow_refuses_anonymous_requests() {
     assert!(!server.tails().contains("AnonymousAuth"), "there is nothing to warn of");
 }
 
-/// A token of an account in `default`.
+/// Returns a token of an account in `default`.
 async fn token(admin: &Client, account: &str, request: &Value) -> String {
     let path = format!("{ACCOUNTS}/{account}/token");
     let made = done(&admin.send(Request::post(path, request)).await.unwrap());
@@ -131,12 +131,12 @@ async fn users_have_certificates_of_their_own() {
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o7777, 0o600);
     let again = user(&add).unwrap_err();
     assert!(
-        again.contains("is there already; name another --kubeconfig, or say --force"),
+        again.contains("exists already; choose another --kubeconfig, or use --force"),
         "{again}"
     );
 
     let bob = connect(&read_target(&file).unwrap());
-    let known = who(&bob).await;
+    let known = whoami(&bob).await;
     assert_eq!(known["username"], "bob");
     assert_eq!(known["groups"], json!(["devs", "ops", "system:authenticated"]));
     assert_eq!(status(&bob, Request::get(CONFIG_MAPS)).await, 403);
@@ -156,13 +156,13 @@ async fn users_have_certificates_of_their_own() {
     let credential = &known["extra"]["authentication.kubernetes.io/credential-id"][0];
     assert_eq!(list["users"][0]["credentialId"], *credential);
 
-    // Without the server as well: it believes the certificate when it is back.
+    // Without the server as well: it accepts the certificate when it runs again.
     drop(server);
     let (other, kubeconfig) = path(folder.path(), "kim.kubeconfig");
     user(&["add", "kim", "--data-dir", &data_dir, "--kubeconfig", &kubeconfig]).unwrap();
     let server = start(&data).await;
     let Target { credentials, .. } = read_target(&other).unwrap();
-    assert_eq!(who(&by(&server, credentials)).await["username"], "kim");
+    assert_eq!(whoami(&client_with(&server, credentials)).await["username"], "kim");
     let table = user(&["list", "--data-dir", &data_dir]).unwrap();
     let lines: Vec<Vec<&str>> =
         table.lines().map(|line| line.split_whitespace().take(2).collect()).collect();
@@ -171,7 +171,7 @@ async fn users_have_certificates_of_their_own() {
     assert!(wide.contains(credential.as_str().unwrap()), "{wide}");
     let reserved =
         user(&["add", "system:serviceaccount:a:b", "--data-dir", &data_dir]).unwrap_err();
-    assert!(reserved.contains("the server gives such names to callers itself"), "{reserved}");
+    assert!(reserved.contains("such names are reserved for the server"), "{reserved}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -183,7 +183,7 @@ async fn tokens_of_a_file_stand_for_users() {
     let clock = Clock::system();
     let with = || plan().flag("--token-auth-file").flag(&*flag);
     let server = with().start(&clock).await.unwrap();
-    let known = who(&bearer(&server, "secret-one")).await;
+    let known = whoami(&bearer(&server, "secret-one")).await;
     let expected = json!({
         "username": "bob", "uid": "7", "groups": ["devs", "ops", "system:authenticated"],
     });
@@ -206,7 +206,7 @@ async fn tokens_of_a_file_stand_for_users() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_end_at_once_with_what_they_are_bound_to() {
+async fn tokens_are_revoked_with_their_bound_object() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let server = start(&data).await;
@@ -224,12 +224,12 @@ async fn tokens_end_at_once_with_what_they_are_bound_to() {
     let server = start(&data).await;
     let admin = client(&server, Protocol::Http2);
     let (bound, free) = (bearer(&server, &bound), bearer(&server, &free));
-    let known = who(&bound).await;
+    let known = whoami(&bound).await;
     assert_eq!(known["username"], "system:serviceaccount:default:a");
     assert_eq!(known["extra"]["authentication.kubernetes.io/pod-name"], json!(["p"]));
-    assert_eq!(who(&free).await["username"], known["username"]);
+    assert_eq!(whoami(&free).await["username"], known["username"]);
     done(&admin.send(Request::delete(format!("{PODS}/p"))).await.unwrap());
-    // Not a moment later: nothing is remembered of either token.
+    // Not a moment later: neither token is cached.
     assert_eq!(status(&bound, Request::get("/version")).await, 401);
     assert_eq!(status(&free, Request::get("/version")).await, 200);
     done(&admin.send(Request::delete(format!("{ACCOUNTS}/a"))).await.unwrap());
@@ -239,7 +239,7 @@ async fn tokens_end_at_once_with_what_they_are_bound_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_key_signed_must_also_be_true() {
+async fn token_claims_are_checked_beyond_the_signature() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let server = start(&data).await;
@@ -255,17 +255,17 @@ async fn what_the_key_signed_must_also_be_true() {
         issued: now,
         issuer: ISSUER.to_owned(),
         id: "j".to_owned(),
-        account: Account {
+        account: KubernetesClaim {
             namespace: "default".to_owned(),
             serviceaccount: Reference { name: "a".to_owned(), uid: uid.clone() },
-            ..Account::default()
+            ..KubernetesClaim::default()
         },
         not_before: now,
         subject: "system:serviceaccount:default:a".to_owned(),
     };
     let about = |name: &str, uid: &str| {
         let serviceaccount = Reference { name: name.to_owned(), uid: uid.to_owned() };
-        Account { serviceaccount, ..good().account }
+        KubernetesClaim { serviceaccount, ..good().account }
     };
     let table = [
         ("all is true", good(), 200),
@@ -285,14 +285,15 @@ async fn what_the_key_signed_must_also_be_true() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn flags_say_whom_to_believe_and_what_to_show() {
+async fn flags_configure_authorities_and_certificates() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Clock::system();
     let other = Pki::open_or_create(&folder.path().join("other"), &[], clock.now()).unwrap();
     let (authority_file, authority) = path(folder.path(), "ca.crt");
-    fs::write(&authority_file, other.authority()).unwrap();
+    fs::write(&authority_file, other.ca_certificate()).unwrap();
     let (chain_file, chain) = path(folder.path(), "tls.crt");
-    fs::write(&chain_file, format!("{}{}", other.server().certificate, other.authority())).unwrap();
+    fs::write(&chain_file, format!("{}{}", other.server().certificate, other.ca_certificate()))
+        .unwrap();
     let (key_file, key) = path(folder.path(), "tls.key");
     write_private(&key_file, other.server().key.as_bytes()).unwrap();
     let flags = [
@@ -305,15 +306,15 @@ async fn flags_say_whom_to_believe_and_what_to_show() {
     ];
     let server = flags.into_iter().flatten().fold(plan(), |plan, flag| plan.flag(flag));
     let server = server.start(&clock).await.unwrap();
-    // The kubeconfig believes in what is shown, and in nothing that anybody else shows.
+    // The kubeconfig trusts only the certificate that is served.
     assert!(server.target().authority.contains(&other.server().certificate));
     let admin = client(&server, Protocol::Http2);
-    assert_eq!(who(&admin).await["username"], "gantry-admin");
+    assert_eq!(whoami(&admin).await["username"], "gantry-admin");
     let kim =
         other.issue("kim", &["devs"], std::time::Duration::from_secs(600), clock.now()).unwrap();
     let kim = Credentials::Certificate { chain: kim.certificate, key: kim.key };
-    assert_eq!(who(&by(&server, kim)).await["username"], "kim");
-    let nobody = by(&server, Credentials::Anonymous);
+    assert_eq!(whoami(&client_with(&server, kim)).await["username"], "kim");
+    let nobody = client_with(&server, Credentials::Anonymous);
     assert_eq!(status(&nobody, Request::get("/version")).await, 401);
     let service = get(&admin, "/api/v1/namespaces/default/services/kubernetes").await;
     assert_eq!(service["spec"]["clusterIP"], "10.7.0.1");

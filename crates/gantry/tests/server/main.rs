@@ -18,7 +18,7 @@ mod stop;
 use std::path::Path;
 
 use gantry_process::clock::Clock;
-use gantry_testkit::embedded::{Embedded, EmbeddedError, Plan};
+use gantry_testkit::embedded::{EmbeddedServer, EmbeddedServerError, Plan};
 use gantry_testkit::http::{Client, Protocol, Request, Response};
 use serde_json::{Value, json};
 
@@ -30,25 +30,25 @@ fn plan() -> Plan {
     Plan::new(env!("CARGO_BIN_EXE_gantry"))
 }
 
-/// A server on this data.
-async fn start(data: &Path) -> Embedded {
+/// Starts a server on this data.
+async fn start(data: &Path) -> EmbeddedServer {
     plan().data(data).start(&Clock::system()).await.unwrap()
 }
 
-/// What a server says that cannot start.
-fn refusal(start: Result<Embedded, EmbeddedError>) -> String {
+/// Returns the error of a server that cannot start.
+fn refusal(start: Result<EmbeddedServer, EmbeddedServerError>) -> String {
     match start {
-        Err(EmbeddedError::NotReady { tails }) => tails,
+        Err(EmbeddedServerError::NotReady { tails }) => tails,
         Err(other) => panic!("not even started: {other}"),
         Ok(_) => panic!("started"),
     }
 }
 
-fn client(server: &Embedded, protocol: Protocol) -> Client {
+fn client(server: &EmbeddedServer, protocol: Protocol) -> Client {
     Client::new(server.target(), protocol, Clock::system()).unwrap()
 }
 
-/// The JSON of an answer that must be a success.
+/// Returns the JSON of a response that must be a success.
 fn done(answer: &Response) -> Value {
     assert!(answer.status.is_success(), "{} {}", answer.status, answer.text());
     answer.json().unwrap()
@@ -58,7 +58,7 @@ async fn get(client: &Client, path: &str) -> Value {
     done(&client.send(Request::get(path)).await.unwrap())
 }
 
-/// Makes a config map and returns it.
+/// Creates a config map and returns it.
 async fn make(client: &Client, name: &str, text: &str) -> Value {
     done(&client.send(Request::post(CONFIG_MAPS, &config_map(name, text))).await.unwrap())
 }
@@ -91,9 +91,9 @@ fn names(list: &Value) -> Vec<String> {
     names.filter(|name| name != "kube-root-ca.crt").collect()
 }
 
-/// Writes a space's window full, so that nothing that was known of it before is kept: more events
-/// than it keeps in any case, and more bytes.
-async fn overrun(client: &Client, name: &str) {
+/// Fills the window of a space, so that no earlier event is kept: more events than it keeps in any
+/// case, and more bytes.
+async fn fill_event_window(client: &Client, name: &str) {
     const EVENTS: usize = 1_100;
     const BYTES: usize = 26_000;
     for step in 0..EVENTS {

@@ -4,27 +4,27 @@ use std::fs;
 use std::time::Duration;
 
 use gantry_process::clock::Clock;
-use gantry_testkit::embedded::Embedded;
+use gantry_testkit::embedded::EmbeddedServer;
 use gantry_testkit::http::{Protocol, Request, Stream};
 use http::HeaderValue;
 use http::header::ACCEPT;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use super::{CONFIG_MAPS, client, get, make, overrun, plan, revision, rewrite};
+use super::{CONFIG_MAPS, client, fill_event_window, get, make, plan, revision, rewrite};
 
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Watchers on connections that many share.
-const SHARED: usize = 600;
+const CONDITION_TIMEOUT: Duration = Duration::from_secs(60);
+/// Watchers on shared connections.
+const SHARED_CONNECTION_WATCHES: usize = 600;
 /// Streams of one connection: what servers allow.
-const STREAMS: usize = 100;
+const STREAMS_PER_CONNECTION: usize = 100;
 /// Watchers with a connection of their own.
-const ALONE: usize = 400;
+const DEDICATED_CONNECTION_WATCHES: usize = 400;
 /// What stalled watchers may cost altogether. The window they share may take 64 MiB of it; a copy
 /// for each would take a thousand times 26 MB.
-const BOUND: u64 = 300 << 20;
+const MAX_MEMORY_GROWTH: u64 = 300 << 20;
 
-pub(super) fn resident(server: &Embedded) -> u64 {
+pub(super) fn resident(server: &EmbeddedServer) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
@@ -34,9 +34,9 @@ pub(super) fn mb(bytes: u64) -> u64 {
     bytes / 1_000_000
 }
 
-/// Opens watches and leaves them alone.
+/// Opens watches and does not read them.
 async fn stall(
-    server: &Embedded,
+    server: &EmbeddedServer,
     connections: usize,
     each: usize,
     protocol: Protocol,
@@ -58,18 +58,25 @@ async fn stall(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn watchers_that_do_not_read_cost_little_and_are_told_so() {
+async fn slow_watchers_cost_little_and_expire() {
     let clock = Clock::system();
     let server = plan().flag("--ephemeral").start(&clock).await.unwrap();
     let client = client(&server, Protocol::Http2);
     let after = revision(&make(&client, "busy", "").await);
     let began = clock.moment();
-    overrun(&client, "busy").await;
+    fill_event_window(&client, "busy").await;
     let undisturbed = clock.moment() - began;
     let after = after.max(revision(&get(&client, CONFIG_MAPS).await));
 
-    let mut stalled = stall(&server, SHARED / STREAMS, STREAMS, Protocol::Http2, after).await;
-    stalled.extend(stall(&server, ALONE, 1, Protocol::Http1, after).await);
+    let mut stalled = stall(
+        &server,
+        SHARED_CONNECTION_WATCHES / STREAMS_PER_CONNECTION,
+        STREAMS_PER_CONNECTION,
+        Protocol::Http2,
+        after,
+    )
+    .await;
+    stalled.extend(stall(&server, DEDICATED_CONNECTION_WATCHES, 1, Protocol::Http1, after).await);
     let baseline = resident(&server);
     let reader = super::client(&server, Protocol::Http2);
     let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={after}");
@@ -77,7 +84,7 @@ async fn watchers_that_do_not_read_cost_little_and_are_told_so() {
     let reading = async {
         let mut seen = 0;
         while seen < 2 * 1_100 {
-            let line = watch.next_line(PATIENCE).await.unwrap().unwrap();
+            let line = watch.next_line(CONDITION_TIMEOUT).await.unwrap().unwrap();
             let line: Value = serde_json::from_slice(&line).unwrap();
             assert_eq!(line["type"], "MODIFIED", "the one who reads is told everything");
             seen += 1;
@@ -85,9 +92,9 @@ async fn watchers_that_do_not_read_cost_little_and_are_told_so() {
     };
     let writing = async {
         let began = clock.moment();
-        overrun(&client, "busy").await;
+        fill_event_window(&client, "busy").await;
         let took = clock.moment() - began;
-        overrun(&client, "busy").await;
+        fill_event_window(&client, "busy").await;
         took
     };
     let ((), disturbed) = tokio::join!(reading, writing);
@@ -99,11 +106,11 @@ async fn watchers_that_do_not_read_cost_little_and_are_told_so() {
         mb(baseline),
         mb(peak)
     );
-    assert!(peak < baseline + BOUND, "{} MB became {} MB", mb(baseline), mb(peak));
+    assert!(peak < baseline + MAX_MEMORY_GROWTH, "{} MB became {} MB", mb(baseline), mb(peak));
 
-    // Whoever reads again learns that it missed something, and how much it must read to learn it is
-    // bounded by what was under way when it stopped.
-    // All at once: on a shared connection, one that does not read holds up the others.
+    // A watch that is read again reports that events were missed, and how much must be read until
+    // then is bounded by what was in progress when it stopped. All at once: on a shared connection,
+    // one that does not read blocks the others.
     let mut reading = JoinSet::new();
     for watch in stalled {
         reading.spawn(read_to_the_end(watch, after));
@@ -112,15 +119,15 @@ async fn watchers_that_do_not_read_cost_little_and_are_told_so() {
 }
 
 /// Bytes of a large object.
-const LARGE: usize = 900_000;
+const LARGE_OBJECT_BYTES: usize = 900_000;
 /// Large objects, and watches that do not read them. A copy for each would be 1.3 GB.
 const LARGE_OBJECTS: usize = 24;
 const UNREAD: usize = 60;
 /// What unread watches of large objects may cost: buffers of connections, and nothing of objects.
-const UNREAD_BOUND: u64 = 64 << 20;
+const MAX_UNREAD_MEMORY: u64 = 64 << 20;
 
 fn large(seed: usize) -> String {
-    format!("{seed:0>8}").repeat(LARGE / 8)
+    format!("{seed:0>8}").repeat(LARGE_OBJECT_BYTES / 8)
 }
 
 /// The first list and the events of watches that do not read are shared with the store.
@@ -167,28 +174,28 @@ async fn unread_watches_hold_no_objects() {
         mb(listed),
         mb(peak)
     );
-    assert!(listed < baseline + UNREAD_BOUND, "{} MB became {} MB", mb(baseline), mb(listed));
-    assert!(peak < baseline + UNREAD_BOUND, "{} MB became {} MB", mb(baseline), mb(peak));
+    assert!(listed < baseline + MAX_UNREAD_MEMORY, "{} MB became {} MB", mb(baseline), mb(listed));
+    assert!(peak < baseline + MAX_UNREAD_MEMORY, "{} MB became {} MB", mb(baseline), mb(peak));
     assert_eq!(unread.len(), UNREAD, "all of them are still open");
-    // Whoever reads gets every object whole.
+    // A client that reads gets every object completely.
     let path = format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=5");
     let mut watch = super::client(&server, Protocol::Http2).open(Request::get(path)).await.unwrap();
     for _ in 0..LARGE_OBJECTS {
-        let line = watch.next_line(PATIENCE).await.unwrap().unwrap();
+        let line = watch.next_line(CONDITION_TIMEOUT).await.unwrap().unwrap();
         let line: Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(line["type"], "ADDED");
         if line["object"]["metadata"]["name"] != "kube-root-ca.crt" {
-            assert_eq!(line["object"]["data"]["text"].as_str().unwrap().len(), LARGE);
+            assert_eq!(line["object"]["data"]["text"].as_str().unwrap().len(), LARGE_OBJECT_BYTES);
         }
     }
 }
 
-/// Reads a watch that has fallen behind: events in order, then the news that there were more. Whoever
-/// took nothing for a minute was cut off, which on a slow machine may be before that.
+/// Reads a watch that has fallen behind: events in order, then the error that there were more. A
+/// watch that was not read for a minute was closed, which on a slow machine may be before that.
 async fn read_to_the_end(mut watch: Stream, mut last: u64) {
     let mut expired = false;
     loop {
-        let line = match watch.next_line(PATIENCE).await {
+        let line = match watch.next_line(CONDITION_TIMEOUT).await {
             Ok(Some(line)) => line,
             Ok(None) => break,
             Err(_cut) => return,
@@ -207,7 +214,7 @@ async fn read_to_the_end(mut watch: Stream, mut last: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn watchers_that_wait_cost_little() {
+async fn idle_watchers_cost_little() {
     const WATCHERS: usize = 10_000;
     let clock = Clock::system();
     let server = plan().flag("--ephemeral").start(&clock).await.unwrap();
@@ -215,20 +222,27 @@ async fn watchers_that_wait_cost_little() {
     let after = revision(&make(&client, "idle", "").await);
     let before = resident(&server);
     let began = clock.moment();
-    let waiting = stall(&server, WATCHERS / STREAMS, STREAMS, Protocol::Http2, after).await;
+    let waiting = stall(
+        &server,
+        WATCHERS / STREAMS_PER_CONNECTION,
+        STREAMS_PER_CONNECTION,
+        Protocol::Http2,
+        after,
+    )
+    .await;
     let took = clock.moment() - began;
     let with = resident(&server);
     println!("{} watchers in {took:?}: {} MB became {} MB", waiting.len(), mb(before), mb(with));
-    assert!(with < before + BOUND, "{} MB became {} MB", mb(before), mb(with));
-    // One more than a server serves is told to come back.
+    assert!(with < before + MAX_MEMORY_GROWTH, "{} MB became {} MB", mb(before), mb(with));
+    // One more than a server serves gets an error to retry later.
     let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={after}");
     let refused = super::client(&server, Protocol::Http2).open(Request::get(path)).await.unwrap();
     assert_eq!(refused.status, http::StatusCode::TOO_MANY_REQUESTS);
     assert!(refused.headers.contains_key(http::header::RETRY_AFTER));
-    // All of them are there.
+    // All of them are open.
     make(&client, "news", "").await;
     for mut watch in waiting {
-        let line = watch.next_line(PATIENCE).await.unwrap().unwrap();
+        let line = watch.next_line(CONDITION_TIMEOUT).await.unwrap().unwrap();
         let line: Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(line["object"]["metadata"]["name"], "news");
     }

@@ -1,4 +1,4 @@
-//! A server that is told to stop.
+//! A server that is stopped by a signal.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,10 +12,10 @@ use rustix::process::Signal;
 
 use super::{CONFIG_MAPS, client, get, make, names, revision, start};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const CONDITION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Every file and folder with its mode and, if it is a key, its content.
-fn everything(folder: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+fn read_all_files(folder: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     let mut all = BTreeMap::new();
     let mut open = vec![folder.to_owned()];
     while let Some(path) = open.pop() {
@@ -31,9 +31,9 @@ fn everything(folder: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     all
 }
 
-/// Waits until the server has begun with so many requests. Watches are not among them.
-async fn until_answering(client: &Client, count: u64, clock: &Clock) {
-    let give_up = clock.moment() + PATIENCE;
+/// Waits until the server has started this number of requests. Watches are not counted.
+async fn wait_for_requests(client: &Client, count: u64, clock: &Clock) {
+    let give_up = clock.moment() + CONDITION_TIMEOUT;
     loop {
         let page = client.send(Request::get("/metrics")).await.unwrap().text();
         let line = page.lines().find_map(|line| line.strip_prefix("gantry_server_requests "));
@@ -59,7 +59,7 @@ async fn a_stop_ends_watches_finishes_requests_and_keeps_everything() {
         let request = Request::get(format!("{CONFIG_MAPS}?watch=1&resourceVersion={last}"));
         let mut watch = client.open(request).await.unwrap();
         make(&two, &format!("seen-{}", watches.len()), "").await;
-        assert!(watch.next_line(PATIENCE).await.unwrap().is_some());
+        assert!(watch.next_line(CONDITION_TIMEOUT).await.unwrap().is_some());
         watches.push(watch);
     }
     // A list that waits for a revision yet to come is a request in progress.
@@ -69,8 +69,8 @@ async fn a_stop_ends_watches_finishes_requests_and_keeps_everything() {
         [first.unwrap(), second.unwrap()]
     };
     let stopping = async {
-        // Both of them, and the one that asks.
-        until_answering(&two, 3, &clock).await;
+        // Both of them, and the one of the test itself.
+        wait_for_requests(&two, 3, &clock).await;
         server.signal(Signal::TERM).unwrap();
     };
     let (answers, ()) = tokio::join!(waiting, stopping);
@@ -81,15 +81,15 @@ async fn a_stop_ends_watches_finishes_requests_and_keeps_everything() {
     // The second watch also saw what was made for the first.
     for mut watch in watches {
         let mut rest = 0;
-        while watch.next_line(PATIENCE).await.unwrap().is_some() {
+        while watch.next_line(CONDITION_TIMEOUT).await.unwrap().is_some() {
             rest += 1;
         }
         assert!(rest <= 1, "nothing happened after the second object");
     }
-    let status = server.ended_within(PATIENCE, &clock).await.unwrap();
+    let status = server.wait_for_exit(CONDITION_TIMEOUT, &clock).await.unwrap();
     assert_eq!(status.code(), Some(0), "{}", server.tails());
     assert!(server.tails().contains("stopped"), "{}", server.tails());
-    let before = everything(&data);
+    let before = read_all_files(&data);
     drop(server);
 
     let server = start(&data).await;
@@ -97,7 +97,7 @@ async fn a_stop_ends_watches_finishes_requests_and_keeps_everything() {
     let list = get(&client(&server, Protocol::Http2), CONFIG_MAPS).await;
     assert_eq!(names(&list), ["kept", "seen-0", "seen-1"]);
     assert!(revision(&list) >= last + 2);
-    let after = everything(&data);
+    let after = read_all_files(&data);
     for (path, (mode, content)) in &before {
         if path.extension().is_some_and(|it| it == "pem") {
             assert_eq!(after.get(path), Some(&(*mode, content.clone())), "{}", path.display());

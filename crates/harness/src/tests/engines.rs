@@ -1,20 +1,21 @@
-//! A controller that changes which of the engines on an accelerator is awake, by calls.
+//! A controller that switches by calls which of the engines on an accelerator is awake.
 //!
-//! Engines that share an accelerator must never be awake at the same time. The generation of the accelerator
-//! is the fence: every call carries it, and an engine refuses calls of an older generation than the last it
-//! accepted. An engine is woken only when all others have accepted to sleep in this generation, so a wake-up
-//! that was sent for an older one, by any process, is refused wherever it arrives.
+//! Engines that share an accelerator must never be awake at the same time. The generation of the
+//! accelerator is the fence: every call carries it, and an engine refuses calls of an older
+//! generation than the last it accepted. An engine is woken only when all others have accepted to
+//! sleep in this generation, so a wake-up that was sent for an older one, by any process, is
+//! refused wherever it arrives.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gantry_reconcile::inquiry::{InquiryPolicy, Wanted};
+use gantry_reconcile::inquiry::{InquiryPolicy, WantedQuestions};
 use gantry_reconcile::{
     CallId, CallState, Fact, FactChange, FactKind, Inquiry, Refusal, Reply, Target,
 };
 
 use super::*;
 
-/// Says which of its engines is to be awake.
+/// Declares which of its engines is to be awake.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Accelerator {
@@ -43,7 +44,7 @@ impl View for Accelerator {
     }
 }
 
-/// What an engine says about itself.
+/// The state that an engine reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct EngineState {
     awake: bool,
@@ -55,13 +56,13 @@ impl Fact for EngineState {
     const NAME: &'static str = "engine-state";
 }
 
-/// All engines, as they really are.
+/// All engines, with their true state.
 #[derive(Debug)]
 struct Engines {
     states: BTreeMap<String, EngineState>,
-    /// Whether an engine refuses what is older than what it has accepted.
+    /// Whether an engine refuses calls older than the last one it accepted.
     fenced: bool,
-    /// Engines that wake up, and until when that takes.
+    /// Engines that are waking up, and when they are awake.
     waking: BTreeMap<String, Timestamp>,
 }
 
@@ -77,7 +78,7 @@ impl Engines {
     }
 }
 
-impl Edge for Engines {
+impl SimulatedPeer for Engines {
     fn call(&mut self, call: &Call, now: Timestamp) -> Reply {
         let name = &call.target.address;
         let generation = call.request["generation"].as_i64().unwrap();
@@ -88,7 +89,7 @@ impl Edge for Engines {
         }
         let awake = call.purpose == "wake";
         if awake && !state.awake {
-            // It takes the accelerator from the first moment on, and a second until it is done.
+            // It occupies the accelerator at once, and takes a second to wake up.
             self.waking.insert(name.clone(), now + Duration::from_secs(1));
         } else if !awake {
             self.waking.remove(name);
@@ -97,7 +98,7 @@ impl Edge for Engines {
         Reply::Done(json!({}))
     }
 
-    fn pass(&mut self, now: Timestamp) {
+    fn advance_to(&mut self, now: Timestamp) {
         self.waking.retain(|_, until| *until > now);
     }
 
@@ -107,9 +108,9 @@ impl Edge for Engines {
 }
 
 /// Asks engines for their state.
-struct AskEngines;
+struct EngineInquiry;
 
-impl Inquiry for AskEngines {
+impl Inquiry for EngineInquiry {
     type Fact = EngineState;
 
     fn name(&self) -> &'static str {
@@ -124,8 +125,8 @@ impl Inquiry for AskEngines {
         vec![change.key.clone()]
     }
 
-    fn wanted(&self, world: &World, key: &Key, _: Timestamp) -> Wanted<String> {
-        let accelerator = world.shelf::<Accelerator>().get(key);
+    fn wanted_questions(&self, world: &World, key: &Key, _: Timestamp) -> WantedQuestions<String> {
+        let accelerator = world.store::<Accelerator>().get(key);
         accelerator.iter().flat_map(|it| it.spec.engines.clone()).collect()
     }
 
@@ -135,9 +136,9 @@ impl Inquiry for AskEngines {
 }
 
 /// Puts engines to sleep and wakes one of them.
-struct Switch;
+struct EngineSwitchController;
 
-impl Switch {
+impl EngineSwitchController {
     fn call(purpose: &'static str, engine: &str, accelerator: &Accelerator) -> Call {
         let generation = accelerator.metadata.generation;
         Call {
@@ -155,7 +156,7 @@ impl Switch {
     }
 }
 
-impl Controller for Switch {
+impl Controller for EngineSwitchController {
     fn name(&self) -> &'static str {
         "switch"
     }
@@ -173,22 +174,22 @@ impl Controller for Switch {
     }
 
     fn enqueue_for_fact(&self, world: &World, change: &FactChange) -> Vec<Key> {
-        let Some(change) = change.of::<EngineState>().filter(|it| it.is_news()) else {
+        let Some(change) = change.of::<EngineState>().filter(|it| it.is_significant()) else {
             return Vec::new();
         };
-        let all = world.shelf::<Accelerator>().all();
+        let all = world.store::<Accelerator>().list();
         let concerned = all.iter().filter(|it| it.spec.engines.contains(change.subject));
         concerned.map(|it| it.metadata.key()).collect()
     }
 
     fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
         let mut plan = Plan::default();
-        let Some(accelerator) = world.shelf::<Accelerator>().get(key) else { return plan };
+        let Some(accelerator) = world.store::<Accelerator>().get(key) else { return plan };
         let generation = accelerator.metadata.generation;
         let (facts, calls) = (world.facts::<EngineState>(), world.facts::<CallState>());
         let done =
             |call: &Call| calls.observed(&call.id).is_some_and(|it| it.value.done().is_some());
-        // A state of this generation stays: nobody may change it but by a newer one.
+        // A state of this generation stays: only a newer generation may change it.
         let is = |engine: &String, awake: bool| {
             let state = facts.observed(engine);
             state.is_some_and(|it| it.value == EngineState { awake, generation })
@@ -200,7 +201,7 @@ impl Controller for Switch {
                 continue;
             }
             unsettled += usize::from(!done(&call));
-            // It is wanted until the state is observed: what is said to have been done may be forgotten.
+            // The call is wanted until the state is observed: the record of its reply may be lost.
             if facts.get(engine).is_some() {
                 plan.call(call);
             }
@@ -208,7 +209,7 @@ impl Controller for Switch {
         let wake = Self::call("wake", &accelerator.spec.awake, &accelerator);
         let is_awake = is(&accelerator.spec.awake, true);
         if unsettled > 0 {
-            let about = Reference::to(&Accelerator::RESOURCE, &accelerator.metadata);
+            let about = ObjectReference::to(&Accelerator::RESOURCE, &accelerator.metadata);
             let message = format!("{unsettled} engines are not known to sleep");
             plan.hold(Held { about, reason: "AwaitingSleep".into(), message, until: None }, now);
             return plan;
@@ -222,7 +223,7 @@ impl Controller for Switch {
             plan.write(Write::Merge {
                 resource: Accelerator::RESOURCE,
                 key: key.clone(),
-                part: Part::Status,
+                subresource: Subresource::Status,
                 body: json!({ "status": { "awake": accelerator.spec.awake } }),
                 fence: accelerator.metadata.fence(),
             });
@@ -236,9 +237,9 @@ fn engines_of(accelerator: &Value) -> BTreeSet<String> {
     all.filter_map(|it| it.as_str().map(str::to_owned)).collect()
 }
 
-/// Never two awake on one accelerator.
+/// Checks that no two engines are awake on one accelerator.
 fn one_at_a_time(server: &Server) -> Result<(), String> {
-    let engines = server.edge::<Engines>(PROTOCOL);
+    let engines = server.peer::<Engines>(PROTOCOL);
     for accelerator in server.list(&Accelerator::RESOURCE) {
         let all = engines_of(accelerator);
         let awake: Vec<&String> = all.iter().filter(|it| engines.state(it).awake).collect();
@@ -249,9 +250,9 @@ fn one_at_a_time(server: &Server) -> Result<(), String> {
     Ok(())
 }
 
-/// Which engines are awake, and what the accelerators say.
+/// The engines that are awake, and the status of the accelerators.
 fn shape(server: &Server) -> Value {
-    let engines = server.edge::<Engines>(PROTOCOL);
+    let engines = server.peer::<Engines>(PROTOCOL);
     let all = server.list(&Accelerator::RESOURCE);
     let shape = all.into_iter().map(|it| {
         let awake: Vec<String> =
@@ -270,7 +271,7 @@ fn accelerator(name: &str, awake: &str) -> (Resource, Value) {
     (Accelerator::RESOURCE, object)
 }
 
-fn select(name: &'static str, awake: &'static str) -> Action {
+fn select(name: &'static str, awake: &'static str) -> UserAction {
     Box::new(move |server: &mut Server| {
         server.edit(&Accelerator::RESOURCE, &Key::new("n", name), |it| {
             it["spec"]["awake"] = json!(awake);
@@ -280,10 +281,10 @@ fn select(name: &'static str, awake: &'static str) -> Action {
 
 fn scenario<'a>(
     controllers: &'a [&'a dyn Controller],
-    inquiry: &'a Asking<AskEngines>,
+    inquiry: &'a SimulatedInquiry<EngineInquiry>,
     fenced: bool,
 ) -> Scenario<'a> {
-    let engines = move || -> Box<dyn Edge> { Box::new(Engines::new(fenced)) };
+    let engines = move || -> Box<dyn SimulatedPeer> { Box::new(Engines::new(fenced)) };
     let always = Invariant { name: "one engine awake", check: Box::new(one_at_a_time) };
     Scenario {
         controllers,
@@ -297,52 +298,56 @@ fn scenario<'a>(
             select("a", "a-1"),
         ],
         horizon: Duration::from_secs(60),
-        outside: Outside {
-            edges: vec![(PROTOCOL, Box::new(engines))],
+        external: ExternalSystems {
+            peers: vec![(PROTOCOL, Box::new(engines))],
             inquiries: vec![inquiry],
-            always: vec![always],
-            ..Outside::default()
+            invariants: vec![always],
+            ..ExternalSystems::default()
         },
         ..Scenario::default()
     }
 }
 
-fn asking() -> Asking<AskEngines> {
-    Asking {
-        inquiry: AskEngines,
-        answer: |server, engine| Ok(server.edge::<Engines>(PROTOCOL).state(engine)),
+fn simulated_inquiry() -> SimulatedInquiry<EngineInquiry> {
+    SimulatedInquiry {
+        inquiry: EngineInquiry,
+        answer: |server, engine| Ok(server.peer::<Engines>(PROTOCOL).state(engine)),
     }
 }
 
-/// Lost, doubled and late calls, ghosts of dead processes, two leaders, and a crash at every move.
+/// Lost, duplicated and late calls, also of crashed processes, two leaders, and a crash at every
+/// move.
 #[test]
-fn one_engine_is_awake_whatever_happens_to_calls() {
-    let inquiry = asking();
-    scenario(&[&Switch], &inquiry, true).prove(0..60, shape).unwrap();
+fn one_engine_is_awake_despite_call_faults() {
+    let inquiry = simulated_inquiry();
+    scenario(&[&EngineSwitchController], &inquiry, true).prove(0..60, shape).unwrap();
 }
 
-/// Without the fence the invariant is seen to break: it is checked, and calls are really late.
+/// Without the fence the invariant is violated: it is really checked, and calls are really late.
 #[test]
 fn without_the_fence_two_engines_are_awake() {
-    let inquiry = asking();
-    let found = scenario(&[&Switch], &inquiry, false).prove(0..60, shape);
+    let inquiry = simulated_inquiry();
+    let found = scenario(&[&EngineSwitchController], &inquiry, false).prove(0..60, shape);
     let failure = found.unwrap_err();
-    assert!(matches!(*failure, Failure::Broken { invariant: "one engine awake", .. }), "{failure}");
+    assert!(
+        matches!(*failure, Failure::InvariantViolated { invariant: "one engine awake", .. }),
+        "{failure}"
+    );
 }
 
-/// What nobody wants to know any more is forgotten, and a call that nobody wants is too.
+/// A fact that no key wants any more is forgotten, and so is the state of a call that no key wants.
 #[test]
-fn what_is_no_longer_wanted_is_forgotten() {
-    let inquiry = asking();
-    let controllers: [&dyn Controller; 1] = [&Switch];
+fn unwanted_facts_are_forgotten() {
+    let inquiry = simulated_inquiry();
+    let controllers: [&dyn Controller; 1] = [&EngineSwitchController];
     let scenario = Scenario { script: Vec::new(), ..scenario(&controllers, &inquiry, true) };
-    let mut stage = Stage::new(&scenario);
-    stage.pass(Duration::from_secs(50)).unwrap();
+    let mut stage = TestCluster::new(&scenario);
+    stage.advance(Duration::from_secs(50)).unwrap();
     let world = stage.world().clone();
     assert_eq!(world.facts::<EngineState>().len(), 6);
     assert_eq!(shape(stage.server()), json!([["a", "a-0", ["a-0"]], ["b", "b-2", ["b-2"]]]));
     assert!(world.facts::<CallState>().is_empty(), "states were observed, and no call is wanted");
     stage.server().delete(&Accelerator::RESOURCE, &Key::new("n", "a"), Propagation::Background);
-    stage.pass(Duration::from_secs(5)).unwrap();
+    stage.advance(Duration::from_secs(5)).unwrap();
     assert_eq!(world.facts::<EngineState>().len(), 3);
 }

@@ -1,4 +1,4 @@
-//! The kubelet: what becomes of pods and nodes in time.
+//! The kubelet: when pods and nodes change.
 
 use jiff::SignedDuration;
 
@@ -12,7 +12,7 @@ fn pod(name: &str, node: &str) -> (Resource, Value) {
     (PODS, json!({"metadata": {"namespace": "n", "name": name}, "spec": {"nodeName": node}}))
 }
 
-fn phase(stage: &mut Stage<'_>, name: &str) -> String {
+fn phase(stage: &mut TestCluster<'_>, name: &str) -> String {
     let pod = stage.server().get(&PODS, &Key::new("n", name));
     let phase = |pod: &Value| pod["status"]["phase"].as_str().unwrap_or("Pending").to_owned();
     pod.map_or_else(|| "gone".to_owned(), phase)
@@ -40,23 +40,23 @@ fn pods_start_end_and_are_removed_in_their_time() {
     let mut objects = vec![node, pod("unbound", ""), pod("nowhere", "none")];
     objects.extend(["well", "badly", "stays", "lost"].map(|it| pod(it, "a")));
     let scenario = Scenario { controllers: &controllers, objects, ..Scenario::default() };
-    let mut stage = Stage::new(&scenario);
+    let mut stage = TestCluster::new(&scenario);
     let names = ["unbound", "nowhere", "well", "badly", "stays", "lost"];
-    let phases = |stage: &mut Stage<'_>| names.map(|it| phase(stage, it));
-    stage.pass(Duration::ZERO).unwrap();
+    let phases = |stage: &mut TestCluster<'_>| names.map(|it| phase(stage, it));
+    stage.advance(Duration::ZERO).unwrap();
     assert_eq!(phases(&mut stage), ["Pending"; 6], "nothing starts at once");
-    stage.pass(Duration::from_secs(2)).unwrap();
+    stage.advance(Duration::from_secs(2)).unwrap();
     let started = ["Pending", "Pending", "Running", "Running", "Running", "Running"];
     assert_eq!(phases(&mut stage), started);
-    stage.pass(Duration::from_secs(4)).unwrap();
+    stage.advance(Duration::from_secs(4)).unwrap();
     let ended = ["Pending", "Pending", "Succeeded", "Failed", "Running", "Running"];
     assert_eq!(phases(&mut stage), ended);
     for name in names {
         stage.server().delete(&PODS, &Key::new("n", name), Propagation::Background);
     }
-    stage.pass(Duration::from_secs(1)).unwrap();
+    stage.advance(Duration::from_secs(1)).unwrap();
     assert_eq!(phase(&mut stage, "stays"), "gone");
-    assert_ne!(phase(&mut stage, "lost"), "gone", "its node does not answer");
+    assert_ne!(phase(&mut stage, "lost"), "gone", "its node is unreachable");
 }
 
 #[test]
@@ -69,8 +69,8 @@ fn pods_run_wherever_they_are_where_nodes_do_not_matter() {
         })],
         ..Scenario::default()
     };
-    let mut stage = Stage::new(&scenario);
-    stage.pass(Duration::ZERO).unwrap();
+    let mut stage = TestCluster::new(&scenario);
+    stage.advance(Duration::ZERO).unwrap();
     assert_eq!(phase(&mut stage, "a"), "Running");
     scenario.prove(0..4, |server| json!(server.list(&PODS).len())).unwrap();
 }

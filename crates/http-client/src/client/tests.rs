@@ -1,4 +1,4 @@
-//! The client against servers on this machine that do what a test tells them to.
+//! The client against scripted servers on this machine.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -7,10 +7,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use gantry_process::clock::Hand;
+use gantry_process::clock::FakeClock;
 use gantry_process::error_chain;
-use gantry_testkit::hook::{Hooks, Reply};
 use gantry_testkit::pki::Authority;
+use gantry_testkit::webhook_server::{Reply, WebhookServer};
 use http::{Method, StatusCode, Version};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
@@ -24,51 +24,53 @@ use tokio::sync::watch;
 use super::*;
 use crate::BoxError;
 use crate::address::AddressRefusal;
-use crate::connect::Resolved;
+use crate::connect::ResolveFuture;
 
 const SECOND: Duration = Duration::from_secs(1);
+const INCOMPLETE_RESPONSE: &str = "the connection failed before the response was complete";
 const BOUNDS: Bounds = Bounds { time: Duration::from_secs(100), bytes: 64 };
 
 /// What a server does once it has read a request.
 #[derive(Clone, Debug)]
-enum Act {
+enum ServerAction {
     /// Writes this and goes on.
-    Say(String),
+    Respond(String),
     /// Writes this and nothing more, ever.
     Stall(&'static str),
     /// Writes this and closes.
     Close(&'static str),
 }
 
-fn say(text: &str) -> Act {
-    Act::Say(text.to_owned())
+fn respond(text: &str) -> ServerAction {
+    ServerAction::Respond(text.to_owned())
 }
 
 /// A server without TLS that follows a script, whichever connection the requests come by.
 struct Server {
     address: SocketAddr,
-    heard: Arc<Mutex<Vec<String>>>,
+    received: Arc<Mutex<Vec<String>>>,
     requests: watch::Receiver<usize>,
     connections: Arc<AtomicUsize>,
 }
 
 impl Server {
-    fn start(script: impl IntoIterator<Item = Act>) -> Self {
+    fn start(script: impl IntoIterator<Item = ServerAction>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let script: Arc<Mutex<VecDeque<Act>>> = Arc::new(Mutex::new(script.into_iter().collect()));
+        let script: Arc<Mutex<VecDeque<ServerAction>>> =
+            Arc::new(Mutex::new(script.into_iter().collect()));
         let (heard, connections) =
             (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
         let (counted, requests) = watch::channel(0);
         let counted = Arc::new(counted);
-        let server = Self { address, heard: Arc::clone(&heard), requests, connections };
+        let server = Self { address, received: Arc::clone(&heard), requests, connections };
         let connections = Arc::clone(&server.connections);
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 connections.fetch_add(1, Ordering::SeqCst);
                 let (script, heard) = (Arc::clone(&script), Arc::clone(&heard));
                 let counted = Arc::clone(&counted);
-                std::thread::spawn(move || converse(&stream, &script, &heard, &counted));
+                std::thread::spawn(move || serve_connection(&stream, &script, &heard, &counted));
             }
         });
         server
@@ -78,8 +80,8 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
-    fn heard(&self) -> Vec<String> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn received(&self) -> Vec<String> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn requests(&self, count: usize) {
@@ -87,9 +89,9 @@ impl Server {
     }
 }
 
-fn converse(
+fn serve_connection(
     mut stream: &TcpStream,
-    script: &Mutex<VecDeque<Act>>,
+    script: &Mutex<VecDeque<ServerAction>>,
     heard: &Mutex<Vec<String>>,
     counted: &watch::Sender<usize>,
 ) -> Option<()> {
@@ -106,15 +108,15 @@ fn converse(
         heard.lock().unwrap().push(request);
         let act = script.lock().unwrap().pop_front()?;
         let (text, go_on) = match &act {
-            Act::Say(text) => (text.as_str(), true),
-            Act::Stall(text) | Act::Close(text) => (*text, false),
+            ServerAction::Respond(text) => (text.as_str(), true),
+            ServerAction::Stall(text) | ServerAction::Close(text) => (*text, false),
         };
         stream.write_all(text.as_bytes()).ok()?;
         counted.send_modify(|count| *count += 1);
         match (go_on, act) {
             (true, _) => {}
-            // Until the client has gone.
-            (false, Act::Stall(_)) => drop(reader.read_to_end(&mut Vec::new())),
+            // Until the client has disconnected.
+            (false, ServerAction::Stall(_)) => drop(reader.read_to_end(&mut Vec::new())),
             (false, _) => return None,
         }
     }
@@ -122,16 +124,16 @@ fn converse(
 
 /// Resolves every name to the same addresses, and counts.
 #[derive(Debug)]
-struct Fixed(Vec<&'static str>, AtomicUsize);
+struct FixedResolver(Vec<&'static str>, AtomicUsize);
 
-impl Fixed {
+impl FixedResolver {
     fn new(addresses: &[&'static str]) -> Arc<Self> {
         Arc::new(Self(addresses.to_vec(), AtomicUsize::new(0)))
     }
 }
 
-impl Resolve for Fixed {
-    fn resolve<'a>(&'a self, _: &'a str, port: u16) -> Resolved<'a> {
+impl Resolve for FixedResolver {
+    fn resolve<'a>(&'a self, _: &'a str, port: u16) -> ResolveFuture<'a> {
         self.1.fetch_add(1, Ordering::SeqCst);
         let addresses = self.0.iter().map(|it| SocketAddr::new(it.parse().unwrap(), port));
         let addresses: Vec<_> = addresses.collect();
@@ -159,12 +161,17 @@ fn shown(error: &ClientError) -> String {
     error_chain(error)
 }
 
-fn ok(body: &str) -> Act {
-    Act::Say(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()))
+fn ok(body: &str) -> ServerAction {
+    ServerAction::Respond(format!(
+        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    ))
 }
 
-fn found(location: &str, status: u16) -> Act {
-    Act::Say(format!("HTTP/1.1 {status} x\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n"))
+fn redirect_to(location: &str, status: u16) -> ServerAction {
+    ServerAction::Respond(format!(
+        "HTTP/1.1 {status} x\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n"
+    ))
 }
 
 #[tokio::test]
@@ -176,7 +183,7 @@ async fn connections_are_reused_and_requests_name_their_agent() {
         assert_eq!(answer.body(), expected);
     }
     assert_eq!(server.connections.load(Ordering::SeqCst), 1);
-    let heard = server.heard();
+    let heard = server.received();
     assert!(heard[0].starts_with("GET /x?y HTTP/1.1\r\n"), "{heard:?}");
     assert!(heard[0].contains("user-agent: tests\r\n"), "{heard:?}");
     assert!(heard[0].contains(&format!("host: {}\r\n", server.address)), "{heard:?}");
@@ -184,9 +191,9 @@ async fn connections_are_reused_and_requests_name_their_agent() {
 
 #[tokio::test]
 async fn certificates_are_checked_by_the_bundle_and_the_name_that_settings_give() {
-    let hooks = Hooks::shared().unwrap();
-    hooks.answer("/tls", |_| Reply::Json(json!({})));
-    let bundle = hooks.config("/tls")["caBundle"].as_str().unwrap().to_owned();
+    let hooks = WebhookServer::shared().unwrap();
+    hooks.set_handler("/tls", |_| Reply::Json(json!({})));
+    let bundle = hooks.client_config("/tls")["caBundle"].as_str().unwrap().to_owned();
     let bundle = {
         use base64::Engine as _;
         base64::engine::general_purpose::STANDARD.decode(bundle).unwrap()
@@ -194,7 +201,7 @@ async fn certificates_are_checked_by_the_bundle_and_the_name_that_settings_give(
     let bundle = Roots::Bundle(Bytes::from(bundle));
     let port = hooks.address().port();
     let url = format!("https://elsewhere.test:{port}/tls");
-    let resolver: Arc<dyn Resolve> = Fixed::new(&["127.0.0.1"]);
+    let resolver: Arc<dyn Resolve> = FixedResolver::new(&["127.0.0.1"]);
     let named = Settings { roots: bundle, resolver, ..settings() };
     let other = Settings { server_name: Some("webhooks.test".to_owned()), ..named.clone() };
     let answer = client(other.clone()).fetch(get(&url), BOUNDS).await.unwrap();
@@ -224,12 +231,13 @@ async fn addresses_are_checked_after_resolution_and_the_checked_one_is_called() 
         (vec!["10.0.0.1"], AddressPolicy::AllowLoopback, AddressRefusal::PlainHttp),
     ];
     for (names, addresses, expected) in table {
-        let client = client(Settings { resolver: Fixed::new(&names), addresses, ..settings() });
+        let client =
+            client(Settings { resolver: FixedResolver::new(&names), addresses, ..settings() });
         let error = client.fetch(get(&url), BOUNDS).await.unwrap_err();
-        let ClientError::Refused { why, .. } = error else { panic!("{names:?}: {error}") };
+        let ClientError::AddressRefused { why, .. } = error else { panic!("{names:?}: {error}") };
         assert_eq!(why, expected, "{names:?}");
     }
-    let resolver = Fixed::new(&["169.254.169.254", "127.0.0.1"]);
+    let resolver = FixedResolver::new(&["169.254.169.254", "127.0.0.1"]);
     let client = client(Settings { resolver: resolver.clone(), ..settings() });
     let answer = client.fetch(get(&url), BOUNDS).await.unwrap();
     assert_eq!(answer.body(), "here");
@@ -237,7 +245,7 @@ async fn addresses_are_checked_after_resolution_and_the_checked_one_is_called() 
 }
 
 #[tokio::test]
-async fn what_cannot_be_called_is_refused_before_anything_is_resolved() {
+async fn invalid_urls_are_refused_before_resolution() {
     let table = [
         ("http://h/", PlainHttp::Never, "cannot call \"http://h/\": it must begin with https://"),
         (
@@ -253,13 +261,13 @@ async fn what_cannot_be_called_is_refused_before_anything_is_resolved() {
         ("/x", PlainHttp::Anywhere, "cannot call \"/x\": it must begin with https:// or http://"),
     ];
     for (url, plain_http, expected) in table {
-        let resolver = Fixed::new(&[]);
+        let resolver = FixedResolver::new(&[]);
         let client = client(Settings { plain_http, resolver: resolver.clone(), ..settings() });
         let error = client.fetch(get(url), BOUNDS).await.unwrap_err();
         assert_eq!(shown(&error), expected, "{url}");
         assert_eq!(resolver.1.load(Ordering::SeqCst), 0, "{url}");
     }
-    let nowhere = client(Settings { resolver: Fixed::new(&[]), ..settings() });
+    let nowhere = client(Settings { resolver: FixedResolver::new(&[]), ..settings() });
     let error = nowhere.fetch(get("https://h/"), BOUNDS).await.unwrap_err();
     assert_eq!(shown(&error), "could not resolve h: the name has no address");
     let closed = client(settings()).fetch(get("http://127.0.0.1:1/"), BOUNDS).await.unwrap_err();
@@ -268,16 +276,17 @@ async fn what_cannot_be_called_is_refused_before_anything_is_resolved() {
 
 /// Never resolves anything.
 #[derive(Debug)]
-struct Silent;
+struct PendingResolver;
 
-impl Resolve for Silent {
-    fn resolve<'a>(&'a self, _: &'a str, _: u16) -> Resolved<'a> {
+impl Resolve for PendingResolver {
+    fn resolve<'a>(&'a self, _: &'a str, _: u16) -> ResolveFuture<'a> {
         Box::pin(std::future::pending())
     }
 }
 
-/// Lets time pass once a server has done `requests` things, and returns what came of a request.
-async fn late(
+/// Advances the clock once a server has done `requests` things, and returns the result of a
+/// request.
+async fn expect_timeout(
     server: &Server,
     requests: usize,
     pass: Duration,
@@ -285,7 +294,7 @@ async fn late(
     request: Request<Body>,
     bounds: Bounds,
 ) -> (Phase, Duration) {
-    let hand = Hand::at(jiff::Timestamp::UNIX_EPOCH);
+    let hand = FakeClock::at(jiff::Timestamp::UNIX_EPOCH);
     let client = Client::new(hand.clock(), settings).unwrap();
     let pass = async {
         server.requests(requests).await;
@@ -293,7 +302,7 @@ async fn late(
     };
     let (answer, ()) = tokio::join!(client.fetch(request, bounds), pass);
     match answer.unwrap_err() {
-        ClientError::Late { phase, limit } => (phase, limit),
+        ClientError::Timeout { phase, limit } => (phase, limit),
         error => panic!("{error}"),
     }
 }
@@ -301,34 +310,35 @@ async fn late(
 #[tokio::test]
 async fn every_phase_has_a_time_out_of_its_own() {
     let nobody = Server::start([]);
-    let silent = Settings { resolver: Arc::new(Silent), ..settings() };
-    let found = late(&nobody, 0, 10 * SECOND, silent.clone(), get("https://h/"), BOUNDS).await;
+    let silent = Settings { resolver: Arc::new(PendingResolver), ..settings() };
+    let found =
+        expect_timeout(&nobody, 0, 10 * SECOND, silent.clone(), get("https://h/"), BOUNDS).await;
     assert_eq!(found, (Phase::Connect, 10 * SECOND));
     let short = Bounds { time: 5 * SECOND, ..BOUNDS };
-    let found = late(&nobody, 0, 10 * SECOND, silent, get("https://h/"), short).await;
+    let found = expect_timeout(&nobody, 0, 10 * SECOND, silent, get("https://h/"), short).await;
     assert_eq!(found, (Phase::Total, 5 * SECOND));
     let stalls = ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"];
     for stall in stalls {
-        let server = Server::start([Act::Stall(stall)]);
+        let server = Server::start([ServerAction::Stall(stall)]);
         let request = get(&server.url("/"));
-        let found = late(&server, 1, 30 * SECOND, settings(), request, BOUNDS).await;
+        let found = expect_timeout(&server, 1, 30 * SECOND, settings(), request, BOUNDS).await;
         assert_eq!(found, (Phase::Idle, 30 * SECOND), "{stall}");
-        let server = Server::start([Act::Stall(stall)]);
+        let server = Server::start([ServerAction::Stall(stall)]);
         let request = get(&server.url("/"));
-        let found = late(&server, 1, 5 * SECOND, settings(), request, short).await;
+        let found = expect_timeout(&server, 1, 5 * SECOND, settings(), request, short).await;
         assert_eq!(found, (Phase::Total, 5 * SECOND), "{stall}");
     }
 }
 
 #[tokio::test]
-async fn a_tls_handshake_is_not_waited_for_without_end() {
+async fn a_tls_handshake_times_out() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}/", listener.local_addr().unwrap());
-    let hand = Hand::at(jiff::Timestamp::UNIX_EPOCH);
+    let hand = FakeClock::at(jiff::Timestamp::UNIX_EPOCH);
     let client = Client::new(hand.clock(), settings()).unwrap();
     let pass = async {
         let (stream, _) = listener.accept().await.unwrap();
-        // The first byte of the client shows that it waits for ours.
+        // The first byte of the client shows that it waits for the server's.
         stream.peek(&mut [0]).await.unwrap();
         hand.advance(10 * SECOND).await;
         stream
@@ -339,12 +349,12 @@ async fn a_tls_handshake_is_not_waited_for_without_end() {
 }
 
 #[tokio::test]
-async fn a_request_that_moves_on_is_not_idle() {
+async fn a_request_that_makes_progress_is_not_idle() {
     let server = Server::start([ok("done")]);
-    let hand = Hand::at(jiff::Timestamp::UNIX_EPOCH);
+    let hand = FakeClock::at(jiff::Timestamp::UNIX_EPOCH);
     let client = Client::new(hand.clock(), settings()).unwrap();
     let slow = hand.clone();
-    // Three pieces, each of which takes nearly as long as nothing may move.
+    // Three pieces, each of which takes nearly as long as the idle time-out.
     let pieces = futures_util::stream::unfold(0, move |piece| {
         let hand = slow.clone();
         async move {
@@ -358,14 +368,14 @@ async fn a_request_that_moves_on_is_not_idle() {
     let bounds = Bounds { time: 1000 * SECOND, bytes: 64 };
     let answer = client.fetch(request, bounds).await.unwrap();
     assert_eq!(answer.body(), "done");
-    assert!(server.heard()[0].ends_with("\r\n\r\nppp"), "{:?}", server.heard());
+    assert!(server.received()[0].ends_with("\r\n\r\nppp"), "{:?}", server.received());
 }
 
 #[tokio::test]
-async fn a_peer_that_answers_and_does_not_read_on_is_left() {
+async fn a_peer_that_stops_reading_is_disconnected() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
-    let hand = Hand::at(jiff::Timestamp::UNIX_EPOCH);
+    let hand = FakeClock::at(jiff::Timestamp::UNIX_EPOCH);
     let client = Client::new(hand.clock(), settings()).unwrap();
     let endless = futures_util::stream::repeat_with(|| {
         Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[7; 1 << 14])))
@@ -381,7 +391,8 @@ async fn a_peer_that_answers_and_does_not_read_on_is_left() {
     };
     let (answer, mut stream) = tokio::join!(client.fetch(request, BOUNDS), serve);
     assert_eq!(answer.unwrap().status(), StatusCode::PAYLOAD_TOO_LARGE);
-    // The client sends the rest of the request, which has no end, unless a write waits for too long.
+    // The client sends the rest of the request, which has no end, unless a write waits for too
+    // long.
     let ended = async {
         let mut rest = [0; 1 << 10];
         while tokio::io::AsyncReadExt::read(&mut stream, &mut rest).await.is_ok_and(|it| it > 0) {}
@@ -398,27 +409,27 @@ async fn a_peer_that_answers_and_does_not_read_on_is_left() {
 }
 
 #[tokio::test]
-async fn answers_that_are_too_large_or_broken_off_are_told_apart() {
+async fn oversized_and_truncated_responses_are_distinguished() {
     let header = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "x".repeat(70 << 10));
-    let large = |part, limit| format!("the {part} of the answer is larger than {limit} bytes");
+    let large = |part, limit| format!("the {part} of the response is larger than {limit} bytes");
     let table = [
         (ok(&"x".repeat(64)), None),
         (ok(&"x".repeat(65)), Some(large(ResponsePart::Body, 64))),
         (
-            say(&format!(
+            respond(&format!(
                 "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n40\r\n{}\r\n1\r\nx\r\n",
                 "x".repeat(64)
             )),
             Some(large(ResponsePart::Body, 64)),
         ),
-        (say(&header), Some(large(ResponsePart::Header, 64 << 10))),
-        (Act::Close(""), Some("the connection broke off".to_owned())),
-        (Act::Close("HTTP/1.1 200 OK\r\n"), Some("the connection broke off".to_owned())),
+        (respond(&header), Some(large(ResponsePart::Header, 64 << 10))),
+        (ServerAction::Close(""), Some(INCOMPLETE_RESPONSE.to_owned())),
+        (ServerAction::Close("HTTP/1.1 200 OK\r\n"), Some(INCOMPLETE_RESPONSE.to_owned())),
         (
-            Act::Close("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"),
-            Some("the connection broke off".to_owned()),
+            ServerAction::Close("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"),
+            Some(INCOMPLETE_RESPONSE.to_owned()),
         ),
-        (say("junk\r\n\r\n"), Some("the connection broke off".to_owned())),
+        (respond("junk\r\n\r\n"), Some(INCOMPLETE_RESPONSE.to_owned())),
     ];
     for (act, expected) in table {
         let server = Server::start([act.clone()]);
@@ -439,7 +450,7 @@ async fn redirects_are_followed_only_as_far_as_allowed() {
         let request = Request::post(url).header("authorization", "Bearer s").body(body);
         request.unwrap()
     };
-    let server = Server::start([found("/two", 307)]);
+    let server = Server::start([redirect_to("/two", 307)]);
     let answer = follow(0).fetch(get(&server.url("/")), BOUNDS).await.unwrap();
     assert_eq!(
         answer.status(),
@@ -447,10 +458,10 @@ async fn redirects_are_followed_only_as_far_as_allowed() {
         "none are followed unless asked for"
     );
 
-    let server = Server::start([found("/two", 307), ok("")]);
+    let server = Server::start([redirect_to("/two", 307), ok("")]);
     let request = post(&server.url("/one"), Body::from("content"));
     follow(1).fetch(request, BOUNDS).await.unwrap();
-    let heard = server.heard();
+    let heard = server.received();
     assert!(
         heard[1].starts_with("POST /two HTTP/1.1") && heard[1].ends_with("content"),
         "{heard:?}"
@@ -458,19 +469,20 @@ async fn redirects_are_followed_only_as_far_as_allowed() {
     assert!(heard[1].contains("authorization: Bearer s"), "{heard:?}");
 
     let other = Server::start([ok("there")]);
-    let server = Server::start([found(&other.url("/x"), 302)]);
+    let server = Server::start([redirect_to(&other.url("/x"), 302)]);
     let request = post(&server.url("/one"), Body::from("content"));
     let answer = follow(1).fetch(request, BOUNDS).await.unwrap();
     assert_eq!(answer.body(), "there");
-    let heard = other.heard();
+    let heard = other.received();
     assert!(heard[0].starts_with("GET /x HTTP/1.1") && !heard[0].contains("Bearer"), "{heard:?}");
     assert!(heard[0].contains(&format!("host: {}\r\n", other.address)), "{heard:?}");
 
-    let server = Server::start([found("/a", 307), found("/b", 307), found("/c", 307)]);
+    let server =
+        Server::start([redirect_to("/a", 307), redirect_to("/b", 307), redirect_to("/c", 307)]);
     let error = follow(2).fetch(get(&server.url("/")), BOUNDS).await.unwrap_err();
     assert_eq!(error.to_string(), "the server redirected more than 2 times");
 
-    let server = Server::start([found("/two", 307)]);
+    let server = Server::start([redirect_to("/two", 307)]);
     let once = StreamBody::new(futures_util::stream::iter([Ok::<_, Infallible>(Frame::data(
         Bytes::from_static(b"p"),
     ))]));
@@ -479,25 +491,25 @@ async fn redirects_are_followed_only_as_far_as_allowed() {
     let answer = follow(1).fetch(request, BOUNDS).await.unwrap();
     assert_eq!(answer.status(), StatusCode::TEMPORARY_REDIRECT, "a stream is not sent twice");
 
-    let server = Server::start([found("http://169.254.169.254/latest", 302)]);
+    let server = Server::start([redirect_to("http://169.254.169.254/latest", 302)]);
     let error = follow(1).fetch(get(&server.url("/")), BOUNDS).await.unwrap_err();
-    assert!(matches!(error, ClientError::Refused { .. }), "{error}");
+    assert!(matches!(error, ClientError::AddressRefused { .. }), "{error}");
 }
 
 #[tokio::test]
-async fn no_more_than_the_allowed_number_of_requests_are_under_way() {
+async fn concurrent_requests_are_limited() {
     let body = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nx";
-    let server = Server::start([Act::Stall(body), ok("")]);
+    let server = Server::start([ServerAction::Stall(body), ok("")]);
     let mut settings = settings();
     settings.limits.requests = 1;
-    let hand = Hand::at(jiff::Timestamp::UNIX_EPOCH);
+    let hand = FakeClock::at(jiff::Timestamp::UNIX_EPOCH);
     let client = Client::new(hand.clock(), settings).unwrap();
     let mut first = client.send(get(&server.url("/")), BOUNDS).await.unwrap();
     assert_eq!(first.body_mut().chunk().await.unwrap().unwrap(), "x");
     let (second, ()) =
         tokio::join!(client.send(get(&server.url("/")), BOUNDS), hand.advance(BOUNDS.time));
-    assert!(matches!(second, Err(ClientError::Late { phase: Phase::Total, .. })));
-    assert_eq!(server.heard().len(), 1, "it was not sent");
+    assert!(matches!(second, Err(ClientError::Timeout { phase: Phase::Total, .. })));
+    assert_eq!(server.received().len(), 1, "it was not sent");
     drop(first);
     client.fetch(get(&server.url("/")), BOUNDS).await.unwrap();
 }
@@ -547,7 +559,7 @@ async fn bodies_are_streamed_both_ways_over_http_2_with_a_client_certificate() {
     let calls = async {
         let stranger = client(trusting).fetch(get(&url), BOUNDS).await.unwrap_err();
         assert!(
-            matches!(stranger, ClientError::BrokenOff(_) | ClientError::Handshake { .. }),
+            matches!(stranger, ClientError::ConnectionLost(_) | ClientError::Handshake { .. }),
             "{stranger:?}"
         );
         let bounds = Bounds { bytes: 64 << 20, ..BOUNDS };

@@ -1,30 +1,33 @@
-//! One row per kind.
+//! The table of behaviours, one row per kind.
 
 use super::{
-    Behaviour, Deletion, FinalizerNames, Generation, MetadataChecks, Propagation, Rules, Status,
+    Behaviour, Deletion, FinalizerNames, Generation, MetadataChecks, Propagation, Rules,
+    StatusSubresource,
 };
 use crate::names::NameRule;
 use crate::workloads::{
     autoscaler, cron_job, daemon_set, deployment, job, replica_set, stateful_set,
 };
 use crate::{
-    certificates, cluster, config, devices, endpoints, networking, pod, policies, policy, quota,
-    rbac, records, service, storage, webhooks,
+    admission_policies, certificates, cluster, config, devices, endpoints, leases_and_events,
+    networking, pod, policy, quota, rbac, service, storage, webhooks,
 };
 
 const PLAIN: Behaviour = Behaviour::PLAIN;
 const SPEC: Generation = Generation::On(&["spec"]);
-const ONCE_MORE: MetadataChecks = MetadataChecks { updates: 1, objects: 1 };
-const TWICE_MORE: MetadataChecks = MetadataChecks { updates: 1, objects: 2 };
+const ONE_EXTRA_CHECK: MetadataChecks = MetadataChecks { updates: 1, objects: 1 };
+const TWO_EXTRA_CHECKS: MetadataChecks = MetadataChecks { updates: 1, objects: 2 };
 
-/// Kinds whose status only the status subresource changes, and which count changes of the spec.
-const WORKLOAD: Behaviour = Behaviour { generation: SPEC, status: Status::KeepsSpec, ..PLAIN };
+/// Kinds whose status only the status subresource changes, and whose spec changes increment the
+/// generation.
+const WORKLOAD: Behaviour =
+    Behaviour { generation: SPEC, status: StatusSubresource::KeepsSpec, ..PLAIN };
 
 /// Kinds that configure admission.
 const ADMISSION: Behaviour = Behaviour {
     generation: SPEC,
     unconditional_update: false,
-    finalizer_names: FinalizerNames::Free,
+    finalizer_names: FinalizerNames::AnyQualified,
     ..PLAIN
 };
 
@@ -32,23 +35,23 @@ const ADMISSION: Behaviour = Behaviour {
 const ROLE: Behaviour = Behaviour {
     name_rule: NameRule::PathSegment,
     create_on_update: true,
-    metadata_checks: TWICE_MORE,
+    metadata_checks: TWO_EXTRA_CHECKS,
     ..PLAIN
 };
 
-/// Kinds whose deletion answers with the object.
-const RETURNED: Behaviour =
-    Behaviour { delete_returns_object: true, metadata_checks: ONCE_MORE, ..PLAIN };
+/// Kinds whose deletion returns the object.
+const DELETE_RETURNS_OBJECT: Behaviour =
+    Behaviour { delete_returns_object: true, metadata_checks: ONE_EXTRA_CHECK, ..PLAIN };
 
-/// The behaviour of a built-in kind, by group and plural name. A kind without a row adds nothing
-/// of its own.
+/// Returns the behaviour of a built-in kind, by group and plural name. A kind without a row adds no
+/// functions of its own.
 #[must_use]
 pub fn behaviour(group: &str, resource: &str) -> &'static Behaviour {
     let row = TABLE.iter().find(|(of, name, _)| (*of, *name) == (group, resource));
     row.map_or(&PLAIN, |(_, _, behaviour)| behaviour)
 }
 
-const fn with(base: Behaviour, rules: Rules) -> Behaviour {
+const fn with_rules(base: Behaviour, rules: Rules) -> Behaviour {
     Behaviour { rules, ..base }
 }
 
@@ -60,10 +63,10 @@ static TABLE: &[Row] = &[
         "pods",
         Behaviour {
             generation: SPEC,
-            status: Status::KeepsSpecAndOwners,
+            status: StatusSubresource::KeepsSpecAndOwners,
             deletion: Deletion::Graceful,
             rules: pod::RULES,
-            ..RETURNED
+            ..DELETE_RETURNS_OBJECT
         },
     ),
     (
@@ -71,18 +74,25 @@ static TABLE: &[Row] = &[
         "namespaces",
         Behaviour {
             name_rule: NameRule::DnsLabel,
-            status: Status::KeepsSpec,
-            deletion: Deletion::Unmentioned,
+            status: StatusSubresource::KeepsSpec,
+            deletion: Deletion::ImmediateUnrecorded,
             rules: cluster::NAMESPACE_RULES,
-            ..RETURNED
+            ..DELETE_RETURNS_OBJECT
         },
     ),
     (
         "",
         "configmaps",
-        with(Behaviour { metadata_checks: ONCE_MORE, ..PLAIN }, config::CONFIG_MAP_RULES),
+        with_rules(
+            Behaviour { metadata_checks: ONE_EXTRA_CHECK, ..PLAIN },
+            config::CONFIG_MAP_RULES,
+        ),
     ),
-    ("", "secrets", with(Behaviour { metadata_checks: ONCE_MORE, ..PLAIN }, config::SECRET_RULES)),
+    (
+        "",
+        "secrets",
+        with_rules(Behaviour { metadata_checks: ONE_EXTRA_CHECK, ..PLAIN }, config::SECRET_RULES),
+    ),
     (
         "",
         "services",
@@ -90,18 +100,18 @@ static TABLE: &[Row] = &[
             name_rule: NameRule::Dns1035Label,
             create_on_update: true,
             delete_returns_object: true,
-            status: Status::KeepsSpec,
+            status: StatusSubresource::KeepsSpec,
             rules: service::RULES,
             ..PLAIN
         },
     ),
-    ("", "serviceaccounts", RETURNED),
+    ("", "serviceaccounts", DELETE_RETURNS_OBJECT),
     (
         "",
         "nodes",
         Behaviour {
-            status: Status::BroughtAtCreation,
-            metadata_checks: ONCE_MORE,
+            status: StatusSubresource::SetAtCreation,
+            metadata_checks: ONE_EXTRA_CHECK,
             rules: cluster::NODE_RULES,
             ..PLAIN
         },
@@ -113,7 +123,7 @@ static TABLE: &[Row] = &[
         "endpoints",
         Behaviour {
             create_on_update: true,
-            metadata_checks: ONCE_MORE,
+            metadata_checks: ONE_EXTRA_CHECK,
             rules: endpoints::ENDPOINTS_RULES,
             ..PLAIN
         },
@@ -121,16 +131,20 @@ static TABLE: &[Row] = &[
     (
         "",
         "persistentvolumes",
-        Behaviour { status: Status::KeepsSpec, rules: storage::VOLUME_RULES, ..RETURNED },
+        Behaviour {
+            status: StatusSubresource::KeepsSpec,
+            rules: storage::VOLUME_RULES,
+            ..DELETE_RETURNS_OBJECT
+        },
     ),
     (
         "",
         "persistentvolumeclaims",
         Behaviour {
-            status: Status::KeepsSpec,
-            metadata_checks: TWICE_MORE,
+            status: StatusSubresource::KeepsSpec,
+            metadata_checks: TWO_EXTRA_CHECKS,
             rules: storage::CLAIM_RULES,
-            ..RETURNED
+            ..DELETE_RETURNS_OBJECT
         },
     ),
     (
@@ -138,7 +152,7 @@ static TABLE: &[Row] = &[
         "resourcequotas",
         Behaviour {
             delete_returns_object: true,
-            status: Status::KeepsSpec,
+            status: StatusSubresource::KeepsSpec,
             rules: quota::QUOTA_RULES,
             ..PLAIN
         },
@@ -159,7 +173,7 @@ static TABLE: &[Row] = &[
         "replicationcontrollers",
         Behaviour {
             default_propagation: Propagation::Orphan,
-            metadata_checks: ONCE_MORE,
+            metadata_checks: ONE_EXTRA_CHECK,
             rules: replica_set::CONTROLLER_RULES,
             ..WORKLOAD
         },
@@ -168,36 +182,40 @@ static TABLE: &[Row] = &[
         "apps",
         "deployments",
         Behaviour {
-            // Annotations are copied to the replica sets, so they count as well.
+            // Annotations are copied to the ReplicaSets, so they increment the generation as well.
             generation: Generation::On(&["spec", "metadata.annotations"]),
-            status: Status::KeepsSpecAndLabels,
+            status: StatusSubresource::KeepsSpecAndLabels,
             rules: deployment::RULES,
             ..WORKLOAD
         },
     ),
-    ("apps", "replicasets", with(WORKLOAD, replica_set::RULES)),
+    ("apps", "replicasets", with_rules(WORKLOAD, replica_set::RULES)),
     (
         "apps",
         "statefulsets",
         Behaviour { name_rule: NameRule::DnsLabel, rules: stateful_set::RULES, ..WORKLOAD },
     ),
-    ("apps", "daemonsets", with(WORKLOAD, daemon_set::RULES)),
+    ("apps", "daemonsets", with_rules(WORKLOAD, daemon_set::RULES)),
     (
         "apps",
         "controllerrevisions",
-        Behaviour { metadata_checks: ONCE_MORE, rules: stateful_set::REVISION_RULES, ..PLAIN },
+        Behaviour {
+            metadata_checks: ONE_EXTRA_CHECK,
+            rules: stateful_set::REVISION_RULES,
+            ..PLAIN
+        },
     ),
     (
         "batch",
         "jobs",
         Behaviour {
             default_propagation: Propagation::Orphan,
-            metadata_checks: ONCE_MORE,
+            metadata_checks: ONE_EXTRA_CHECK,
             rules: job::RULES,
             ..WORKLOAD
         },
     ),
-    ("batch", "cronjobs", with(WORKLOAD, cron_job::RULES)),
+    ("batch", "cronjobs", with_rules(WORKLOAD, cron_job::RULES)),
     (
         "autoscaling",
         "horizontalpodautoscalers",
@@ -209,8 +227,8 @@ static TABLE: &[Row] = &[
         Behaviour {
             unconditional_update: false,
             create_on_update: true,
-            finalizer_names: FinalizerNames::Free,
-            rules: records::LEASE_RULES,
+            finalizer_names: FinalizerNames::AnyQualified,
+            rules: leases_and_events::LEASE_RULES,
             ..PLAIN
         },
     ),
@@ -223,17 +241,21 @@ static TABLE: &[Row] = &[
             ..PLAIN
         },
     ),
-    ("rbac.authorization.k8s.io", "roles", with(ROLE, rbac::ROLE_RULES)),
-    ("rbac.authorization.k8s.io", "clusterroles", with(ROLE, rbac::CLUSTER_ROLE_RULES)),
-    ("rbac.authorization.k8s.io", "rolebindings", with(ROLE, rbac::BINDING_RULES)),
-    ("rbac.authorization.k8s.io", "clusterrolebindings", with(ROLE, rbac::CLUSTER_BINDING_RULES)),
+    ("rbac.authorization.k8s.io", "roles", with_rules(ROLE, rbac::ROLE_RULES)),
+    ("rbac.authorization.k8s.io", "clusterroles", with_rules(ROLE, rbac::CLUSTER_ROLE_RULES)),
+    ("rbac.authorization.k8s.io", "rolebindings", with_rules(ROLE, rbac::BINDING_RULES)),
+    (
+        "rbac.authorization.k8s.io",
+        "clusterrolebindings",
+        with_rules(ROLE, rbac::CLUSTER_BINDING_RULES),
+    ),
     (
         "policy",
         "poddisruptionbudgets",
         Behaviour {
             name_rule: NameRule::PathSegment,
             unconditional_update: false,
-            finalizer_names: FinalizerNames::Free,
+            finalizer_names: FinalizerNames::AnyQualified,
             metadata_checks: MetadataChecks { updates: 0, objects: 0 },
             rules: policy::BUDGET_RULES,
             ..WORKLOAD
@@ -250,17 +272,21 @@ static TABLE: &[Row] = &[
         Behaviour {
             unconditional_update: false,
             create_on_update: true,
-            finalizer_names: FinalizerNames::Free,
-            metadata_checks: ONCE_MORE,
+            finalizer_names: FinalizerNames::AnyQualified,
+            metadata_checks: ONE_EXTRA_CHECK,
             rules: policy::RUNTIME_RULES,
             ..PLAIN
         },
     ),
-    ("storage.k8s.io", "storageclasses", with(RETURNED, storage::CLASS_RULES)),
+    ("storage.k8s.io", "storageclasses", with_rules(DELETE_RETURNS_OBJECT, storage::CLASS_RULES)),
     (
         "storage.k8s.io",
         "csinodes",
-        Behaviour { unconditional_update: false, rules: storage::NODE_RULES, ..RETURNED },
+        Behaviour {
+            unconditional_update: false,
+            rules: storage::NODE_RULES,
+            ..DELETE_RETURNS_OBJECT
+        },
     ),
     (
         "storage.k8s.io",
@@ -270,7 +296,7 @@ static TABLE: &[Row] = &[
             unconditional_update: false,
             metadata_checks: MetadataChecks { updates: 1, objects: 0 },
             rules: storage::DRIVER_RULES,
-            ..RETURNED
+            ..DELETE_RETURNS_OBJECT
         },
     ),
     (
@@ -278,28 +304,32 @@ static TABLE: &[Row] = &[
         "volumeattachments",
         Behaviour {
             unconditional_update: false,
-            status: Status::KeepsAll,
+            status: StatusSubresource::KeepsAll,
             rules: storage::ATTACHMENT_RULES,
-            ..RETURNED
+            ..DELETE_RETURNS_OBJECT
         },
     ),
     (
         "storage.k8s.io",
         "csistoragecapacities",
-        Behaviour { unconditional_update: false, ..RETURNED },
+        Behaviour { unconditional_update: false, ..DELETE_RETURNS_OBJECT },
     ),
-    ("storage.k8s.io", "volumeattributesclasses", RETURNED),
+    ("storage.k8s.io", "volumeattributesclasses", DELETE_RETURNS_OBJECT),
     (
         "networking.k8s.io",
         "ingresses",
-        Behaviour { metadata_checks: ONCE_MORE, rules: networking::INGRESS_RULES, ..WORKLOAD },
+        Behaviour {
+            metadata_checks: ONE_EXTRA_CHECK,
+            rules: networking::INGRESS_RULES,
+            ..WORKLOAD
+        },
     ),
     (
         "networking.k8s.io",
         "ingressclasses",
         Behaviour {
             generation: SPEC,
-            metadata_checks: ONCE_MORE,
+            metadata_checks: ONE_EXTRA_CHECK,
             rules: networking::CLASS_RULES,
             ..PLAIN
         },
@@ -309,12 +339,16 @@ static TABLE: &[Row] = &[
         "networkpolicies",
         Behaviour {
             generation: SPEC,
-            metadata_checks: ONCE_MORE,
+            metadata_checks: ONE_EXTRA_CHECK,
             rules: networking::POLICY_RULES,
             ..PLAIN
         },
     ),
-    ("networking.k8s.io", "servicecidrs", Behaviour { status: Status::KeepsAll, ..PLAIN }),
+    (
+        "networking.k8s.io",
+        "servicecidrs",
+        Behaviour { status: StatusSubresource::KeepsAll, ..PLAIN },
+    ),
     (
         "admissionregistration.k8s.io",
         "validatingwebhookconfigurations",
@@ -336,26 +370,38 @@ static TABLE: &[Row] = &[
     (
         "admissionregistration.k8s.io",
         "validatingadmissionpolicies",
-        Behaviour { status: Status::KeepsAll, rules: policies::POLICY_RULES, ..ADMISSION },
+        Behaviour {
+            status: StatusSubresource::KeepsAll,
+            rules: admission_policies::POLICY_RULES,
+            ..ADMISSION
+        },
     ),
     (
         "admissionregistration.k8s.io",
         "validatingadmissionpolicybindings",
-        with(ADMISSION, policies::BINDING_RULES),
+        with_rules(ADMISSION, admission_policies::BINDING_RULES),
     ),
     ("admissionregistration.k8s.io", "mutatingadmissionpolicies", ADMISSION),
     ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", ADMISSION),
     (
         "resource.k8s.io",
         "deviceclasses",
-        Behaviour { generation: SPEC, rules: devices::CLASS_RULES, ..RETURNED },
+        Behaviour { generation: SPEC, rules: devices::CLASS_RULES, ..DELETE_RETURNS_OBJECT },
     ),
     (
         "resource.k8s.io",
         "resourceclaims",
-        Behaviour { status: Status::KeepsAll, rules: devices::CLAIM_RULES, ..RETURNED },
+        Behaviour {
+            status: StatusSubresource::KeepsAll,
+            rules: devices::CLAIM_RULES,
+            ..DELETE_RETURNS_OBJECT
+        },
     ),
-    ("resource.k8s.io", "resourceclaimtemplates", with(RETURNED, devices::TEMPLATE_RULES)),
+    (
+        "resource.k8s.io",
+        "resourceclaimtemplates",
+        with_rules(DELETE_RETURNS_OBJECT, devices::TEMPLATE_RULES),
+    ),
     (
         "resource.k8s.io",
         "resourceslices",
@@ -363,17 +409,21 @@ static TABLE: &[Row] = &[
             generation: SPEC,
             metadata_checks: MetadataChecks { updates: 1, objects: 0 },
             rules: devices::SLICE_RULES,
-            ..RETURNED
+            ..DELETE_RETURNS_OBJECT
         },
     ),
-    ("resource.k8s.io", "devicetaintrules", Behaviour { generation: SPEC, ..RETURNED }),
+    (
+        "resource.k8s.io",
+        "devicetaintrules",
+        Behaviour { generation: SPEC, ..DELETE_RETURNS_OBJECT },
+    ),
     (
         "certificates.k8s.io",
         "certificatesigningrequests",
         Behaviour {
-            // Nobody cares what requests are called: kubelets put digests into their names.
+            // Names of CSRs have no rule: kubelets put digests into them.
             name_rule: NameRule::PathSegment,
-            status: Status::KeepsSpec,
+            status: StatusSubresource::KeepsSpec,
             rules: certificates::RULES,
             ..PLAIN
         },
@@ -386,10 +436,10 @@ static TABLE: &[Row] = &[
         Behaviour {
             generation: SPEC,
             unconditional_update: false,
-            status: Status::KeepsAll,
-            deletion: Deletion::Unmentioned,
-            finalizer_names: FinalizerNames::Free,
-            metadata_checks: ONCE_MORE,
+            status: StatusSubresource::KeepsAll,
+            deletion: Deletion::ImmediateUnrecorded,
+            finalizer_names: FinalizerNames::AnyQualified,
+            metadata_checks: ONE_EXTRA_CHECK,
             ..PLAIN
         },
     ),
@@ -398,8 +448,8 @@ static TABLE: &[Row] = &[
         "apiservices",
         Behaviour {
             unconditional_update: false,
-            status: Status::KeepsSpec,
-            finalizer_names: FinalizerNames::Free,
+            status: StatusSubresource::KeepsSpec,
+            finalizer_names: FinalizerNames::AnyQualified,
             ..PLAIN
         },
     ),
@@ -408,8 +458,8 @@ static TABLE: &[Row] = &[
 const EVENT: Behaviour = Behaviour {
     name_rule: NameRule::PathSegment,
     create_on_update: true,
-    finalizer_names: FinalizerNames::Free,
+    finalizer_names: FinalizerNames::AnyQualified,
     metadata_checks: MetadataChecks { updates: 0, objects: 0 },
-    rules: records::EVENT_RULES,
+    rules: leases_and_events::EVENT_RULES,
     ..PLAIN
 };

@@ -1,14 +1,14 @@
 use super::*;
 use serde_json::json;
 
-fn updated(behaviour: &Behaviour, old: &Value, new: Value, part: Part) -> Value {
+fn updated(behaviour: &Behaviour, old: &Value, new: Value, part: SubresourceKind) -> Value {
     let mut new = new;
     behaviour.prepare_update(&mut new, old, part, "now");
     new
 }
 
 #[test]
-fn custom_objects_count_what_is_neither_metadata_nor_status() {
+fn custom_generation_follows_content() {
     let old = json!({ "metadata": { "generation": 1 }, "spec": { "a": 1 }, "status": { "s": 1 } });
     let table = [
         (
@@ -33,10 +33,10 @@ fn custom_objects_count_what_is_neither_metadata_nor_status() {
         ),
     ];
     for (why, new, with, without) in table {
-        let one = updated(custom(true), &old, new.clone(), Part::Main);
+        let one = updated(custom(true), &old, new.clone(), SubresourceKind::Main);
         assert_eq!(one["metadata"]["generation"], with, "{why}, with a status");
         assert_eq!(one["status"], old["status"], "{why}: the status is not touched");
-        let other = updated(custom(false), &old, new, Part::Main);
+        let other = updated(custom(false), &old, new, SubresourceKind::Main);
         assert_eq!(other["metadata"]["generation"], without, "{why}, without a status");
     }
 }
@@ -47,7 +47,7 @@ fn the_status_of_a_custom_object_changes_alone() {
         "spec": { "a": 1 } });
     let new = json!({ "metadata": { "name": "a", "labels": { "l": "1" }, "resourceVersion": "2",
         "managedFields": [1] }, "spec": { "a": 2 }, "status": { "s": 1 } });
-    let changed = updated(custom(true), &old, new, Part::Status);
+    let changed = updated(custom(true), &old, new, SubresourceKind::Status);
     let expected = json!({ "metadata": { "name": "a", "generation": 1, "uid": "u",
         "resourceVersion": "2", "managedFields": [1] }, "spec": { "a": 1 }, "status": { "s": 1 } });
     assert_eq!(
@@ -57,7 +57,7 @@ fn the_status_of_a_custom_object_changes_alone() {
 }
 
 #[test]
-fn a_creation_forgets_the_status_it_brings() {
+fn creation_drops_the_given_status() {
     let object = json!({ "metadata": { "generation": 7 }, "spec": {}, "status": { "s": 1 } });
     let table = [
         (custom(true), json!({ "metadata": { "generation": 1 }, "spec": {} })),
@@ -75,11 +75,11 @@ fn a_creation_forgets_the_status_it_brings() {
 }
 
 #[test]
-fn what_the_server_set_stays() {
+fn server_metadata_is_preserved() {
     let old = json!({ "metadata": { "uid": "u", "creationTimestamp": "then",
         "deletionTimestamp": "soon", "deletionGracePeriodSeconds": 5 } });
     let new = json!({ "metadata": { "creationTimestamp": "mine", "selfLink": "/mine" } });
-    let kept = updated(behaviour("", "configmaps"), &old, new, Part::Main);
+    let kept = updated(behaviour("", "configmaps"), &old, new, SubresourceKind::Main);
     assert_eq!(kept, old);
 }
 
@@ -91,15 +91,19 @@ fn a_resize_changes_resources_and_nothing_else() {
         ] } })
     };
     let old = pod("a", "1", "x");
-    let new = updated(behaviour("", "pods"), &old, pod("b", "2", "y"), Part::Resize);
+    let new = updated(behaviour("", "pods"), &old, pod("b", "2", "y"), SubresourceKind::Resize);
     let mut expected = pod("a", "2", "x");
     expected["metadata"]["generation"] = json!(2);
     assert_eq!(new, expected);
 }
 
 #[test]
-fn parts_have_names() {
-    for (name, part) in [("", Some(Part::Main)), ("status", Some(Part::Status)), ("log", None)] {
-        assert_eq!(Part::of(name), part);
+fn subresources_are_parsed_by_name() {
+    for (name, part) in [
+        ("", Some(SubresourceKind::Main)),
+        ("status", Some(SubresourceKind::Status)),
+        ("log", None),
+    ] {
+        assert_eq!(SubresourceKind::of(name), part);
     }
 }

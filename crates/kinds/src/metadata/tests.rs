@@ -2,12 +2,12 @@ use super::*;
 use crate::behaviour::{behaviour, custom};
 use serde_json::json;
 
-fn causes(faults: &[Invalid]) -> Vec<(&str, &str)> {
+fn causes(faults: &[FieldError]) -> Vec<(&str, &str)> {
     faults.iter().map(|it| (it.field.as_str(), it.message.as_str())).collect()
 }
 
 #[test]
-fn no_finalizer_joins_once_deletion_began() {
+fn no_finalizer_after_deletion_began() {
     let meta = |names: Value| {
         json!({ "metadata": {
             "name": "a", "namespace": "n", "uid": "u", "resourceVersion": "5",
@@ -24,7 +24,7 @@ fn no_finalizer_joins_once_deletion_began() {
 }
 
 #[test]
-fn finalizers_of_custom_objects_are_advised_not_refused() {
+fn custom_finalizers_give_warnings() {
     let object = |names: Value| {
         json!({ "metadata": {
             "name": "a", "namespace": "n", "resourceVersion": "1", "finalizers": names,

@@ -1,22 +1,22 @@
-//! What containers may hold.
+//! Validates containers.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use super::{resources, security, volumes};
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::names;
 use crate::tree::{at, int, is_empty, is_set, list, text};
 
-/// What a container may refer to.
-pub(super) struct Seen<'a> {
+/// The names that a container may refer to.
+pub(super) struct ContainerReferences<'a> {
     pub(super) spec: &'a Value,
     pub(super) volumes: &'a BTreeSet<&'a str>,
     pub(super) claims: &'a BTreeSet<&'a str>,
 }
 
-pub(super) fn check_all(seen: &Seen<'_>, path: &Path, faults: &mut Faults) {
+pub(super) fn check_all(seen: &ContainerReferences<'_>, path: &Path, faults: &mut FieldErrors) {
     let spec = seen.spec;
     let containers = list(spec, "containers");
     let names_path = path.child("containers");
@@ -83,7 +83,7 @@ fn unique<'a>(
     container: &'a Value,
     names: &mut BTreeSet<&'a str>,
     path: &Path,
-    faults: &mut Faults,
+    faults: &mut FieldErrors,
 ) {
     let name = text(container, "name");
     if !name.is_empty() && !names.insert(name) {
@@ -91,10 +91,10 @@ fn unique<'a>(
     }
 }
 
-fn check(container: &Value, seen: &Seen<'_>, path: &Path, faults: &mut Faults) {
+fn check(container: &Value, seen: &ContainerReferences<'_>, path: &Path, faults: &mut FieldErrors) {
     let name = text(container, "name");
     if faults.require(container, path, "name") {
-        faults.text(&path.child("name"), name, names::label(name));
+        faults.invalid_text(&path.child("name"), name, names::label(name));
     }
     let image = text(container, "image");
     if image.is_empty() {
@@ -115,7 +115,7 @@ fn check(container: &Value, seen: &Seen<'_>, path: &Path, faults: &mut Faults) {
     security::check_container(at(container, "securityContext"), &context, faults);
 }
 
-fn check_ports(container: &Value, path: &Path, faults: &mut Faults) {
+fn check_ports(container: &Value, path: &Path, faults: &mut FieldErrors) {
     let mut names = BTreeSet::new();
     for (place, port) in list(container, "ports").iter().enumerate() {
         let path = path.child("ports").index(place);
@@ -127,7 +127,7 @@ fn check_ports(container: &Value, path: &Path, faults: &mut Faults) {
                     faults.duplicate(path.child("name"), name);
                 }
             } else {
-                faults.text(&path.child("name"), name, complaints);
+                faults.invalid_text(&path.child("name"), name, complaints);
             }
         }
         for (field, is_required) in [("containerPort", true), ("hostPort", false)] {
@@ -149,7 +149,7 @@ fn check_host_ports(
     container: &Value,
     seen: &mut BTreeSet<String>,
     path: &Path,
-    faults: &mut Faults,
+    faults: &mut FieldErrors,
 ) {
     for (place, port) in list(container, "ports").iter().enumerate() {
         let number = int(port, "hostPort").unwrap_or_default();
@@ -163,7 +163,7 @@ fn check_host_ports(
     }
 }
 
-/// Fields of a pod that its containers may read.
+/// Fields of a pod that its containers may read through `fieldRef`.
 const POD_FIELDS: [&str; 9] = [
     "metadata.name",
     "metadata.namespace",
@@ -184,12 +184,12 @@ const RESOURCES: [&str; 6] = [
     "requests.memory",
 ];
 
-fn check_env(container: &Value, path: &Path, faults: &mut Faults) {
+fn check_env(container: &Value, path: &Path, faults: &mut FieldErrors) {
     for (place, entry) in list(container, "env").iter().enumerate() {
         let path = path.child("env").index(place);
         let name = text(entry, "name");
         if faults.require(entry, &path, "name") {
-            faults.text(&path.child("name"), name, names::environment_name(name));
+            faults.invalid_text(&path.child("name"), name, names::environment_name(name));
         }
         if is_set(entry, "valueFrom") {
             check_value_from(entry, &path.child("valueFrom"), faults);
@@ -200,7 +200,7 @@ fn check_env(container: &Value, path: &Path, faults: &mut Faults) {
         let prefix = text(source, "prefix");
         if !prefix.is_empty() {
             let complaints = names::environment_name(prefix);
-            faults.text(&path.index(place).child("prefix"), prefix, complaints);
+            faults.invalid_text(&path.index(place).child("prefix"), prefix, complaints);
         }
         let kinds = ["configMapRef", "secretRef"];
         let given: Vec<_> = kinds.into_iter().filter(|kind| is_set(source, kind)).collect();
@@ -215,7 +215,7 @@ fn check_env(container: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_value_from(entry: &Value, path: &Path, faults: &mut Faults) {
+fn check_value_from(entry: &Value, path: &Path, faults: &mut FieldErrors) {
     let from = at(entry, "valueFrom");
     let mut given = 0;
     if is_set(from, "fieldRef") {
@@ -234,10 +234,10 @@ fn check_value_from(entry: &Value, path: &Path, faults: &mut Faults) {
         given += 1;
         let path = path.child(kind);
         let name = text(reference, "name");
-        faults.text(&path.child("name"), name, names::subdomain(name));
+        faults.invalid_text(&path.child("name"), name, names::subdomain(name));
         if faults.require(reference, &path, "key") {
             let key = text(reference, "key");
-            faults.text(&path.child("key"), key, names::config_key(key));
+            faults.invalid_text(&path.child("key"), key, names::config_key(key));
         }
     }
     if given == 0 {
@@ -252,8 +252,13 @@ fn check_value_from(entry: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-/// Checks a reference to a field of the pod itself.
-pub(super) fn check_field(reference: &Value, path: &Path, fields: &[&str], faults: &mut Faults) {
+/// Validates a reference to a field of the pod itself.
+pub(super) fn check_field(
+    reference: &Value,
+    path: &Path,
+    fields: &[&str],
+    faults: &mut FieldErrors,
+) {
     if !faults.require(reference, path, "apiVersion")
         || !faults.require(reference, path, "fieldPath")
     {
@@ -265,9 +270,9 @@ pub(super) fn check_field(reference: &Value, path: &Path, fields: &[&str], fault
     if let Some((map, key)) = field.strip_suffix("']").and_then(|it| it.split_once("['")) {
         match map {
             "metadata.annotations" => {
-                faults.text(whole, key, names::qualified(&key.to_lowercase()));
+                faults.invalid_text(whole, key, names::qualified(&key.to_lowercase()));
             }
-            "metadata.labels" => faults.text(whole, key, names::qualified(key)),
+            "metadata.labels" => faults.invalid_text(whole, key, names::qualified(key)),
             _ => faults.value(
                 path,
                 field,
@@ -298,8 +303,8 @@ pub(super) fn check_field(reference: &Value, path: &Path, fields: &[&str], fault
     }
 }
 
-/// Checks a reference to what a container asks for.
-pub(super) fn check_resource(reference: &Value, path: &Path, faults: &mut Faults) {
+/// Validates a reference to a resource of a container.
+pub(super) fn check_resource(reference: &Value, path: &Path, faults: &mut FieldErrors) {
     if !faults.require(reference, path, "resource") {
         return;
     }
@@ -310,7 +315,7 @@ pub(super) fn check_resource(reference: &Value, path: &Path, faults: &mut Faults
     }
 }
 
-fn check_probes(container: &Value, path: &Path, faults: &mut Faults) {
+fn check_probes(container: &Value, path: &Path, faults: &mut FieldErrors) {
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let probe = at(container, name);
         if probe.is_null() {
@@ -343,7 +348,7 @@ fn check_probes(container: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_lifecycle(container: &Value, path: &Path, faults: &mut Faults) {
+fn check_lifecycle(container: &Value, path: &Path, faults: &mut FieldErrors) {
     for name in ["postStart", "preStop"] {
         let handler = at(container, "lifecycle").get(name).unwrap_or(&Value::Null);
         if !handler.is_null() {
@@ -352,7 +357,7 @@ fn check_lifecycle(container: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_handler(handler: &Value, path: &Path, faults: &mut Faults) {
+fn check_handler(handler: &Value, path: &Path, faults: &mut FieldErrors) {
     let kinds = ["exec", "httpGet", "tcpSocket", "grpc", "sleep"];
     let mut given = 0;
     for kind in kinds.into_iter().filter(|kind| is_set(handler, kind)) {
@@ -383,10 +388,10 @@ fn check_handler(handler: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-/// Checks a port that is a number or the name of one.
-pub(crate) fn check_port(port: &Value, path: &Path, faults: &mut Faults) {
+/// Validates a port that is a number or a name.
+pub(crate) fn check_port(port: &Value, path: &Path, faults: &mut FieldErrors) {
     match port {
-        Value::String(name) => faults.text(path, name, names::port_name(name)),
+        Value::String(name) => faults.invalid_text(path, name, names::port_name(name)),
         other => {
             let number = other.as_i64().unwrap_or_default();
             for complaint in names::port_number(number) {

@@ -1,18 +1,19 @@
-//! What pods and their templates leave out.
+//! Sets the defaults of pods and their templates.
 
 use serde_json::{Value, json};
 
 use crate::tree::{
-    at, at_mut, each, entries, fill, fill_object, fill_zero, flag, int, is_set, put, text,
+    at, at_mut, each, entries, flag, int, is_set, put, set_default, set_default_if_zero,
+    set_default_object, text,
 };
 
 /// The lists of containers in a pod spec.
 pub(crate) const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
-/// Keys of a volume that are no source of it.
+/// Keys of a volume that are not its source.
 const NO_SOURCE: [&str; 1] = ["name"];
 
-/// A pod's own defaults: those of its spec, and some that templates do not have.
+/// Sets a pod's own defaults: those of its spec, and some that templates do not have.
 pub(crate) fn pod(object: &mut Value) {
     let Some(spec) = at_mut(object, "spec") else { return };
     default_spec(spec);
@@ -20,32 +21,32 @@ pub(crate) fn pod(object: &mut Value) {
         each(spec, name).for_each(|container| requests_from_limits(at_mut(container, "resources")));
     }
     pod_requests(spec);
-    fill(spec, "enableServiceLinks", true);
+    set_default(spec, "enableServiceLinks", true);
     if flag(spec, "hostNetwork") {
         for name in ["containers", "initContainers"] {
             for port in each(spec, name).flat_map(|container| each(container, "ports")) {
                 let number = int(port, "containerPort").unwrap_or_default();
-                fill_zero(port, "hostPort", number);
+                set_default_if_zero(port, "hostPort", number);
             }
         }
     }
 }
 
-/// The defaults of a pod template, wherever it occurs.
+/// Sets the defaults of a pod template, wherever it occurs.
 pub(crate) fn template(template: &mut Value) {
-    fill_object(template, "spec");
+    set_default_object(template, "spec");
     if let Some(spec) = at_mut(template, "spec") {
         default_spec(spec);
     }
 }
 
 fn default_spec(spec: &mut Value) {
-    fill(spec, "dnsPolicy", "ClusterFirst");
-    fill(spec, "restartPolicy", "Always");
-    fill_object(spec, "securityContext");
-    fill(spec, "terminationGracePeriodSeconds", 30);
-    fill(spec, "schedulerName", "default-scheduler");
-    // The older spelling is kept equal for clients that read it.
+    set_default(spec, "dnsPolicy", "ClusterFirst");
+    set_default(spec, "restartPolicy", "Always");
+    set_default_object(spec, "securityContext");
+    set_default(spec, "terminationGracePeriodSeconds", 30);
+    set_default(spec, "schedulerName", "default-scheduler");
+    // The deprecated field is kept equal for clients that read it.
     if text(spec, "serviceAccountName").is_empty() && !text(spec, "serviceAccount").is_empty() {
         put(spec, "serviceAccountName", text(spec, "serviceAccount").to_owned());
     }
@@ -60,29 +61,29 @@ fn default_spec(spec: &mut Value) {
 
 fn container(container: &mut Value) {
     let policy = pull_policy(text(container, "image"));
-    fill(container, "imagePullPolicy", policy);
-    fill(container, "terminationMessagePath", "/dev/termination-log");
-    fill(container, "terminationMessagePolicy", "File");
+    set_default(container, "imagePullPolicy", policy);
+    set_default(container, "terminationMessagePath", "/dev/termination-log");
+    set_default(container, "terminationMessagePolicy", "File");
     for port in each(container, "ports") {
-        fill(port, "protocol", "TCP");
+        set_default(port, "protocol", "TCP");
     }
     for entry in each(container, "env") {
         if let Some(reference) = at_mut(entry, "valueFrom.fieldRef") {
-            fill(reference, "apiVersion", "v1");
+            set_default(reference, "apiVersion", "v1");
         }
         if let Some(reference) = at_mut(entry, "valueFrom.resourceFieldRef") {
-            fill(reference, "divisor", "0");
+            set_default(reference, "divisor", "0");
         }
     }
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
         if let Some(probe) = at_mut(container, name) {
-            fill_zero(probe, "timeoutSeconds", 1);
-            fill_zero(probe, "periodSeconds", 10);
-            fill_zero(probe, "successThreshold", 1);
-            fill_zero(probe, "failureThreshold", 3);
+            set_default_if_zero(probe, "timeoutSeconds", 1);
+            set_default_if_zero(probe, "periodSeconds", 10);
+            set_default_if_zero(probe, "successThreshold", 1);
+            set_default_if_zero(probe, "failureThreshold", 3);
             http_get(probe);
             if let Some(call) = at_mut(probe, "grpc") {
-                fill(call, "service", "");
+                set_default(call, "service", "");
             }
         }
     }
@@ -95,12 +96,12 @@ fn container(container: &mut Value) {
 
 fn http_get(handler: &mut Value) {
     if let Some(get) = at_mut(handler, "httpGet") {
-        fill(get, "path", "/");
-        fill(get, "scheme", "HTTP");
+        set_default(get, "path", "/");
+        set_default(get, "scheme", "HTTP");
     }
 }
 
-/// Only an image that moves is pulled every time.
+/// Returns the default pull policy: an image without a tag, or with `latest`, is always pulled.
 fn pull_policy(image: &str) -> &'static str {
     if image.contains('@') {
         return "IfNotPresent";
@@ -115,34 +116,34 @@ fn pull_policy(image: &str) -> &'static str {
 fn volume(volume: &mut Value) {
     let sources = volume.as_object().into_iter().flatten();
     if !sources.clone().any(|(key, value)| !NO_SOURCE.contains(&key.as_str()) && !value.is_null()) {
-        fill_object(volume, "emptyDir");
+        set_default_object(volume, "emptyDir");
     }
     for source in ["secret", "configMap", "projected", "downwardAPI"] {
         if let Some(source) = at_mut(volume, source) {
-            fill(source, "defaultMode", 0o644);
+            set_default(source, "defaultMode", 0o644);
         }
     }
     each(volume, "downwardAPI.items").for_each(downward_item);
     for source in each(volume, "projected.sources") {
         if let Some(token) = at_mut(source, "serviceAccountToken") {
-            fill(token, "expirationSeconds", 3600);
+            set_default(token, "expirationSeconds", 3600);
         }
         each(source, "downwardAPI.items").for_each(downward_item);
     }
     if let Some(image) = at_mut(volume, "image") {
         let policy = pull_policy(text(image, "reference"));
-        fill(image, "pullPolicy", policy);
+        set_default(image, "pullPolicy", policy);
     }
     source(volume);
     if let Some(claim) = at_mut(volume, "ephemeral.volumeClaimTemplate") {
-        fill(claim, "spec.volumeMode", "Filesystem");
+        set_default(claim, "spec.volumeMode", "Filesystem");
     }
 }
 
-/// Defaults of the sources that pods and persistent volumes share.
+/// Sets the defaults of the sources that pods and persistent volumes share.
 pub(crate) fn source(holder: &mut Value) {
     if let Some(path) = at_mut(holder, "hostPath") {
-        fill(path, "type", "");
+        set_default(path, "type", "");
     }
     let tables: [(&str, &[(&str, Value)]); 4] = [
         ("iscsi", &[("iscsiInterface", json!("default"))]),
@@ -168,7 +169,7 @@ pub(crate) fn source(holder: &mut Value) {
     for (name, fields) in tables {
         if let Some(source) = at_mut(holder, name) {
             for (field, value) in fields {
-                fill(source, field, value.clone());
+                set_default(source, field, value.clone());
             }
         }
     }
@@ -176,10 +177,10 @@ pub(crate) fn source(holder: &mut Value) {
 
 fn downward_item(item: &mut Value) {
     if let Some(reference) = at_mut(item, "fieldRef") {
-        fill(reference, "apiVersion", "v1");
+        set_default(reference, "apiVersion", "v1");
     }
     if let Some(reference) = at_mut(item, "resourceFieldRef") {
-        fill(reference, "divisor", "0");
+        set_default(reference, "divisor", "0");
     }
 }
 
@@ -187,7 +188,7 @@ fn requests_from_limits(resources: Option<&mut Value>) {
     let Some(resources) = resources else { return };
     let limits: Vec<(String, Value)> = owned(at(resources, "limits"));
     for (name, amount) in limits {
-        fill_object(resources, "requests");
+        set_default_object(resources, "requests");
         let requests = at_mut(resources, "requests").and_then(Value::as_object_mut);
         if let Some(requests) = requests {
             requests.entry(name).or_insert(amount);
@@ -200,8 +201,8 @@ fn owned(map: &Value) -> Vec<(String, Value)> {
     map.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// Requests of the pod as a whole follow its limits: what its containers ask for together, or else
-/// the limit itself.
+/// Sets the pod-level requests from its limits: the sum of the containers' requests, or else the
+/// limit itself.
 fn pod_requests(spec: &mut Value) {
     if !is_set(spec, "resources.limits") {
         return;
@@ -227,7 +228,7 @@ fn pod_requests(spec: &mut Value) {
     }
 }
 
-/// Fields of a LimitRange entry for containers that follow from the others.
+/// Sets the fields of a LimitRange entry for containers that follow from the others.
 pub(crate) fn limit_range(object: &mut Value) {
     for item in each(object, "spec.limits") {
         if text(item, "type") != "Container" {
@@ -241,7 +242,7 @@ pub(crate) fn limit_range(object: &mut Value) {
                 .map(|(name, amount)| (name.clone(), amount.clone()))
                 .collect();
             for (name, amount) in amounts {
-                fill_object(item, to);
+                set_default_object(item, to);
                 if let Some(known) = at_mut(item, to).and_then(Value::as_object_mut) {
                     known.entry(name).or_insert(amount);
                 }

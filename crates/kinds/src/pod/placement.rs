@@ -1,8 +1,8 @@
-//! Where a pod may run: affinity, spread, tolerations.
+//! Validates where a pod may run: affinity, spread, tolerations.
 
 use serde_json::Value;
 
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::tree::{at, int, is_empty, is_set, list, text};
 use crate::{names, selector};
 
@@ -10,7 +10,7 @@ const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-pub(super) fn check_affinity(affinity: &Value, path: &Path, faults: &mut Faults) {
+pub(super) fn check_affinity(affinity: &Value, path: &Path, faults: &mut FieldErrors) {
     let node = at(affinity, "nodeAffinity");
     let node_path = path.child("nodeAffinity");
     if is_set(node, REQUIRED) {
@@ -38,15 +38,15 @@ pub(super) fn check_affinity(affinity: &Value, path: &Path, faults: &mut Faults)
     }
 }
 
-fn check_weight(preferred: &Value, path: &Path, faults: &mut Faults) {
+fn check_weight(preferred: &Value, path: &Path, faults: &mut FieldErrors) {
     let weight = int(preferred, "weight").unwrap_or_default();
     if !(1..=100).contains(&weight) {
         faults.value(path.child("weight"), weight, "must be in the range 1-100");
     }
 }
 
-/// Checks a selector of nodes.
-pub(crate) fn check_node_selector(selector: &Value, path: &Path, faults: &mut Faults) {
+/// Validates a node selector.
+pub(crate) fn check_node_selector(selector: &Value, path: &Path, faults: &mut FieldErrors) {
     let terms = list(selector, "nodeSelectorTerms");
     let path = path.child("nodeSelectorTerms");
     if terms.is_empty() {
@@ -58,7 +58,7 @@ pub(crate) fn check_node_selector(selector: &Value, path: &Path, faults: &mut Fa
     }
 }
 
-fn check_term(term: &Value, path: &Path, faults: &mut Faults) {
+fn check_term(term: &Value, path: &Path, faults: &mut FieldErrors) {
     for (place, expression) in list(term, "matchExpressions").iter().enumerate() {
         let path = path.child("matchExpressions").index(place);
         if matches!(text(expression, "operator"), "Gt" | "Lt") {
@@ -67,7 +67,7 @@ fn check_term(term: &Value, path: &Path, faults: &mut Faults) {
                 faults.required(path.child("values"), detail);
             }
             let key = text(expression, "key");
-            faults.text(&path.child("key"), key, names::qualified(key));
+            faults.invalid_text(&path.child("key"), key, names::qualified(key));
         } else {
             selector::check_expression(expression, &path, faults);
         }
@@ -91,7 +91,7 @@ fn check_term(term: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_pod_term(term: &Value, path: &Path, faults: &mut Faults) {
+fn check_pod_term(term: &Value, path: &Path, faults: &mut FieldErrors) {
     for field in ["labelSelector", "namespaceSelector"] {
         if is_set(term, field) {
             selector::check(at(term, field), &path.child(field), faults);
@@ -99,17 +99,17 @@ fn check_pod_term(term: &Value, path: &Path, faults: &mut Faults) {
     }
     for (place, name) in list(term, "namespaces").iter().enumerate() {
         let name = name.as_str().unwrap_or_default();
-        // A real server calls this field by its singular.
-        faults.text(&path.child("namespace").index(place), name, names::label(name));
+        // kube-apiserver reports this field by its singular.
+        faults.invalid_text(&path.child("namespace").index(place), name, names::label(name));
     }
     let key = text(term, "topologyKey");
     if key.is_empty() {
         faults.required(path.child("topologyKey"), "can not be empty");
     }
-    faults.text(&path.child("topologyKey"), key, names::qualified(key));
+    faults.invalid_text(&path.child("topologyKey"), key, names::qualified(key));
 }
 
-pub(super) fn check_spread(spec: &Value, path: &Path, faults: &mut Faults) {
+pub(super) fn check_spread(spec: &Value, path: &Path, faults: &mut FieldErrors) {
     let constraints = list(spec, "topologySpreadConstraints");
     let all = path.child("topologySpreadConstraints");
     let pair =
@@ -154,12 +154,12 @@ pub(super) fn check_spread(spec: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-pub(super) fn check_tolerations(spec: &Value, path: &Path, faults: &mut Faults) {
+pub(super) fn check_tolerations(spec: &Value, path: &Path, faults: &mut FieldErrors) {
     for (place, toleration) in list(spec, "tolerations").iter().enumerate() {
         let path = path.child("tolerations").index(place);
         let key = text(toleration, "key");
         if !key.is_empty() {
-            faults.text(&path.child("key"), key, names::qualified(key));
+            faults.invalid_text(&path.child("key"), key, names::qualified(key));
         }
         let operator = text(toleration, "operator");
         let at_operator = path.child("operator");
@@ -195,5 +195,5 @@ pub(super) fn check_tolerations(spec: &Value, path: &Path, faults: &mut Faults) 
     }
 }
 
-/// What a taint may do.
+/// The effects of a taint.
 pub(crate) const TAINT_EFFECTS: [&str; 3] = EFFECTS;

@@ -1,29 +1,36 @@
-//! What containers and pods may ask for.
+//! Validates resource requests of containers and pods.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use gantry_schema::Reason;
+use gantry_schema::FieldErrorReason;
 use serde_json::Value;
 
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::names;
-use crate::quantity::Quantity;
 use crate::tree::{at, entries, list, text};
+use gantry_quantity::Quantity;
 
-/// Checks limits, requests and device claims.
-pub(crate) fn check(resources: &Value, claims: &BTreeSet<&str>, path: &Path, faults: &mut Faults) {
+/// Validates limits, requests and device claims.
+pub(crate) fn check(
+    resources: &Value,
+    claims: &BTreeSet<&str>,
+    path: &Path,
+    faults: &mut FieldErrors,
+) {
     for (name, amount) in entries(resources, "limits") {
         let path = path.child("limits").key(name);
         check_container_name(name, &path, faults);
-        whole(name, amount, &path, faults);
+        check_whole_number(name, amount, &path, faults);
     }
     for (name, amount) in entries(resources, "requests") {
         let key = path.child("requests").key(name);
         check_container_name(name, &key, faults);
-        whole(name, amount, &key, faults);
+        check_whole_number(name, amount, &key, faults);
         let limit = at(resources, "limits").get(name).unwrap_or(&Value::Null);
-        let (Some(request), limit_amount) = (Quantity::of(amount), Quantity::of(limit)) else {
+        let (Some(request), limit_amount) =
+            (Quantity::from_json(amount), Quantity::from_json(limit))
+        else {
             continue;
         };
         let limit = limit.as_str().unwrap_or_default();
@@ -56,7 +63,7 @@ pub(crate) fn check(resources: &Value, claims: &BTreeSet<&str>, path: &Path, fau
     check_claims(resources, claims, path, faults);
 }
 
-fn check_claims(resources: &Value, known: &BTreeSet<&str>, path: &Path, faults: &mut Faults) {
+fn check_claims(resources: &Value, known: &BTreeSet<&str>, path: &Path, faults: &mut FieldErrors) {
     let mut seen = BTreeSet::new();
     for (place, claim) in list(resources, "claims").iter().enumerate() {
         let path = path.child("claims").index(place);
@@ -77,23 +84,28 @@ fn check_claims(resources: &Value, known: &BTreeSet<&str>, path: &Path, faults: 
                 let known: Vec<&str> = known.iter().copied().collect();
                 message.push_str(&format!(": {}", known.join(", ")));
             }
-            faults.worded(path, Reason::NotFound, message);
+            faults.add_with_message(path, FieldErrorReason::NotFound, message);
         }
     }
 }
 
-/// An amount that is not negative, and whole where it counts things.
-pub(crate) fn whole(name: &str, amount: &Value, path: &Path, faults: &mut Faults) {
-    let Some(quantity) = Quantity::of(amount) else { return };
+/// Checks that an amount is not negative, and whole for integer resources.
+pub(crate) fn check_whole_number(
+    name: &str,
+    amount: &Value,
+    path: &Path,
+    faults: &mut FieldErrors,
+) {
+    let Some(quantity) = Quantity::from_json(amount) else { return };
     if quantity.sign() == Ordering::Less {
         faults.value(path.clone(), amount.clone(), "must be greater than or equal to 0");
     }
-    if is_counted(name) && !quantity.is_whole() {
+    if is_integer_resource(name) && !quantity.is_whole() {
         faults.value(path.clone(), amount.clone(), "must be an integer");
     }
 }
 
-fn check_container_name(name: &str, path: &Path, faults: &mut Faults) {
+fn check_container_name(name: &str, path: &Path, faults: &mut FieldErrors) {
     check_resource_name(name, path, faults);
     if !name.contains('/') {
         let known = matches!(name, "cpu" | "memory" | "ephemeral-storage");
@@ -106,7 +118,7 @@ fn check_container_name(name: &str, path: &Path, faults: &mut Faults) {
 }
 
 /// The names of resources that need no domain.
-const STANDARD: [&str; 23] = [
+const STANDARD_RESOURCES: [&str; 23] = [
     "cpu",
     "memory",
     "ephemeral-storage",
@@ -132,10 +144,10 @@ const STANDARD: [&str; 23] = [
     "limits.hugepages-",
 ];
 
-/// Checks the name of a resource, wherever it occurs.
-pub(crate) fn check_resource_name(name: &str, path: &Path, faults: &mut Faults) {
+/// Validates the name of a resource, wherever it occurs.
+pub(crate) fn check_resource_name(name: &str, path: &Path, faults: &mut FieldErrors) {
     let before = faults.len();
-    faults.text(path, name, names::qualified(name));
+    faults.invalid_text(path, name, names::qualified(name));
     if faults.len() == before && !name.contains('/') && !is_standard(name) {
         let detail = "must be a standard resource type or fully qualified";
         faults.value(path.clone(), name, detail);
@@ -143,17 +155,17 @@ pub(crate) fn check_resource_name(name: &str, path: &Path, faults: &mut Faults) 
 }
 
 fn is_standard(name: &str) -> bool {
-    STANDARD.contains(&name)
+    STANDARD_RESOURCES.contains(&name)
         || name.starts_with("hugepages-")
         || name.starts_with("requests.hugepages-")
 }
 
-/// Whether a resource is one of Kubernetes' own.
+/// Returns whether a resource is one of Kubernetes' own.
 fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// Whether a resource is something that a node's owner added.
+/// Returns whether a resource is an extended resource.
 fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")
@@ -164,8 +176,8 @@ fn is_overcommittable(name: &str) -> bool {
     is_native(name) && !name.starts_with("hugepages-")
 }
 
-/// Whether an amount counts things, so that a part of one means nothing.
-fn is_counted(name: &str) -> bool {
+/// Returns whether a resource is an integer resource, of which a fraction means nothing.
+fn is_integer_resource(name: &str) -> bool {
     let objects = [
         "pods",
         "resourcequotas",

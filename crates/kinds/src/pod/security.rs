@@ -1,13 +1,13 @@
-//! What security contexts may hold.
+//! Validates security contexts.
 
 use serde_json::{Value, json};
 
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::names;
 use crate::tree::{at, flag, int, is_set, list, text};
 
-/// Checks the context of a pod.
-pub(super) fn check_pod(context: &Value, path: &Path, faults: &mut Faults) {
+/// Validates the security context of a pod.
+pub(super) fn check_pod(context: &Value, path: &Path, faults: &mut FieldErrors) {
     check_ids(context, path, &["fsGroup", "runAsUser", "runAsGroup"], faults);
     for (place, group) in list(context, "supplementalGroups").iter().enumerate() {
         let group = group.as_i64().unwrap_or_default();
@@ -22,8 +22,8 @@ pub(super) fn check_pod(context: &Value, path: &Path, faults: &mut Faults) {
     check_profile(context, path, faults);
 }
 
-/// Checks the context of a container.
-pub(super) fn check_container(context: &Value, path: &Path, faults: &mut Faults) {
+/// Validates the security context of a container.
+pub(super) fn check_container(context: &Value, path: &Path, faults: &mut FieldErrors) {
     if context.is_null() {
         return;
     }
@@ -58,7 +58,7 @@ pub(super) fn check_container(context: &Value, path: &Path, faults: &mut Faults)
     }
 }
 
-fn check_ids(context: &Value, path: &Path, fields: &[&str], faults: &mut Faults) {
+fn check_ids(context: &Value, path: &Path, fields: &[&str], faults: &mut FieldErrors) {
     for field in fields {
         if let Some(id) = int(context, field) {
             for complaint in names::in_range(id, 0, i64::from(i32::MAX)) {
@@ -68,7 +68,7 @@ fn check_ids(context: &Value, path: &Path, fields: &[&str], faults: &mut Faults)
     }
 }
 
-fn check_profile(context: &Value, path: &Path, faults: &mut Faults) {
+fn check_profile(context: &Value, path: &Path, faults: &mut FieldErrors) {
     let profile = at(context, "seccompProfile");
     if profile.is_null() {
         return;

@@ -1,20 +1,20 @@
-//! What a pod spec may hold.
+//! Validates pod specs.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
 use super::{containers, placement, resources, security, volumes};
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::metadata::check_labels;
 use crate::names;
 use crate::tree::{at, flag, int, is_empty, is_set, list, text};
 
-/// Checks a pod spec.
-pub(crate) fn check(spec: &Value, path: &Path, faults: &mut Faults) {
+/// Validates a pod spec.
+pub(crate) fn check(spec: &Value, path: &Path, faults: &mut FieldErrors) {
     let volumes = volumes::check(spec, path, faults);
     let claims = check_claims(spec, path, faults);
-    let seen = containers::Seen { spec, volumes: &volumes, claims: &claims };
+    let seen = containers::ContainerReferences { spec, volumes: &volumes, claims: &claims };
     containers::check_all(&seen, path, faults);
     if flag(spec, "hostNetwork") {
         host_ports(spec, path, faults);
@@ -42,7 +42,7 @@ pub(crate) fn check(spec: &Value, path: &Path, faults: &mut Faults) {
     ] {
         let name = text(spec, field);
         if !name.is_empty() {
-            faults.text(&path.child(field), name, rule(name));
+            faults.invalid_text(&path.child(field), name, rule(name));
         }
     }
     if let Some(seconds) = int(spec, "activeDeadlineSeconds") {
@@ -54,7 +54,7 @@ pub(crate) fn check(spec: &Value, path: &Path, faults: &mut Faults) {
     for field in ["hostname", "subdomain"] {
         let name = text(spec, field);
         if !name.is_empty() {
-            faults.text(&path.child(field), name, names::label(name));
+            faults.invalid_text(&path.child(field), name, names::label(name));
         }
     }
     placement::check_tolerations(spec, path, faults);
@@ -62,7 +62,7 @@ pub(crate) fn check(spec: &Value, path: &Path, faults: &mut Faults) {
     for field in ["priorityClassName", "runtimeClassName"] {
         let name = text(spec, field);
         if !name.is_empty() {
-            faults.text(&path.child(field), name, names::subdomain(name));
+            faults.invalid_text(&path.child(field), name, names::subdomain(name));
         }
     }
     faults.one_of(spec, path, "preemptionPolicy", &["PreemptLowerPriority", "Never"]);
@@ -76,25 +76,29 @@ pub(crate) fn check(spec: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-/// Gates that must be removed before scheduling, and those that must be passed to be ready.
-fn check_gates(spec: &Value, path: &Path, faults: &mut Faults) {
+/// Validates scheduling gates, which must be removed before scheduling, and readiness gates.
+fn check_gates(spec: &Value, path: &Path, faults: &mut FieldErrors) {
     let ready = path.child("readinessGates");
     for (place, gate) in list(spec, "readinessGates").iter().enumerate() {
         let kind = text(gate, "conditionType");
-        faults.text(&ready.index(place).child("conditionType"), kind, names::qualified(kind));
+        faults.invalid_text(
+            &ready.index(place).child("conditionType"),
+            kind,
+            names::qualified(kind),
+        );
     }
     let path = path.child("schedulingGates");
     let mut seen = BTreeSet::new();
     for (place, gate) in list(spec, "schedulingGates").iter().enumerate() {
         let name = text(gate, "name");
-        faults.text(&path.index(place), name, names::qualified(name));
+        faults.invalid_text(&path.index(place), name, names::qualified(name));
         if !seen.insert(name) {
             faults.duplicate(path.index(place), name);
         }
     }
 }
 
-fn check_dns(spec: &Value, path: &Path, faults: &mut Faults) {
+fn check_dns(spec: &Value, path: &Path, faults: &mut FieldErrors) {
     let path = path.child("dnsConfig");
     let config = at(spec, "dnsConfig");
     if text(spec, "dnsPolicy") == "None" {
@@ -114,7 +118,7 @@ fn check_dns(spec: &Value, path: &Path, faults: &mut Faults) {
     }
     for (place, server) in servers.iter().enumerate() {
         let server = server.as_str().unwrap_or_default();
-        faults.text(&path.child("nameservers").index(place), server, names::ip(server));
+        faults.invalid_text(&path.child("nameservers").index(place), server, names::ip(server));
     }
     for (place, option) in list(config, "options").iter().enumerate() {
         if is_empty(option, "name") {
@@ -123,20 +127,24 @@ fn check_dns(spec: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_aliases(spec: &Value, path: &Path, faults: &mut Faults) {
+fn check_aliases(spec: &Value, path: &Path, faults: &mut FieldErrors) {
     for (place, alias) in list(spec, "hostAliases").iter().enumerate() {
         let path = path.child("hostAliases").index(place);
         let ip = text(alias, "ip");
-        faults.text(&path.child("ip"), ip, names::ip(ip));
+        faults.invalid_text(&path.child("ip"), ip, names::ip(ip));
         for (place, name) in list(alias, "hostnames").iter().enumerate() {
             let name = name.as_str().unwrap_or_default();
-            faults.text(&path.child("hostnames").index(place), name, names::subdomain(name));
+            faults.invalid_text(
+                &path.child("hostnames").index(place),
+                name,
+                names::subdomain(name),
+            );
         }
     }
 }
 
-/// Device claims of the pod; returns their names.
-fn check_claims<'a>(spec: &'a Value, path: &Path, faults: &mut Faults) -> BTreeSet<&'a str> {
+/// Validates the device claims of the pod; returns their names.
+fn check_claims<'a>(spec: &'a Value, path: &Path, faults: &mut FieldErrors) -> BTreeSet<&'a str> {
     let mut seen = BTreeSet::new();
     for (place, claim) in list(spec, "resourceClaims").iter().enumerate() {
         let path = path.child("resourceClaims").index(place);
@@ -146,7 +154,7 @@ fn check_claims<'a>(spec: &'a Value, path: &Path, faults: &mut Faults) -> BTreeS
         } else if !seen.insert(name) {
             faults.duplicate(path.child("name"), name);
         } else {
-            faults.text(&path.child("name"), name, names::label(name));
+            faults.invalid_text(&path.child("name"), name, names::label(name));
         }
         let sources = ["resourceClaimName", "resourceClaimTemplateName"];
         let given = sources.iter().filter(|field| is_set(claim, field)).count();
@@ -163,14 +171,14 @@ fn check_claims<'a>(spec: &'a Value, path: &Path, faults: &mut Faults) -> BTreeS
         }
         for field in sources {
             if let Some(name) = at(claim, field).as_str() {
-                faults.text(&path.child(field), name, names::subdomain(name));
+                faults.invalid_text(&path.child(field), name, names::subdomain(name));
             }
         }
     }
     seen
 }
 
-fn host_ports(spec: &Value, path: &Path, faults: &mut Faults) {
+fn host_ports(spec: &Value, path: &Path, faults: &mut FieldErrors) {
     for (place, container) in list(spec, "containers").iter().enumerate() {
         let path = path.child("containers").index(place).child("ports");
         for (place, port) in list(container, "ports").iter().enumerate() {

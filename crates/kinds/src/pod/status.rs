@@ -1,20 +1,20 @@
-//! The status a pod starts with, and what a change of it keeps.
+//! Sets the initial status of a pod, and validates its updates.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::quantity::Quantity;
-use crate::tree::{at, carry, each, entries, int, list, put, text};
+use crate::tree::{at, copy_field, each, entries, int, list, put, text};
+use gantry_quantity::Quantity;
 
-/// A new pod waits, and says so if it is gated.
+/// Sets the status of a new pod: it is pending, with a condition if it is gated.
 pub(crate) fn create(object: &mut Value, now: &str) {
-    // A template may say a negative number; a pod means the shortest time by it.
+    // A template may have a negative grace period; a pod gets the shortest one instead.
     if int(object, "spec.terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
         put(object, "spec.terminationGracePeriodSeconds", 1);
     }
-    let class = quality(at(object, "spec"));
+    let class = qos_class(at(object, "spec"));
     put(object, "status", json!({ "phase": "Pending", "qosClass": class }));
     if !list(object, "spec.schedulingGates").is_empty() {
         let condition = json!([{
@@ -30,8 +30,8 @@ pub(crate) fn create(object: &mut Value, now: &str) {
     match_label_keys(object);
 }
 
-/// A pod's labels under `matchLabelKeys` become part of its spread and affinity, so that later
-/// changes of the labels do not move what was decided.
+/// Copies the values of a pod's labels under `matchLabelKeys` into its spread constraints and
+/// affinity, so that later changes of the labels do not affect earlier scheduling decisions.
 fn match_label_keys(object: &mut Value) {
     let labels = at(object, "metadata.labels").clone();
     let required = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -67,13 +67,13 @@ fn add_label_keys(term: &mut Value, labels: &Value) {
     }
 }
 
-/// What a status write may leave out without losing it.
+/// Preserves fields that a status write may leave out.
 pub(crate) fn update_status(new: &mut Value, old: &Value, _now: &str) {
     if text(new, "status.qosClass").is_empty() {
-        carry(new, old, "status.qosClass");
+        copy_field(new, old, "status.qosClass");
     }
     if int(new, "status.observedGeneration").unwrap_or_default() == 0 {
-        carry(new, old, "status.observedGeneration");
+        copy_field(new, old, "status.observedGeneration");
     }
     let mut known: BTreeMap<String, Vec<i64>> = BTreeMap::new();
     for condition in list(old, "status.conditions").iter().rev() {
@@ -88,10 +88,10 @@ pub(crate) fn update_status(new: &mut Value, old: &Value, _now: &str) {
     }
 }
 
-/// What the containers of a pod ask for together, as a scheduler sums it.
+/// Returns the sum of a pod's container requests, as a scheduler computes it.
 pub(crate) fn container_requests(spec: &Value) -> BTreeMap<String, Quantity> {
     let mut sums = amounts(list(spec, "containers"), "resources.requests");
-    // Sidecars run beside the containers; the others before them, one by one.
+    // Sidecars run beside the containers; the other init containers run before them, one by one.
     let mut beside: BTreeMap<String, Quantity> = BTreeMap::new();
     let mut peak: BTreeMap<String, Quantity> = BTreeMap::new();
     for container in list(spec, "initContainers") {
@@ -99,14 +99,14 @@ pub(crate) fn container_requests(spec: &Value) -> BTreeMap<String, Quantity> {
         if text(container, "restartPolicy") == "Always" {
             add(&mut beside, &own);
             add(&mut sums, &own);
-            raise(&mut peak, &beside);
+            raise_to_maximum(&mut peak, &beside);
         } else {
             let mut with = beside.clone();
             add(&mut with, &own);
-            raise(&mut peak, &with);
+            raise_to_maximum(&mut peak, &with);
         }
     }
-    raise(&mut sums, &peak);
+    raise_to_maximum(&mut sums, &peak);
     sums
 }
 
@@ -114,7 +114,8 @@ fn amounts(containers: &[Value], field: &str) -> BTreeMap<String, Quantity> {
     let mut sums = BTreeMap::new();
     for container in containers {
         let own = entries(container, field);
-        let own = own.into_iter().filter_map(|(name, it)| Some((name.clone(), Quantity::of(it)?)));
+        let own =
+            own.into_iter().filter_map(|(name, it)| Some((name.clone(), Quantity::from_json(it)?)));
         add(&mut sums, &own.collect());
     }
     sums
@@ -127,20 +128,20 @@ fn add(sums: &mut BTreeMap<String, Quantity>, more: &BTreeMap<String, Quantity>)
     }
 }
 
-fn raise(sums: &mut BTreeMap<String, Quantity>, to: &BTreeMap<String, Quantity>) {
+fn raise_to_maximum(sums: &mut BTreeMap<String, Quantity>, to: &BTreeMap<String, Quantity>) {
     for (name, amount) in to {
         let sum = sums.entry(name.clone()).or_default();
         *sum = (*sum).max(*amount);
     }
 }
 
-/// How sure a pod can be of what it asks for. Only processor and memory count.
-pub(crate) fn quality(spec: &Value) -> &'static str {
+/// Returns the QoS class of a pod. Only CPU and memory count.
+pub(crate) fn qos_class(spec: &Value) -> &'static str {
     let counted = |tree: &Value, field: &str| -> BTreeMap<String, Quantity> {
         let found = entries(tree, field).into_iter();
         let found = found.filter(|(name, _)| matches!(name.as_str(), "cpu" | "memory"));
         found
-            .filter_map(|(name, it)| Some((name.clone(), Quantity::of(it)?)))
+            .filter_map(|(name, it)| Some((name.clone(), Quantity::from_json(it)?)))
             .filter(|(_, it)| it.sign() == Ordering::Greater)
             .collect()
     };
@@ -173,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quality_follows_from_what_is_asked_for() {
+    fn qos_class_follows_from_requests() {
         let all = json!({ "cpu": "1", "memory": "1Gi" });
         let table = [
             ("nothing", json!({}), "BestEffort"),
@@ -189,17 +190,17 @@ mod tests {
         ];
         for (why, resources, expected) in table {
             let spec = json!({ "containers": [{ "resources": resources }] });
-            assert_eq!(quality(&spec), expected, "{why}");
+            assert_eq!(qos_class(&spec), expected, "{why}");
             let spec = json!({ "resources": resources, "containers": [{}] });
-            assert_eq!(quality(&spec), expected, "{why}, of the whole pod");
+            assert_eq!(qos_class(&spec), expected, "{why}, of the whole pod");
         }
         let spec = json!({ "containers": [{ "resources": { "requests": all, "limits": all } }],
             "initContainers": [{}] });
-        assert_eq!(quality(&spec), "Burstable", "one container without limits");
+        assert_eq!(qos_class(&spec), "Burstable", "one container without limits");
     }
 
     #[test]
-    fn what_runs_before_counts_as_a_peak_and_what_runs_beside_as_a_part() {
+    fn init_containers_peak_sidecars_sum() {
         let ask = |cpu: &str| json!({ "requests": { "cpu": cpu } });
         let spec = json!({
             "containers": [{ "resources": ask("1") }, { "resources": ask("500m") }],

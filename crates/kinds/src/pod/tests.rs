@@ -1,5 +1,5 @@
 use super::*;
-use crate::behaviour::{Part, behaviour};
+use crate::behaviour::{SubresourceKind, behaviour};
 use serde_json::json;
 
 fn running() -> Value {
@@ -13,7 +13,7 @@ fn running() -> Value {
 }
 
 #[test]
-fn a_running_pod_changes_in_few_places() {
+fn few_fields_of_a_pod_are_mutable() {
     let table = [
         ("image", "/spec/containers/0/image", json!("i:2"), None),
         ("restart policy", "/spec/restartPolicy", json!("Never"), Some("changed: restartPolicy")),
@@ -27,7 +27,7 @@ fn a_running_pod_changes_in_few_places() {
             Some(field) => put(&mut new["spec"]["containers"][0], field, value),
             None => put(&mut new, &pointer[1..].replace('/', "."), value),
         }
-        let faults = behaviour("", "pods").validate_update(&new, &old, Part::Main);
+        let faults = behaviour("", "pods").validate_update(&new, &old, SubresourceKind::Main);
         let said: Vec<String> = faults.iter().map(ToString::to_string).collect();
         assert_eq!(said.len(), usize::from(expected.is_some()), "{why}: {said:?}");
         assert!(
@@ -38,43 +38,52 @@ fn a_running_pod_changes_in_few_places() {
 }
 
 #[test]
-fn containers_cannot_come_or_go() {
+fn containers_cannot_change_in_number() {
     let old = running();
     let mut new = old.clone();
     new["spec"]["containers"] = json!([old["spec"]["containers"][0], old["spec"]["containers"][0]]);
     new["spec"]["containers"][1]["name"] = json!("d");
-    let faults = behaviour("", "pods").validate_update(&new, &old, Part::Main);
+    let faults = behaviour("", "pods").validate_update(&new, &old, SubresourceKind::Main);
     let said = "spec.containers: Forbidden: pod updates may not add or remove containers";
     assert_eq!(faults[0].to_string(), said);
 }
 
 #[test]
-fn a_negative_grace_may_become_one() {
+fn negative_grace_period_may_become_1() {
     let mut old = running();
     old["spec"]["terminationGracePeriodSeconds"] = json!(-1);
     for (seconds, allowed) in [(1, true), (2, false)] {
         let mut new = old.clone();
         new["spec"]["terminationGracePeriodSeconds"] = json!(seconds);
-        let faults = behaviour("", "pods").validate_update(&new, &old, Part::Main);
+        let faults = behaviour("", "pods").validate_update(&new, &old, SubresourceKind::Main);
         assert_eq!(faults.is_empty(), allowed, "{seconds}");
     }
 }
 
 #[test]
-fn ephemeral_containers_join_and_stay() {
+fn ephemeral_containers_are_only_added() {
     let mut old = running();
     let debug = json!({ "name": "e", "image": "i", "imagePullPolicy": "Always",
         "terminationMessagePolicy": "File" });
     let mut new = old.clone();
     new["spec"]["ephemeralContainers"] = json!([debug]);
     new["spec"]["restartPolicy"] = json!("Never");
-    behaviour("", "pods").prepare_update(&mut new, &old, Part::EphemeralContainers, "now");
+    behaviour("", "pods").prepare_update(
+        &mut new,
+        &old,
+        SubresourceKind::EphemeralContainers,
+        "now",
+    );
     assert_eq!(new["spec"]["restartPolicy"], "Always", "nothing else changes");
     assert_eq!(new["metadata"]["generation"], 2);
-    assert_eq!(behaviour("", "pods").validate_update(&new, &old, Part::EphemeralContainers), []);
+    assert_eq!(
+        behaviour("", "pods").validate_update(&new, &old, SubresourceKind::EphemeralContainers),
+        []
+    );
     old["spec"]["ephemeralContainers"] = json!([debug]);
     let mut gone = old.clone();
     gone["spec"]["ephemeralContainers"] = json!([]);
-    let faults = behaviour("", "pods").validate_update(&gone, &old, Part::EphemeralContainers);
+    let faults =
+        behaviour("", "pods").validate_update(&gone, &old, SubresourceKind::EphemeralContainers);
     assert_eq!(faults.len(), 1);
 }

@@ -1,19 +1,19 @@
-//! What of a pod may change once it exists.
+//! Validates updates of a pod.
 
-use gantry_schema::Invalid;
+use gantry_schema::FieldError;
 use serde_json::Value;
 
-use super::{as_before, spec};
-use crate::faults::{Faults, Path};
+use super::{spec, with_old_fields};
+use crate::field_errors::{FieldErrors, Path};
 use crate::tree::{at, entries, equal, int, list, put, remove, same, text};
 
-/// The fields a refusal names, in the order of the real server.
+/// The fields that a rejection names, in the order of kube-apiserver.
 const MUTABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,\
     `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),\
     `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-pub(super) fn validate(new: &Value, old: &Value) -> Vec<Invalid> {
-    let mut faults = Faults::new();
+pub(super) fn validate(new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut faults = FieldErrors::new();
     let path = Path::new("spec");
     spec::check(at(new, "spec"), &path, &mut faults);
     for name in ["containers", "initContainers"] {
@@ -34,7 +34,7 @@ pub(super) fn validate(new: &Value, old: &Value) -> Vec<Invalid> {
     }
     check_tolerations(new, old, &path, &mut faults);
     check_gates(new, old, &path, &mut faults);
-    let mut rest = as_before(
+    let mut rest = with_old_fields(
         at(new, "spec"),
         at(old, "spec"),
         &["activeDeadlineSeconds", "tolerations", "schedulingGates"],
@@ -52,7 +52,7 @@ pub(super) fn validate(new: &Value, old: &Value) -> Vec<Invalid> {
         put(&mut rest, grace, before);
     }
     if !list(old, "spec.schedulingGates").is_empty() {
-        narrow(&mut rest, at(old, "spec"), &path, &mut faults);
+        allow_narrower_node_selection(&mut rest, at(old, "spec"), &path, &mut faults);
     }
     if !equal(&rest, at(old, "spec")) {
         let changed = changed_fields(&rest, at(old, "spec"));
@@ -62,7 +62,7 @@ pub(super) fn validate(new: &Value, old: &Value) -> Vec<Invalid> {
     faults.into_vec()
 }
 
-/// The names of the fields that differ, where a real server prints a difference line by line.
+/// Returns the names of the fields that differ, where kube-apiserver prints a diff line by line.
 pub(crate) fn changed_fields(new: &Value, old: &Value) -> String {
     let keys = [new, old].into_iter().filter_map(Value::as_object).flat_map(|it| it.keys());
     let mut keys: Vec<&String> = keys.filter(|key| !same(new, old, key)).collect();
@@ -72,8 +72,8 @@ pub(crate) fn changed_fields(new: &Value, old: &Value) -> String {
     format!("changed: {}", names.join(", "))
 }
 
-/// A deadline may come, and come earlier. Says whether to check further.
-fn check_deadline(new: &Value, old: &Value, path: &Path, faults: &mut Faults) -> bool {
+/// Checks that a deadline is only added or made earlier. Returns whether to check further.
+fn check_deadline(new: &Value, old: &Value, path: &Path, faults: &mut FieldErrors) -> bool {
     let path = path.child("activeDeadlineSeconds");
     let field = "spec.activeDeadlineSeconds";
     match (int(new, field), int(old, field)) {
@@ -94,8 +94,8 @@ fn check_deadline(new: &Value, old: &Value, path: &Path, faults: &mut Faults) ->
     }
 }
 
-/// Tolerations may be added; those that are there may only change how long they hold.
-fn check_tolerations(new: &Value, old: &Value, path: &Path, faults: &mut Faults) {
+/// Checks that tolerations are only added; existing ones may only change their duration.
+fn check_tolerations(new: &Value, old: &Value, path: &Path, faults: &mut FieldErrors) {
     let bare = |toleration: &Value| {
         let mut toleration = toleration.clone();
         remove(&mut toleration, "tolerationSeconds");
@@ -109,7 +109,7 @@ fn check_tolerations(new: &Value, old: &Value, path: &Path, faults: &mut Faults)
     }
 }
 
-fn check_gates(new: &Value, old: &Value, path: &Path, faults: &mut Faults) {
+fn check_gates(new: &Value, old: &Value, path: &Path, faults: &mut FieldErrors) {
     let field = "spec.schedulingGates";
     for (place, gate) in list(new, field).iter().enumerate() {
         let name = text(gate, "name");
@@ -121,9 +121,14 @@ fn check_gates(new: &Value, old: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-/// A gated pod may be told more precisely where to run. What was allowed is taken back in `rest`,
-/// so that only what is not remains to differ.
-fn narrow(rest: &mut Value, old: &Value, path: &Path, faults: &mut Faults) {
+/// Allows a gated pod's node selection to become narrower. Allowed changes are reverted in `rest`,
+/// so that only forbidden ones remain as differences.
+fn allow_narrower_node_selection(
+    rest: &mut Value,
+    old: &Value,
+    path: &Path,
+    faults: &mut FieldErrors,
+) {
     if !same(rest, old, "nodeSelector") {
         let kept = entries(old, "nodeSelector")
             .into_iter()
@@ -133,15 +138,15 @@ fn narrow(rest: &mut Value, old: &Value, path: &Path, faults: &mut Faults) {
                 "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
             faults.value(path.child("nodeSelector"), at(rest, "nodeSelector").clone(), detail);
         }
-        *rest = as_before(rest, old, &["nodeSelector"]);
+        *rest = with_old_fields(rest, old, &["nodeSelector"]);
     }
     if !same(rest, old, "affinity.nodeAffinity") {
         check_node_affinity(rest, old, path, faults);
-        *rest = as_before(rest, old, &["affinity.nodeAffinity"]);
+        *rest = with_old_fields(rest, old, &["affinity.nodeAffinity"]);
     }
 }
 
-fn check_node_affinity(new: &Value, old: &Value, path: &Path, faults: &mut Faults) {
+fn check_node_affinity(new: &Value, old: &Value, path: &Path, faults: &mut FieldErrors) {
     let required = "requiredDuringSchedulingIgnoredDuringExecution";
     let terms = format!("affinity.nodeAffinity.{required}.nodeSelectorTerms");
     let path = path.child("affinity").child("nodeAffinity").child(required);
@@ -165,9 +170,9 @@ fn check_node_affinity(new: &Value, old: &Value, path: &Path, faults: &mut Fault
     }
 }
 
-/// A status may not be moved to another node or lose what the server decided.
-pub(super) fn validate_status(new: &Value, old: &Value) -> Vec<Invalid> {
-    let mut faults = Faults::new();
+/// Checks that a status keeps the node and the fields that the server set.
+pub(super) fn validate_status(new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut faults = FieldErrors::new();
     let path = Path::new("status");
     if !same(new, old, "spec.nodeName") {
         let path = path.child("nodeName");
@@ -176,12 +181,12 @@ pub(super) fn validate_status(new: &Value, old: &Value) -> Vec<Invalid> {
     let nominated = text(new, "status.nominatedNodeName");
     if !nominated.is_empty() {
         let place = path.child("nominatedNodeName");
-        faults.text(&place, nominated, crate::names::subdomain(nominated));
+        faults.invalid_text(&place, nominated, crate::names::subdomain(nominated));
     }
     faults.immutable(at(new, "status"), at(old, "status"), &path, "qosClass");
     for (place, entry) in list(new, "status.podIPs").iter().enumerate() {
         let ip = text(entry, "ip");
-        faults.text(&path.child("podIPs").index(place), ip, crate::names::ip(ip));
+        faults.invalid_text(&path.child("podIPs").index(place), ip, crate::names::ip(ip));
     }
     faults.into_vec()
 }

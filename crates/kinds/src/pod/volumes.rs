@@ -1,15 +1,15 @@
-//! What volumes and their mounts may hold.
+//! Validates volumes and their mounts.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use super::containers::{check_field, check_resource};
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::names;
 use crate::tree::{at, flag, int, is_empty, is_set, list, text};
 
-/// Fields of a pod that a volume may show.
+/// Fields of a pod that a volume may expose.
 const FILE_FIELDS: [&str; 5] = [
     "metadata.annotations",
     "metadata.labels",
@@ -18,8 +18,12 @@ const FILE_FIELDS: [&str; 5] = [
     "metadata.uid",
 ];
 
-/// Checks the volumes of a pod; returns the names that mounts may use.
-pub(super) fn check<'a>(spec: &'a Value, path: &Path, faults: &mut Faults) -> BTreeSet<&'a str> {
+/// Validates the volumes of a pod; returns the names that mounts may use.
+pub(super) fn check<'a>(
+    spec: &'a Value,
+    path: &Path,
+    faults: &mut FieldErrors,
+) -> BTreeSet<&'a str> {
     let mut seen = BTreeSet::new();
     for (place, volume) in list(spec, "volumes").iter().enumerate() {
         let path = path.child("volumes").index(place);
@@ -29,7 +33,7 @@ pub(super) fn check<'a>(spec: &'a Value, path: &Path, faults: &mut Faults) -> BT
         if name.is_empty() {
             faults.required(path.child("name"), "");
         } else if !complaints.is_empty() {
-            faults.text(&path.child("name"), name, complaints);
+            faults.invalid_text(&path.child("name"), name, complaints);
         } else if !seen.insert(name) {
             faults.duplicate(path.child("name"), name);
         }
@@ -37,7 +41,7 @@ pub(super) fn check<'a>(spec: &'a Value, path: &Path, faults: &mut Faults) -> BT
     seen
 }
 
-fn check_source(volume: &Value, path: &Path, faults: &mut Faults) {
+fn check_source(volume: &Value, path: &Path, faults: &mut FieldErrors) {
     let order = ["emptyDir", "hostPath", "gitRepo"];
     let rank = |name: &str| order.iter().position(|it| *it == name).unwrap_or(order.len());
     let fields = volume.as_object().into_iter().flatten();
@@ -97,8 +101,8 @@ fn check_source(volume: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-/// Checks a path on the node.
-pub(crate) fn check_host_path(source: &Value, path: &Path, faults: &mut Faults) {
+/// Validates a path on the node.
+pub(crate) fn check_host_path(source: &Value, path: &Path, faults: &mut FieldErrors) {
     if !faults.require(source, path, "path") {
         return;
     }
@@ -116,7 +120,7 @@ pub(crate) fn check_host_path(source: &Value, path: &Path, faults: &mut Faults) 
     faults.one_of(source, path, "type", &kinds);
 }
 
-fn check_mode(source: &Value, path: &Path, faults: &mut Faults) {
+fn check_mode(source: &Value, path: &Path, faults: &mut FieldErrors) {
     let field = if is_set(source, "mode") { "mode" } else { "defaultMode" };
     if let Some(mode) = int(source, field)
         && !(0..=0o777).contains(&mode)
@@ -126,7 +130,7 @@ fn check_mode(source: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_items(source: &Value, path: &Path, faults: &mut Faults) {
+fn check_items(source: &Value, path: &Path, faults: &mut FieldErrors) {
     for (place, item) in list(source, "items").iter().enumerate() {
         let path = path.child("items").index(place);
         faults.require(item, &path, "key");
@@ -137,8 +141,8 @@ fn check_items(source: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_files(items: &[Value], path: &Path, faults: &mut Faults) {
-    // A real server does not say which item it is.
+fn check_files(items: &[Value], path: &Path, faults: &mut FieldErrors) {
+    // kube-apiserver does not report which item it is.
     for item in items {
         if faults.require(item, path, "path") {
             check_local_path(text(item, "path"), &path.child("path"), faults);
@@ -166,7 +170,7 @@ fn check_files(items: &[Value], path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_projection(source: &Value, path: &Path, faults: &mut Faults) {
+fn check_projection(source: &Value, path: &Path, faults: &mut FieldErrors) {
     for (place, part) in list(source, "sources").iter().enumerate() {
         let path = path.child("sources").index(place);
         for kind in ["secret", "configMap"] {
@@ -193,12 +197,12 @@ fn check_projection(source: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-/// Checks mounts and devices of a container.
+/// Validates mounts and block devices of a container.
 pub(super) fn check_mounts(
     container: &Value,
     volumes: &BTreeSet<&str>,
     path: &Path,
-    faults: &mut Faults,
+    faults: &mut FieldErrors,
 ) {
     let mut places = BTreeSet::new();
     let all = path.child("volumeMounts");
@@ -217,7 +221,7 @@ pub(super) fn check_mounts(
         for field in ["subPath", "subPathExpr"] {
             let sub_path = text(mount, field);
             if !sub_path.is_empty() {
-                // A real server forgets the index here.
+                // kube-apiserver omits the index here.
                 check_local_path(sub_path, &all.child(field), faults);
             }
         }
@@ -243,15 +247,15 @@ pub(super) fn check_mounts(
     }
 }
 
-/// A path below a place that others choose.
-fn check_local_path(text: &str, path: &Path, faults: &mut Faults) {
+/// Validates a relative path that must stay inside its directory.
+fn check_local_path(text: &str, path: &Path, faults: &mut FieldErrors) {
     if text.starts_with('/') {
         faults.value(path.clone(), text, "must be a relative path");
     }
     check_no_backsteps(text, path, faults);
 }
 
-fn check_no_backsteps(text: &str, path: &Path, faults: &mut Faults) {
+fn check_no_backsteps(text: &str, path: &Path, faults: &mut FieldErrors) {
     if text.split('/').any(|part| part == "..") {
         faults.value(path.clone(), text, "must not contain '..'");
     }

@@ -1,4 +1,4 @@
-//! Rows of what decides who may do what: roles, certificates, admission, fairness.
+//! Rows of access control and admission: roles, certificates, webhooks, priority and fairness.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -59,7 +59,7 @@ pub(super) fn signing_request(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// A configuration of webhooks, of either sort.
+/// A webhook configuration of either kind.
 pub(super) fn webhooks(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![name(object), count(&object["webhooks"]).into(), age(object, now)]
 }
@@ -78,7 +78,7 @@ pub(super) fn policy(object: &Value, now: Timestamp) -> Vec<Value> {
 pub(super) fn policy_binding(object: &Value, now: Timestamp) -> Vec<Value> {
     let spec = &object["spec"];
     let parameters = &spec["paramRef"];
-    // Without a namespace nothing tells a parameter of the cluster from one of each namespace.
+    // Without a namespace, parameters of the cluster and of each namespace cannot be distinguished.
     let cell = match (text(&parameters["name"]), text_or(&parameters["namespace"], "*")) {
         ("", _) if parameters["selector"].is_object() => struct_text(&parameters["selector"]),
         ("", _) => UNSET.to_owned(),

@@ -1,9 +1,9 @@
-//! How long ago something was, in the few letters a column has.
+//! Formats durations in the short form of table columns.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// How long before `now` a time was, to two or three figures; `None` is `<unknown>`.
+/// Formats how long before `now` a time was, to two or three figures; `None` is `<unknown>`.
 ///
 /// ```
 /// # use gantry_kinds::print::age;
@@ -15,38 +15,38 @@ pub fn age(time: Option<Timestamp>, now: Timestamp) -> String {
     time.map_or_else(|| "<unknown>".to_owned(), |time| between(time, now))
 }
 
-/// The age of a field that holds a time.
+/// Formats the age of a field that holds a time.
 pub(super) fn age_of(time: &Value, now: Timestamp) -> String {
     age(time_of(time), now)
 }
 
-/// The time in a field; the zero time and what is no time are both "not set".
+/// Returns the time in a field; the zero time and an invalid one both count as not set.
 pub(super) fn time_of(time: &Value) -> Option<Timestamp> {
     parse(time.as_str()?).ok().filter(|time| time.as_second() != ZERO_SECOND)
 }
 
-/// 0001-01-01T00:00:00Z, which Go cannot tell from a time that is not set.
+/// 0001-01-01T00:00:00Z, which Go does not distinguish from a time that is not set.
 const ZERO_SECOND: i64 = -62_135_596_800;
 
-/// That a text is not a time as RFC 3339 has it.
-pub(super) struct NoTime;
+/// The text is not an RFC 3339 time.
+pub(super) struct InvalidTime;
 
-/// Reads RFC 3339, and no more: the parser below would also take spaces, lower case and leap
-/// seconds, which a real server refuses.
-pub(super) fn parse(text: &str) -> Result<Timestamp, NoTime> {
+/// Parses RFC 3339 strictly: the underlying parser would also take spaces, lower case and leap
+/// seconds, which kube-apiserver rejects.
+pub(super) fn parse(text: &str) -> Result<Timestamp, InvalidTime> {
     const SHAPE: &[u8] = b"0000-00-00T00:00:00";
-    let (head, tail) = text.as_bytes().split_at_checked(SHAPE.len()).ok_or(NoTime)?;
+    let (head, tail) = text.as_bytes().split_at_checked(SHAPE.len()).ok_or(InvalidTime)?;
     let fits = |(byte, shape): (&u8, &u8)| match shape {
         b'0' => byte.is_ascii_digit(),
         _ => byte == shape,
     };
     if !head.iter().zip(SHAPE).all(fits) || head.ends_with(b"60") {
-        return Err(NoTime);
+        return Err(InvalidTime);
     }
     let zone = match tail.strip_prefix(b".") {
         Some(fraction) => match fraction.iter().position(|it| !it.is_ascii_digit()) {
             Some(end) if end > 0 => &fraction[end..],
-            _ => return Err(NoTime),
+            _ => return Err(InvalidTime),
         },
         None => tail,
     };
@@ -56,21 +56,21 @@ pub(super) fn parse(text: &str) -> Result<Timestamp, NoTime> {
         _ => false,
     };
     if !whole {
-        return Err(NoTime);
+        return Err(InvalidTime);
     }
-    text.parse().map_err(|_| NoTime)
+    text.parse().map_err(|_| InvalidTime)
 }
 
-/// The time from `start` to `end`, as ages are written.
+/// Formats the time from `start` to `end` like an age.
 pub(super) fn between(start: Timestamp, end: Timestamp) -> String {
     let seconds = end.duration_since(start).as_secs();
-    // A Go duration holds no more than that, and stops there.
+    // A Go duration holds no more than that, and saturates.
     duration(seconds.min(i64::MAX / 1_000_000_000))
 }
 
-/// A number of whole seconds, as ages are written.
+/// Formats whole seconds like an age.
 ///
-/// A clock that is up to two seconds ahead is taken for one that is right.
+/// A clock that is up to two seconds ahead is treated as correct.
 pub(super) fn duration(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     let years = days / 365;

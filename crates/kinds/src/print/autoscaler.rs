@@ -1,6 +1,6 @@
-//! The row of a horizontal pod autoscaler, most of which is what it measures against what.
+//! The row of a HorizontalPodAutoscaler, most of which compares metrics with their targets.
 //!
-//! The object is read as `autoscaling/v2` has it; the first version cannot say all of it.
+//! The object is read as `autoscaling/v2`; the first version does not have all of its fields.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -22,17 +22,25 @@ pub(super) fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// The first two metrics, each as what is over what should be, and how many more there are.
+/// Formats the first two metrics, each as current over target, and how many more there are.
 fn metrics(wanted: &[Value], found: &[Value]) -> String {
-    const MOST: usize = 2;
+    const MAX_METRICS_SHOWN: usize = 2;
     if wanted.is_empty() {
         return NONE.to_owned();
     }
     let place = |at: usize| found.get(at).unwrap_or(&Value::Null);
-    let shown: Vec<String> =
-        wanted.iter().take(MOST).enumerate().map(|(at, it)| metric(it, place(at))).collect();
+    let shown: Vec<String> = wanted
+        .iter()
+        .take(MAX_METRICS_SHOWN)
+        .enumerate()
+        .map(|(at, it)| metric(it, place(at)))
+        .collect();
     let shown = shown.join(", ");
-    if wanted.len() > MOST { format!("{shown} + {} more...", wanted.len() - MOST) } else { shown }
+    if wanted.len() > MAX_METRICS_SHOWN {
+        format!("{shown} + {} more...", wanted.len() - MAX_METRICS_SHOWN)
+    } else {
+        shown
+    }
 }
 
 fn metric(wanted: &Value, found: &Value) -> String {
@@ -51,7 +59,7 @@ fn metric(wanted: &Value, found: &Value) -> String {
     }
 }
 
-/// A metric that is one number, or one number per pod.
+/// Formats a metric that is one number, or one number per pod.
 fn of_value(wanted: &Value, found: &Value) -> String {
     if wanted["target"]["averageValue"].is_null() {
         return format!("{}/{}", measured(found, "value"), target(wanted, "value"));
@@ -60,7 +68,7 @@ fn of_value(wanted: &Value, found: &Value) -> String {
     format!("{average}/{} (avg)", target(wanted, "averageValue"))
 }
 
-/// A metric of a resource: an amount per pod, or a share of what was asked for.
+/// Formats a resource metric: an amount per pod, or a percentage of the requests.
 fn of_resource(wanted: &Value, found: &Value) -> String {
     let of_name = text(&wanted["name"]);
     if !wanted["target"]["averageValue"].is_null() {
@@ -77,7 +85,7 @@ fn of_resource(wanted: &Value, found: &Value) -> String {
 
 const UNKNOWN: &str = "<unknown>";
 
-/// What was measured. Something that was, but not in this way, is Go's nil.
+/// Returns the current value. A value of another target type prints as Go's nil.
 fn measured(found: &Value, field: &str) -> String {
     if found.is_object() { quantity_or(&found["current"][field], NIL) } else { UNKNOWN.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! Rows of nodes, namespaces, events, and what belongs to the cluster as a whole.
+//! Rows of nodes, namespaces, events, and other cluster-wide kinds.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::fields::{
 };
 
 /// A kind that has no printer of its own.
-pub(super) fn other(object: &Value, _: Timestamp) -> Vec<Value> {
+pub(super) fn name_and_creation_time(object: &Value, _: Timestamp) -> Vec<Value> {
     let created = time_of(&object["metadata"]["creationTimestamp"]);
     let created = created.map_or_else(
         || "0001-01-01T00:00:00Z".to_owned(),
@@ -129,7 +129,7 @@ pub(super) fn node(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// The roles that the labels of a node give it.
+/// Returns the roles of a node from its labels.
 fn roles(node: &Value) -> String {
     let labels = map(&node["metadata"]["labels"]).into_iter().flatten();
     let role = |(key, value)| match (String::as_str(key), text(value)) {
@@ -143,7 +143,7 @@ fn roles(node: &Value) -> String {
     roles.into_iter().collect::<Vec<_>>().join(",")
 }
 
-/// An event of either group: the newer one renamed what it kept.
+/// The row of an event of either group: the newer one renamed the fields it kept.
 pub(super) fn event(object: &Value, now: Timestamp) -> Vec<Value> {
     let either = |old: &str, new: &str| match &object[old] {
         Value::Null => &object[new],

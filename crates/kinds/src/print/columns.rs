@@ -1,4 +1,4 @@
-//! What the columns of each table are called and mean. The texts are those of a real server.
+//! Names and descriptions of the columns of each table. The texts are those of kube-apiserver.
 
 pub(super) mod access;
 pub(super) mod cluster;
@@ -20,16 +20,16 @@ pub struct Column {
     ///
     /// Clients take it as a hint: many integer columns of the built-in kinds say `string`.
     pub kind: Cow<'static, str>,
-    /// What else is known of the type; `name` marks the column that identifies the row.
+    /// The format within the type; `name` marks the column that identifies the row.
     pub format: Cow<'static, str>,
-    /// What the column means, in a sentence or more.
+    /// The description, in a sentence or more.
     pub description: Cow<'static, str>,
-    /// 0 is always shown; anything above only where there is room, as in `kubectl -o wide`.
+    /// 0 is always shown; anything above only in wide output, as in `kubectl -o wide`.
     pub priority: i64,
 }
 
 impl Column {
-    /// An entry of `columnDefinitions` as it goes over the wire.
+    /// Returns the entry of `columnDefinitions` as it goes over the wire.
     #[must_use]
     pub fn to_json(&self) -> Value {
         json!({
@@ -42,7 +42,7 @@ impl Column {
     }
 }
 
-/// The columns of a kind nobody wrote a printer for.
+/// The columns of a kind without a printer.
 pub(super) const DEFAULT: &[Column] = &[NAME, column("Created At", "date", "", AGE_TEXT, 0)];
 
 /// The column that every table of objects has.
@@ -52,16 +52,18 @@ const AGE: Column = text("Age", AGE_TEXT);
 /// The column that a custom kind gets when its definition declares none.
 pub(super) const CUSTOM_AGE: Column = column("Age", "date", "", AGE_TEXT, 0);
 
-const NAME_TEXT: &str = "Name must be unique within a namespace. Is required when creating resources, although some \
-     resources may allow a client to request the generation of an appropriate name automatically. \
-     Name is primarily intended for creation idempotence and configuration definition. Cannot be \
-     updated. More info: \
-     https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
-const AGE_TEXT: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. \
-     It is not guaranteed to be set in happens-before order across separate operations. Clients \
-     may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the \
-     system. Read-only. Null for lists. More info: \
-     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
+const NAME_TEXT: &str = "Name must be unique within a namespace. Is required when creating \
+                         resources, although some resources may allow a client to request the \
+                         generation of an appropriate name automatically. Name is primarily \
+                         intended for creation idempotence and configuration definition. Cannot be \
+                         updated. More info: \
+                         https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
+const AGE_TEXT: &str = "CreationTimestamp is a timestamp representing the server time when this \
+                        object was created. It is not guaranteed to be set in happens-before order \
+                        across separate operations. Clients may not set this value. It is \
+                        represented in RFC3339 form and is in UTC.\n\nPopulated by the system. \
+                        Read-only. Null for lists. More info: \
+                        https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
 const fn text(name: &'static str, description: &'static str) -> Column {
     column(name, "string", "", description, 0)

@@ -1,9 +1,9 @@
-//! The tables of custom kinds, whose definitions declare the columns.
+//! Renders the tables of custom kinds, whose definitions declare the columns.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
-use gantry_schema::Invalid;
+use gantry_schema::FieldError;
 use jiff::Timestamp;
 use serde_json::{Number, Value};
 
@@ -11,7 +11,7 @@ use super::Row;
 use super::age::{age, parse};
 use super::columns::{CUSTOM_AGE, Column, NAME};
 use super::fields::{list, name, number, text};
-use super::json_path::{self, Found, JsonPath, Literal, SyntaxError};
+use super::json_path::{self, JsonPath, Literal, PathValue, SyntaxError};
 
 /// The columns of one version of a custom kind.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,9 +26,9 @@ impl CustomColumns {
     ///
     /// # Errors
     ///
-    /// A path breaks the grammar. No definition is refused for that; a server shows the columns
-    /// before the broken one, and the error has them.
-    pub fn compile(declared: &Value) -> Result<Self, Box<Unrecognized>> {
+    /// A path is invalid. No definition is rejected for that; a server shows the columns before the
+    /// invalid one, and the error holds them.
+    pub fn compile(declared: &Value) -> Result<Self, Box<UnrecognizedColumn>> {
         let mut compiled = Self { columns: vec![NAME], paths: Vec::new() };
         if list(declared).is_empty() {
             let created = Value::from(".metadata.creationTimestamp");
@@ -53,7 +53,7 @@ impl CustomColumns {
         Ok(compiled)
     }
 
-    fn add(&mut self, column: Column, path: &Value) -> Result<(), Box<Unrecognized>> {
+    fn add(&mut self, column: Column, path: &Value) -> Result<(), Box<UnrecognizedColumn>> {
         match JsonPath::parse(text(path)) {
             Ok(path) => {
                 self.columns.push(column);
@@ -62,7 +62,7 @@ impl CustomColumns {
             }
             Err(cause) => {
                 let (usable, path) = (self.clone(), text(path).to_owned());
-                Err(Box::new(Unrecognized { usable, path, cause }))
+                Err(Box::new(UnrecognizedColumn { usable, path, cause }))
             }
         }
     }
@@ -86,9 +86,9 @@ impl CustomColumns {
     }
 }
 
-/// That a path in the columns of a definition means nothing.
+/// The path of a column in a definition is invalid.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Unrecognized {
+pub struct UnrecognizedColumn {
     /// The columns before it, which are shown all the same.
     pub usable: CustomColumns,
     /// The path.
@@ -97,24 +97,25 @@ pub struct Unrecognized {
     pub cause: SyntaxError,
 }
 
-impl fmt::Display for Unrecognized {
+impl fmt::Display for UnrecognizedColumn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "unrecognized column definition {:?}", self.path)
     }
 }
 
-impl std::error::Error for Unrecognized {
+impl std::error::Error for UnrecognizedColumn {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.cause)
     }
 }
 
-/// What is wrong with `additionalPrinterColumns` in a definition that is being written.
+/// Validates `additionalPrinterColumns` in a definition that is being written.
 ///
-/// `field` is where they are. A real server says `spec.additionalPrinterColumns` if all versions have
-/// the same ones, as the only version does, and `spec.versions[0].additionalPrinterColumns` if not.
+/// `field` is their path. kube-apiserver reports `spec.additionalPrinterColumns` if all versions
+/// have the same ones, as the only version does, and `spec.versions[0].additionalPrinterColumns` if
+/// not.
 #[must_use]
-pub fn check_columns(declared: &Value, field: &str) -> Vec<Invalid> {
+pub fn check_columns(declared: &Value, field: &str) -> Vec<FieldError> {
     const TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
     const FORMATS: [&str; 8] =
         ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
@@ -123,53 +124,61 @@ pub fn check_columns(declared: &Value, field: &str) -> Vec<Invalid> {
         let at = |part: &str| format!("{field}[{place}].{part}");
         let one_of = |words: &[&str]| format!("must be one of {}", words.join(","));
         if text(&column["name"]).is_empty() {
-            faults.push(Invalid::required(at("name"), ""));
+            faults.push(FieldError::required(at("name"), ""));
         }
         match text(&column["type"]) {
-            "" => faults.push(Invalid::required(at("type"), &one_of(&TYPES))),
+            "" => faults.push(FieldError::required(at("type"), &one_of(&TYPES))),
             kind if !TYPES.contains(&kind) => {
-                faults.push(Invalid::value(at("type"), &column["type"], &one_of(&TYPES)));
+                faults.push(FieldError::invalid(at("type"), &column["type"], &one_of(&TYPES)));
             }
             _ => {}
         }
         match text(&column["format"]) {
             format if format.is_empty() || FORMATS.contains(&format) => {}
-            _ => faults.push(Invalid::value(at("format"), &column["format"], &one_of(&FORMATS))),
+            _ => {
+                faults.push(FieldError::invalid(
+                    at("format"),
+                    &column["format"],
+                    &one_of(&FORMATS),
+                ));
+            }
         }
-        // Servers name the field as their own struct does.
+        // kube-apiserver names the field as its own struct does.
         match text(&column["jsonPath"]) {
-            "" => faults.push(Invalid::required(at("JSONPath"), "")),
+            "" => faults.push(FieldError::required(at("JSONPath"), "")),
             path => faults.extend(json_path::check(path, &at("JSONPath"))),
         }
     }
     faults
 }
 
-fn cell(kind: &str, found: &Found<'_>, now: Timestamp) -> Value {
+fn cell(kind: &str, found: &PathValue<'_>, now: Timestamp) -> Value {
     match (kind, found) {
         ("string", _) => go_text(found).into(),
-        ("boolean", Found::Value(Value::Bool(truth)) | Found::Literal(Literal::Bool(truth))) => {
-            (*truth).into()
-        }
-        ("integer", Found::Value(Value::Number(number))) => match number.as_i64() {
+        (
+            "boolean",
+            PathValue::Value(Value::Bool(truth)) | PathValue::Literal(Literal::Bool(truth)),
+        ) => (*truth).into(),
+        ("integer", PathValue::Value(Value::Number(number))) => match number.as_i64() {
             Some(int) => int.into(),
-            None => number.as_f64().map_or(Value::Null, |it| whole(it).into()),
+            None => number.as_f64().map_or(Value::Null, |it| truncate(it).into()),
         },
-        ("integer", Found::Literal(Literal::Float(float))) => whole(*float).into(),
-        ("number", Found::Value(Value::Number(number))) => {
+        ("integer", PathValue::Literal(Literal::Float(float))) => truncate(*float).into(),
+        ("number", PathValue::Value(Value::Number(number))) => {
             number.as_f64().map_or(Value::Null, float_cell)
         }
-        ("number", Found::Literal(Literal::Float(float))) => float_cell(*float),
-        ("date", Found::Value(Value::String(time)) | Found::Literal(Literal::Text(time))) => {
-            date(time, now).into()
-        }
+        ("number", PathValue::Literal(Literal::Float(float))) => float_cell(*float),
+        (
+            "date",
+            PathValue::Value(Value::String(time)) | PathValue::Literal(Literal::Text(time)),
+        ) => date(time, now).into(),
         _ => Value::Null,
     }
 }
 
 fn date(time: &str, now: Timestamp) -> String {
     match time {
-        // Both are how a time that is not set was once written.
+        // Both are historic forms of a time that is not set.
         "" | "null" => age(None, now),
         _ => match parse(time) {
             Ok(time) => age(Some(time), now),
@@ -178,37 +187,39 @@ fn date(time: &str, now: Timestamp) -> String {
     }
 }
 
-/// A float without its fraction. Beyond the whole numbers there are, Go on common machines answers
-/// with the least of them, whatever the sign.
-fn whole(float: f64) -> i64 {
+/// Returns a float without its fraction. Out of the range of `i64`, Go on common machines returns
+/// the least `i64`, whatever the sign.
+fn truncate(float: f64) -> i64 {
     #[expect(clippy::cast_possible_truncation, reason = "the fraction is what is to go")]
-    if float.abs() < BOUND { float as i64 } else { i64::MIN }
+    if float.abs() < I64_BOUND { float as i64 } else { i64::MIN }
 }
 
 /// Two to the power of 63, the first float that is no `i64`.
-const BOUND: f64 = 9_223_372_036_854_775_808.0;
+const I64_BOUND: f64 = 9_223_372_036_854_775_808.0;
 
-/// A float as Go prints it in JSON: without a fraction where there is none.
+/// Formats a float as Go prints it in JSON: without a fraction where there is none.
 fn float_cell(float: f64) -> Value {
-    if float.fract() == 0.0 && float.abs() < BOUND {
-        return whole(float).into();
+    if float.fract() == 0.0 && float.abs() < I64_BOUND {
+        return truncate(float).into();
     }
     Number::from_f64(float).map_or(Value::Null, Value::Number)
 }
 
-/// A value as Go prints it: texts bare, lists and maps as JSON.
-fn go_text(found: &Found<'_>) -> String {
+/// Formats a value as Go prints it: texts bare, lists and maps as JSON.
+fn go_text(found: &PathValue<'_>) -> String {
     match found {
-        Found::Byte(byte) => byte.to_string(),
-        Found::Literal(Literal::Text(text)) | Found::Value(Value::String(text)) => text.clone(),
-        Found::Literal(Literal::Int(int)) => int.to_string(),
-        Found::Literal(Literal::Float(float)) => go_float(*float, BARE),
-        Found::Literal(Literal::Bool(truth)) | Found::Value(Value::Bool(truth)) => {
+        PathValue::Byte(byte) => byte.to_string(),
+        PathValue::Literal(Literal::Text(text)) | PathValue::Value(Value::String(text)) => {
+            text.clone()
+        }
+        PathValue::Literal(Literal::Int(int)) => int.to_string(),
+        PathValue::Literal(Literal::Float(float)) => go_float(*float, GO_TEXT),
+        PathValue::Literal(Literal::Bool(truth)) | PathValue::Value(Value::Bool(truth)) => {
             truth.to_string()
         }
-        Found::Value(Value::Null) => "<no value>".to_owned(),
-        Found::Value(Value::Number(number)) => go_number(number, BARE),
-        Found::Value(tree @ (Value::Array(_) | Value::Object(_))) => {
+        PathValue::Value(Value::Null) => "<no value>".to_owned(),
+        PathValue::Value(Value::Number(number)) => go_number(number, GO_TEXT),
+        PathValue::Value(tree @ (Value::Array(_) | Value::Object(_))) => {
             let mut out = String::new();
             go_json(tree, &mut out);
             out
@@ -216,13 +227,12 @@ fn go_text(found: &Found<'_>) -> String {
     }
 }
 
-/// JSON as Go writes it: fields in order, and nothing in a text that a browser could take for
-/// markup.
+/// Formats JSON as Go writes it: fields in order, and HTML characters in texts escaped.
 fn go_json(value: &Value, out: &mut String) {
     match value {
         Value::Null => out.push_str("null"),
         Value::Bool(truth) => out.push_str(if *truth { "true" } else { "false" }),
-        Value::Number(number) => out.push_str(&go_number(number, IN_JSON)),
+        Value::Number(number) => out.push_str(&go_number(number, GO_JSON)),
         Value::String(text) => go_quote(text, out),
         Value::Array(elements) => {
             out.push('[');
@@ -272,8 +282,8 @@ fn go_quote(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// From which power of ten up and down a float is written with an exponent, and in how many digits
-/// that is at least.
+/// The powers of ten from which on a float is written with an exponent, and the least number of
+/// exponent digits.
 #[derive(Clone, Copy)]
 struct Exponents {
     down: i32,
@@ -281,8 +291,8 @@ struct Exponents {
     digits: usize,
 }
 
-const BARE: Exponents = Exponents { down: -5, up: 6, digits: 2 };
-const IN_JSON: Exponents = Exponents { down: -7, up: 21, digits: 1 };
+const GO_TEXT: Exponents = Exponents { down: -5, up: 6, digits: 2 };
+const GO_JSON: Exponents = Exponents { down: -7, up: 21, digits: 1 };
 
 fn go_number(number: &Number, exponents: Exponents) -> String {
     match (number.as_i64(), number.as_f64()) {
@@ -292,7 +302,7 @@ fn go_number(number: &Number, exponents: Exponents) -> String {
     }
 }
 
-/// A float in as few digits as tell it from its neighbours.
+/// Formats a float in the fewest digits that identify it.
 fn go_float(float: f64, exponents: Exponents) -> String {
     let Exponents { down, up, digits } = exponents;
     let text = format!("{float:e}");

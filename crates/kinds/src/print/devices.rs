@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::fields::{age, is_deleted, list, name, text};
 
-/// A device class or a template of claims, of which a table says no more than that it is there.
-pub(super) fn plain(object: &Value, now: Timestamp) -> Vec<Value> {
+/// The row of a DeviceClass or a ResourceClaimTemplate, which has only name and age.
+pub(super) fn name_and_age(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![name(object), age(object, now)]
 }
 

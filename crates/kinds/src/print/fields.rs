@@ -1,26 +1,26 @@
-//! Fields of an object as a printer reads them: what is not there has the zero value of its type.
+//! Reads fields of an object for printing: a missing field has the zero value of its type.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::age::age_of;
 
-/// What stands in a cell for something that is not there.
+/// The cell for a missing value.
 pub(super) const NONE: &str = "<none>";
-/// What stands in a cell for something that nobody set.
+/// The cell for a value that was never set.
 pub(super) const UNSET: &str = "<unset>";
 
-/// A text, or the empty one.
+/// Returns a text, or the empty one.
 pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// A text, or `other` if it is empty.
+/// Returns a text, or `other` if it is empty.
 pub(super) fn text_or<'a>(value: &'a Value, other: &'a str) -> &'a str {
     value.as_str().filter(|it| !it.is_empty()).unwrap_or(other)
 }
 
-/// A text, or `other` only if there is none: an empty one was set to be empty.
+/// Returns a text, or `other` only if it is missing: an empty one was set to be empty.
 pub(super) fn set_or<'a>(value: &'a Value, other: &'a str) -> &'a str {
     value.as_str().unwrap_or(other)
 }
@@ -30,7 +30,7 @@ pub(super) fn number(value: &Value) -> i64 {
     value.as_i64().unwrap_or_default()
 }
 
-/// A truth, or `false`.
+/// Returns a boolean, or `false`.
 pub(super) fn truth(value: &Value) -> bool {
     value.as_bool().unwrap_or_default()
 }
@@ -51,12 +51,12 @@ pub(super) fn count(value: &Value) -> i64 {
     i64::try_from(entries).unwrap_or(i64::MAX)
 }
 
-/// An amount as it is stored; one that is missing is `0`.
+/// Returns a quantity as it is stored; a missing one is `0`.
 pub(super) fn quantity(value: &Value) -> String {
     quantity_or(value, "0")
 }
 
-/// An amount as it is stored, or `other` if it is missing.
+/// Returns a quantity as it is stored, or `other` if it is missing.
 pub(super) fn quantity_or(value: &Value, other: &str) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -75,7 +75,7 @@ pub(super) fn age(object: &Value, now: Timestamp) -> Value {
     age_of(&object["metadata"]["creationTimestamp"], now).into()
 }
 
-/// Whether an object is on its way out.
+/// Returns whether an object is being deleted.
 pub(super) fn is_deleted(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
@@ -107,10 +107,14 @@ pub(super) fn containers(spec: &Value) -> [Value; 2] {
     [joined("name"), joined("image")]
 }
 
-/// The first three of `all`, and how many more there are.
+/// Returns the first three of `all`, and how many more there are.
 pub(super) fn first_three<T: AsRef<str>>(all: &[T]) -> String {
-    const MOST: usize = 3;
-    let shown: Vec<&str> = all.iter().take(MOST).map(AsRef::as_ref).collect();
+    const MAX_SHOWN: usize = 3;
+    let shown: Vec<&str> = all.iter().take(MAX_SHOWN).map(AsRef::as_ref).collect();
     let shown = shown.join(",");
-    if all.len() > MOST { format!("{shown} + {} more...", all.len() - MOST) } else { shown }
+    if all.len() > MAX_SHOWN {
+        format!("{shown} + {} more...", all.len() - MAX_SHOWN)
+    } else {
+        shown
+    }
 }

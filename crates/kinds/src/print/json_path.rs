@@ -9,61 +9,60 @@ mod parse;
 
 use std::fmt;
 
-use gantry_schema::Invalid;
+use gantry_schema::FieldError;
 use serde_json::Value;
 
-/// A path that parsed.
+/// A parsed path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPath {
     steps: Vec<Step>,
 }
 
 impl JsonPath {
-    /// Reads a path as a column definition has it, without braces.
+    /// Parses a path as a column definition has it, without braces.
     ///
     /// # Errors
     ///
-    /// The path breaks the grammar. Kubernetes takes such a path all the same when a definition is
-    /// written, and then prints the columns before it: see [`super::CustomColumns::compile`].
+    /// The path is invalid. Kubernetes accepts such a path when a definition is written, and then
+    /// prints the columns before it: see [`super::CustomColumns::compile`].
     pub fn parse(path: &str) -> Result<Self, SyntaxError> {
-        parse::action(path).map(|steps| Self { steps })
+        parse::parse_path(path).map(|steps| Self { steps })
     }
 
-    /// The first value that the path leads to; `None` also where it cannot be followed, as where
+    /// Returns the first value that the path selects; `None` also where evaluation fails, as where
     /// an index is out of bounds or a filter compares a number with a text.
     #[must_use]
-    pub fn first<'a>(&'a self, object: &'a Value) -> Option<Found<'a>> {
-        eval::walk(&self.steps, object).ok()?.into_iter().next()
+    pub fn first<'a>(&'a self, object: &'a Value) -> Option<PathValue<'a>> {
+        eval::evaluate(&self.steps, object).ok()?.into_iter().next()
     }
 }
 
-/// What is wrong with a path for a definition that is being written, in the words of an API
-/// server.
+/// Validates a path in a definition that is being written, with the messages of kube-apiserver.
 ///
-/// It asks for much less than [`JsonPath::parse`], as real servers do. The paths of the scale
+/// It checks much less than [`JsonPath::parse`], as kube-apiserver does. The paths of the scale
 /// subresource are checked by it too.
 #[must_use]
-pub fn check(path: &str, field: &str) -> Option<Invalid> {
+pub fn check(path: &str, field: &str) -> Option<FieldError> {
     let detail = match path.chars().next() {
         None => "must not be empty",
         Some('.') => return None,
         Some(_) => "must be a simple json path starting with .",
     };
-    Some(Invalid::value(field, &path.into(), detail))
+    Some(FieldError::invalid(field, &path.into(), detail))
 }
 
-/// What a path leads to.
+/// A value that a path selects.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Found<'a> {
+pub enum PathValue<'a> {
     /// A value of the object.
     Value(&'a Value),
-    /// A value that the path itself holds.
+    /// A literal of the path itself.
     Literal(&'a Literal),
-    /// A byte of a text, which is what a wildcard makes of texts.
+    /// A byte of a text, which is what a wildcard selects of texts.
     Byte(u8),
 }
 
-/// A value written in a path.
+/// A literal in a path.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Literal {
     /// `"text"` or `'text'`.
@@ -85,15 +84,15 @@ enum Step {
     Union(Vec<Vec<Self>>),
     Filter {
         left: Vec<Self>,
-        test: Test,
+        test: FilterTest,
     },
     Literal(Literal),
-    /// `range`, `end`, and words that mean nothing: they parse, and lead nowhere.
+    /// `range`, `end`, and unknown words: they parse, and select nothing.
     Word,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Test {
+enum FilterTest {
     Exists,
     Compare(Operator, Vec<Step>),
 }
@@ -106,7 +105,7 @@ enum Operator {
     NotEqual,
     GreaterOrEqual,
     Greater,
-    /// One like `=>`, which parses, and compares nothing.
+    /// An operator like `=>`, which parses, and compares nothing.
     Unknown,
 }
 
@@ -115,12 +114,12 @@ enum Operator {
 struct Slice {
     from: i64,
     to: Option<i64>,
-    /// Whether `to` is only there because this is an index.
+    /// Whether `to` is only set because this is an index.
     index: bool,
     by: Option<i64>,
 }
 
-/// What breaks the grammar.
+/// A syntax error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyntaxError(String);
 

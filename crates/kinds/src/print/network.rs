@@ -1,4 +1,4 @@
-//! Rows of services, their endpoints, and what routes to them.
+//! Rows of services, their endpoints, and ingresses.
 
 use std::collections::BTreeSet;
 
@@ -18,22 +18,22 @@ pub(super) fn service(object: &Value, now: Timestamp) -> Vec<Value> {
         name(object),
         text(&spec["type"]).into(),
         first.into(),
-        external(object).into(),
+        external_ips(object).into(),
         ports(&spec["ports"]).into(),
         age(object, now),
         labels(&spec["selector"]).into(),
     ]
 }
 
-/// Where a service is reached from outside.
-fn external(service: &Value) -> String {
+/// Returns the external address of a service.
+fn external_ips(service: &Value) -> String {
     let spec = &service["spec"];
     let declared = joined(&spec["externalIPs"]);
     match text(&spec["type"]) {
         "ClusterIP" | "NodePort" if declared.is_empty() => NONE.to_owned(),
         "ClusterIP" | "NodePort" => declared,
         "LoadBalancer" => {
-            let given = balancers(service);
+            let given = load_balancer_addresses(service);
             match (given.is_empty(), declared.is_empty()) {
                 (true, true) => "<pending>".to_owned(),
                 (true, false) => declared,
@@ -46,8 +46,8 @@ fn external(service: &Value) -> String {
     }
 }
 
-/// The addresses that load balancers gave, each once and in order.
-fn balancers(object: &Value) -> String {
+/// Returns the addresses that load balancers assigned, each once and in order.
+fn load_balancer_addresses(object: &Value) -> String {
     let ingress = list(&object["status"]["loadBalancer"]["ingress"]).iter();
     let addresses: BTreeSet<&str> = ingress
         .map(|it| text_or(&it["ip"], text(&it["hostname"])))
@@ -120,19 +120,19 @@ pub(super) fn ingress(object: &Value, now: Timestamp) -> Vec<Value> {
         name(object),
         set_or(&spec["ingressClassName"], NONE).into(),
         hosts(&spec["rules"]).into(),
-        balancers(object).into(),
+        load_balancer_addresses(object).into(),
         ports.into(),
         age(object, now),
     ]
 }
 
-/// The first three hosts; what is said to be more counts rules, with or without a host.
+/// Formats the first three hosts; the number of further ones counts rules, with or without a host.
 fn hosts(rules: &Value) -> String {
-    const MOST: usize = 3;
+    const MAX_HOSTS_SHOWN: usize = 3;
     let mut shown = Vec::new();
     let mut more = false;
     for host in each(rules, "host") {
-        more |= shown.len() == MOST;
+        more |= shown.len() == MAX_HOSTS_SHOWN;
         if !more && !host.is_empty() {
             shown.push(host);
         }
@@ -141,7 +141,7 @@ fn hosts(rules: &Value) -> String {
         (true, _) => "*".to_owned(),
         (false, false) => shown.join(","),
         (false, true) => {
-            format!("{} + {} more...", shown.join(","), list(rules).len() - MOST)
+            format!("{} + {} more...", shown.join(","), list(rules).len() - MAX_HOSTS_SHOWN)
         }
     }
 }
@@ -161,7 +161,7 @@ pub(super) fn ingress_class(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![name(object), text(&spec["controller"]).into(), cell.into(), age(object, now)]
 }
 
-/// The age has no column on a real server either.
+/// The age has no column on kube-apiserver either.
 pub(super) fn ip_address(object: &Value, now: Timestamp) -> Vec<Value> {
     let parent = &object["spec"]["parentRef"];
     let cell = if parent.is_object() {

@@ -1,4 +1,4 @@
-//! The row of a pod, whose status is a story told by all of its containers.
+//! The row of a pod, whose status summarises all of its containers.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use super::age::{age, time_of};
 use super::fields::{self, NONE, is_deleted, is_true, list, number, text, text_or, truth};
 
-/// The cells of a pod.
+/// Returns the cells of a pod.
 pub(super) fn cells(pod: &Value, now: Timestamp) -> Vec<Value> {
-    let story = Story::of(pod);
+    let story = PodSummary::of(pod);
     let (spec, status) = (&pod["spec"], &pod["status"]);
-    // Old kubelets write one address only; where both are there and differ, it is the right one.
+    // Old kubelets write one address only; where both are set and differ, it is the right one.
     let first = list(&status["podIPs"]).first().map_or(NONE, |it| text_or(&it["ip"], NONE));
     vec![
         fields::name(pod),
@@ -25,7 +25,7 @@ pub(super) fn cells(pod: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// What the row says beyond its cells: that a pod has come to its end.
+/// Returns the row's conditions: that a pod has completed.
 pub(super) fn conditions(pod: &Value) -> Vec<Value> {
     let message = match text(&pod["status"]["phase"]) {
         "Succeeded" => "The pod has completed successfully.",
@@ -36,8 +36,8 @@ pub(super) fn conditions(pod: &Value) -> Vec<Value> {
     vec![json!({ "type": "Completed", "status": "True", "reason": reason, "message": message })]
 }
 
-/// What the containers of a pod add up to.
-struct Story {
+/// The summary of a pod's containers.
+struct PodSummary {
     ready: usize,
     total: usize,
     reason: String,
@@ -67,7 +67,7 @@ impl Restarts {
     }
 }
 
-impl Story {
+impl PodSummary {
     fn of(pod: &Value) -> Self {
         let (spec, status) = (&pod["spec"], &pod["status"]);
         let sidecars = list(&spec["initContainers"]).iter().filter(|it| is_sidecar(it)).count();
@@ -84,9 +84,9 @@ impl Story {
             reason,
             restarts: Restarts::default(),
         };
-        if let Some(of_sidecars) = story.initialise(pod) {
+        if let Some(of_sidecars) = story.add_init_containers(pod) {
             story.restarts = of_sidecars;
-            story.run(status);
+            story.add_containers(status);
         }
         if is_deleted(pod) {
             if text(&status["reason"]) == "NodeLost" {
@@ -98,11 +98,11 @@ impl Story {
         story
     }
 
-    /// Tells of the init containers up to the one that is not done.
+    /// Summarises the init containers up to the first that is not done.
     ///
-    /// Returns the restarts of the sidecars if the other containers are to be told of as well:
-    /// those of plain init containers count only until they are through.
-    fn initialise(&mut self, pod: &Value) -> Option<Restarts> {
+    /// Returns the restarts of the sidecars if the other containers are to be summarised as well:
+    /// those of plain init containers count only until they are done.
+    fn add_init_containers(&mut self, pod: &Value) -> Option<Restarts> {
         let (spec, status) = (&pod["spec"], &pod["status"]);
         let mut of_sidecars = Restarts::default();
         let mut initialising = false;
@@ -125,7 +125,7 @@ impl Story {
                 continue;
             }
             self.reason = if terminated.is_object() {
-                format!("Init:{}", end_of(terminated))
+                format!("Init:{}", termination_reason(terminated))
             } else {
                 match text(&waiting["reason"]) {
                     "" | "PodInitializing" => {
@@ -141,8 +141,8 @@ impl Story {
         through.then_some(of_sidecars)
     }
 
-    /// Tells of the containers proper, last to first, so that the first has the last word.
-    fn run(&mut self, status: &Value) {
+    /// Summarises the regular containers, last to first, so that the first one decides.
+    fn add_containers(&mut self, status: &Value) {
         let mut some_run = false;
         for container in list(&status["containerStatuses"]).iter().rev() {
             self.restarts.add(container);
@@ -151,7 +151,7 @@ impl Story {
             if !waiting.is_empty() {
                 waiting.clone_into(&mut self.reason);
             } else if state["terminated"].is_object() {
-                self.reason = end_of(&state["terminated"]);
+                self.reason = termination_reason(&state["terminated"]);
             } else if truth(&container["ready"]) && state["running"].is_object() {
                 some_run = true;
                 self.ready += 1;
@@ -166,8 +166,8 @@ impl Story {
     }
 }
 
-/// How a container ended, in a word.
-fn end_of(terminated: &Value) -> String {
+/// Returns why a container terminated, in a word.
+fn termination_reason(terminated: &Value) -> String {
     match (text(&terminated["reason"]), number(&terminated["signal"])) {
         ("", 0) => format!("ExitCode:{}", number(&terminated["exitCode"])),
         ("", signal) => format!("Signal:{signal}"),
@@ -175,7 +175,7 @@ fn end_of(terminated: &Value) -> String {
     }
 }
 
-/// An init container that goes on running beside the others.
+/// Returns whether an init container keeps running beside the others.
 fn is_sidecar(container: &Value) -> bool {
     text(&container["restartPolicy"]) == "Always"
 }

@@ -1,4 +1,4 @@
-//! Labels and selectors as text.
+//! Formats labels and selectors as text.
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ pub(super) fn labels(labels: &Value) -> String {
     parts.join(",")
 }
 
-/// A label selector in the words of a query, or `<none>`, or `<error>` if it means nothing.
+/// Formats a label selector as a query, or `<none>`, or `<error>` if it is invalid.
 pub(super) fn selector(selector: &Value) -> String {
     match query(selector) {
         Some(query) if query.is_empty() => NONE.to_owned(),
@@ -24,8 +24,8 @@ pub(super) fn selector(selector: &Value) -> String {
     }
 }
 
-/// A label selector in the words of a query, empty if it selects all or nothing; `None` if no
-/// query says what it says.
+/// Formats a label selector as a query, empty if it selects all or nothing; `None` if it cannot be
+/// written as a query.
 pub(super) fn query(selector: &Value) -> Option<String> {
     let mut parts: Vec<(&str, String)> = Vec::new();
     for (key, value) in map(&selector["matchLabels"]).into_iter().flatten() {
@@ -49,8 +49,8 @@ pub(super) fn query(selector: &Value) -> Option<String> {
     Some(parts.join(","))
 }
 
-/// A label selector as Go's protocol buffers show the struct, which is what a real server puts
-/// into the cell of a binding that selects its parameters.
+/// Formats a label selector as Go's protocol buffers print the struct, which is what kube-apiserver
+/// puts into the cell of a binding that selects its parameters.
 pub(super) fn struct_text(selector: &Value) -> String {
     let mut labels: Vec<_> = map(&selector["matchLabels"]).into_iter().flatten().collect();
     labels.sort_unstable_by_key(|(key, _)| *key);

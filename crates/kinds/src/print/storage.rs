@@ -1,4 +1,4 @@
-//! Rows of volumes and what makes them.
+//! Rows of volumes and storage classes.
 
 use jiff::Timestamp;
 use serde_json::Value;

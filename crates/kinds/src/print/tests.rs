@@ -1,8 +1,9 @@
-//! Rows and columns against what a real server printed, and against anything at all.
+//! Compares rows and columns with those that kube-apiserver printed, and tests them on random
+//! objects.
 //!
-//! `tests/print` was recorded from kube-apiserver v1.34.10: `columns.json` by listing every kind as a
-//! table, `builtin.json` and `custom.json` by reading objects once as they are and once as tables,
-//! both within the second that is noted as `now`.
+//! `tests/print` was recorded from kube-apiserver v1.34.10: `columns.json` by listing every kind as
+//! a table, `builtin.json` and `custom.json` by reading objects once as they are and once as
+//! tables, both within the second that is noted as `now`.
 
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Kinds and what a real server calls their columns, one entry for each kind that it lists.
+/// The kinds and their columns in kube-apiserver, one entry for each kind that it lists.
 fn recorded_columns() -> serde_json::Map<String, Value> {
     let Value::Object(kinds) = recorded("columns.json") else { panic!("a map") };
     kinds
@@ -74,8 +75,8 @@ fn rows_are_those_of_a_real_server() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Each listed kind is among the recorded objects, those apart that the recording server had none
-/// of.
+/// Each listed kind is among the recorded objects, except those that the recording server had no
+/// objects of.
 #[test]
 fn every_kind_has_a_recorded_row() {
     let entries = recorded("builtin.json");
@@ -235,7 +236,7 @@ fn cells_of_rare_states() {
 }
 
 #[test]
-fn a_kind_without_a_printer_tells_when_it_was_made() {
+fn kinds_without_printer_show_created() {
     let now = "2026-05-01T12:00:00Z".parse().unwrap();
     let object = json!({ "metadata": {
         "name": "a",
@@ -247,7 +248,7 @@ fn a_kind_without_a_printer_tells_when_it_was_made() {
     assert_eq!(columns("example.org", "things"), default_columns());
 }
 
-/// What a real server says to the same columns.
+/// The answers of kube-apiserver to the same columns.
 #[test]
 fn columns_of_a_definition_are_checked_in_its_words() {
     let declared = json!([
@@ -275,7 +276,7 @@ fn columns_of_a_definition_are_checked_in_its_words() {
 }
 
 #[test]
-fn a_path_that_means_nothing_leaves_the_columns_before_it() {
+fn bad_path_keeps_earlier_columns() {
     let declared = json!([
         { "name": "A", "type": "string", "jsonPath": ".a" },
         { "name": "B", "type": "string", "jsonPath": ".b[x]" },
@@ -297,7 +298,8 @@ fn trees_are_printed_with_their_fields_in_order() {
     assert_eq!(cells[1], json!(r#"{"a":{"c":1.5,"d":null},"b":[1,"\u003c"]}"#));
 }
 
-/// Trees out of the words that printers look for, so that a walk gets further than a first field.
+/// Random trees of the words that printers look for, so that evaluation gets further than a first
+/// field.
 fn any_tree() -> impl Strategy<Value = Value> {
     let words = vocabulary();
     let leaf = prop_oneof![
@@ -341,7 +343,7 @@ fn vocabulary() -> Vec<String> {
     words.into_iter().collect()
 }
 
-/// A recorded object with one part of it replaced by anything.
+/// A recorded object with one part of it replaced by a random value.
 fn any_broken_object() -> impl Strategy<Value = (String, String, Value)> {
     let entries = recorded("builtin.json").as_array().unwrap().clone();
     (prop::sample::select(entries), any::<prop::sample::Index>(), any_tree()).prop_map(
@@ -374,7 +376,7 @@ fn pointers(value: &Value) -> Vec<String> {
 }
 
 /// As many cells as columns, whatever the object is, and none that is a list or a map.
-fn assert_whole(group: &str, resource: &str, object: &Value) {
+fn assert_row_matches_columns(group: &str, resource: &str, object: &Value) {
     let now = "2026-05-01T12:00:00Z".parse().unwrap();
     let cells = row(group, resource, object, now).cells;
     let surplus = usize::from(resource == "ipaddresses");
@@ -389,13 +391,13 @@ proptest! {
     fn anything_has_a_row_in_every_table(object in any_tree()) {
         for kind in recorded_columns().keys() {
             let (group, resource) = kind.split_once('/').unwrap();
-            assert_whole(group, resource, &object);
+            assert_row_matches_columns(group, resource, &object);
         }
     }
 
     #[test]
     fn a_broken_object_has_a_row((group, resource, object) in any_broken_object()) {
-        assert_whole(&group, &resource, &object);
+        assert_row_matches_columns(&group, &resource, &object);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Rows of what keeps pods running, and of what limits that.
+//! Rows of workloads, and of kinds that limit them.
 
 use jiff::Timestamp;
 use serde_json::Value;

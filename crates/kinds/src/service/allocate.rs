@@ -1,54 +1,54 @@
-//! Cluster addresses and node ports that a server allocates to services.
+//! Allocates cluster addresses and node ports to services.
 //!
-//! The rules, their order and the texts are those of Kubernetes (`pkg/registry/core/service/storage`).
-//! What is free is known to the implementation of [`Allocate`], and so is how an allocation is
-//! released when the service is not stored after all.
+//! The rules, their order and the texts are those of Kubernetes
+//! (`pkg/registry/core/service/storage`). The implementation of [`ServiceAllocator`] knows what is
+//! free, and how an allocation is released when the service is not stored after all.
 
 use std::net::IpAddr;
 
-use gantry_schema::Invalid;
+use gantry_schema::FieldError;
 use serde_json::{Value, json};
 
 use super::{is_headless, needs_health_check, needs_node_port, validate};
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::tree::{at, each, int, is_empty, list, put, same, text};
 
-/// Where addresses and ports come from. Implementations remember what is allocated.
-pub trait Allocate {
+/// The source of addresses and ports. Implementations remember what is allocated.
+pub trait ServiceAllocator {
     /// Allocates this cluster address.
     ///
     /// # Errors
     /// When the address is allocated already, or outside the range.
-    fn cluster_ip(&mut self, wanted: IpAddr) -> Result<(), Unavailable>;
+    fn reserve_cluster_ip(&mut self, wanted: IpAddr) -> Result<(), AllocationError>;
 
     /// Allocates any free cluster address.
     ///
     /// # Errors
     /// When none is free.
-    fn any_cluster_ip(&mut self) -> Result<IpAddr, Unavailable>;
+    fn allocate_cluster_ip(&mut self) -> Result<IpAddr, AllocationError>;
 
     /// Allocates this port of every node.
     ///
     /// # Errors
     /// When the port is allocated already, or outside the range.
-    fn node_port(&mut self, wanted: i64) -> Result<(), Unavailable>;
+    fn reserve_node_port(&mut self, wanted: i64) -> Result<(), AllocationError>;
 
     /// Allocates any free port of every node.
     ///
     /// # Errors
     /// When none is free.
-    fn any_node_port(&mut self) -> Result<i64, Unavailable>;
+    fn allocate_node_port(&mut self) -> Result<i64, AllocationError>;
 }
 
 /// Why an address or a port is not allocated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unavailable {
+pub enum AllocationError {
     /// A service has the address.
     #[error("provided IP is already allocated")]
     IpAllocated,
     /// No network of the cluster has the address.
     #[error("the provided network does not match the current range")]
-    IpInNoNetwork,
+    IpNotInNetwork,
     /// A dry run asks for an address outside the network.
     #[error("the provided IP ({ip}) is not in the valid range. The range of valid IPs is {range}")]
     IpNotInRange {
@@ -65,30 +65,30 @@ pub enum Unavailable {
     PortNotInRange(String),
     /// All are allocated.
     #[error("range is full")]
-    Full,
+    RangeFull,
 }
 
-/// Why a service does not get what it asks for.
+/// Why the addresses or ports of a service cannot be allocated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The service asks for something that it cannot have.
-    Invalid(Vec<Invalid>),
-    /// The server has nothing left to allocate, in the words of an internal error.
+pub enum ServiceAllocationError {
+    /// The service requests an invalid or unavailable value.
+    Invalid(Vec<FieldError>),
+    /// The range is exhausted, reported as an internal error.
     Internal(String),
-    /// The same, without such words.
+    /// The range is exhausted, without such a message.
     Failure(String),
 }
 
-/// Gives a service the addresses and ports it needs; `old` is the stored object of an update.
+/// Allocates the addresses and ports that a service needs; `old` is the stored object of an update.
 ///
 /// # Errors
 ///
-/// When something cannot be allocated. What was allocated before that is for the caller to release.
+/// When something cannot be allocated. The caller releases what was allocated before that.
 pub fn allocate(
     service: &mut Value,
     old: Option<&Value>,
-    from: &mut dyn Allocate,
-) -> Result<(), Refusal> {
+    from: &mut dyn ServiceAllocator,
+) -> Result<(), ServiceAllocationError> {
     check_families(service, old)?;
     if old.is_none_or(|old| text(old, "spec.type") == "ExternalName") {
         allocate_cluster_ip(service, from)?;
@@ -105,12 +105,12 @@ pub fn allocate(
     Ok(())
 }
 
-/// The cluster addresses that a stored service has.
+/// Returns the cluster addresses of a stored service.
 pub fn cluster_ips(service: &Value) -> impl Iterator<Item = IpAddr> {
     list(service, "spec.clusterIPs").iter().filter_map(|ip| ip.as_str()?.parse().ok())
 }
 
-/// The ports of nodes that a stored service has, each once: several protocols may share one.
+/// Returns the node ports of a stored service, each once: several protocols may share one.
 #[must_use]
 pub fn node_ports(service: &Value) -> Vec<i64> {
     let ports = list(service, "spec.ports").iter().filter_map(|port| int(port, "nodePort"));
@@ -121,17 +121,17 @@ pub fn node_ports(service: &Value) -> Vec<i64> {
     all
 }
 
-/// Refuses what a cluster with IPv4 alone cannot give, before anything is allocated.
-fn check_families(service: &Value, old: Option<&Value>) -> Result<(), Refusal> {
+/// Rejects what an IPv4-only cluster cannot provide, before anything is allocated.
+fn check_families(service: &Value, old: Option<&Value>) -> Result<(), ServiceAllocationError> {
     if text(service, "spec.type") == "ExternalName" {
         return Ok(());
     }
-    let invalid = |faults: Faults| match faults.into_vec() {
+    let invalid = |faults: FieldErrors| match faults.into_vec() {
         none if none.is_empty() => Ok(()),
-        some => Err(Refusal::Invalid(some)),
+        some => Err(ServiceAllocationError::Invalid(some)),
     };
     invalid(validate::cluster_ips(service))?;
-    let mut faults = Faults::new();
+    let mut faults = FieldErrors::new();
     let path = Path::new("spec");
     let policy = text(service, "spec.ipFamilyPolicy");
     let at_policy = path.child("ipFamilyPolicy");
@@ -164,7 +164,7 @@ fn check_families(service: &Value, old: Option<&Value>) -> Result<(), Refusal> {
     if is_headless(service) && is_empty(service, "spec.selector") {
         return Ok(());
     }
-    let mut faults = Faults::new();
+    let mut faults = FieldErrors::new();
     if policy == "RequireDualStack" {
         let detail = "this cluster is not configured for dual-stack services";
         faults.value(at_policy, policy, detail);
@@ -176,30 +176,40 @@ fn check_families(service: &Value, old: Option<&Value>) -> Result<(), Refusal> {
     invalid(faults)
 }
 
-fn allocate_cluster_ip(service: &mut Value, from: &mut dyn Allocate) -> Result<(), Refusal> {
+fn allocate_cluster_ip(
+    service: &mut Value,
+    from: &mut dyn ServiceAllocator,
+) -> Result<(), ServiceAllocationError> {
     if text(service, "spec.type") == "ExternalName" || is_headless(service) {
         return Ok(());
     }
     let wanted = list(service, "spec.clusterIPs").first().and_then(Value::as_str);
     let wanted = wanted.unwrap_or_default().to_owned();
     if let Ok(ip) = wanted.parse() {
-        return from.cluster_ip(ip).map_err(|why| {
+        return from.reserve_cluster_ip(ip).map_err(|why| {
             let ips = at(service, "spec.clusterIPs").clone();
             let detail = format!("failed to allocate IP {wanted}: {why}");
-            Refusal::Invalid(vec![Invalid::value("spec.clusterIPs", &ips, &detail)])
+            ServiceAllocationError::Invalid(vec![FieldError::invalid(
+                "spec.clusterIPs",
+                &ips,
+                &detail,
+            )])
         });
     }
-    let ip = from
-        .any_cluster_ip()
-        .map_err(|why| Refusal::Internal(format!("failed to allocate a serviceIP: {why}")))?;
+    let ip = from.allocate_cluster_ip().map_err(|why| {
+        ServiceAllocationError::Internal(format!("failed to allocate a serviceIP: {why}"))
+    })?;
     put(service, "spec.clusterIP", ip.to_string());
     put(service, "spec.clusterIPs", vec![json!(ip.to_string())]);
     Ok(())
 }
 
-/// Ports of a new service. Those of one service port share a node port, so that TCP and UDP are
-/// reached at the same number.
-fn allocate_new_ports(service: &mut Value, from: &mut dyn Allocate) -> Result<(), Refusal> {
+/// Allocates the node ports of a new service. Entries with the same service port share a node port,
+/// so that TCP and UDP have the same number.
+fn allocate_new_ports(
+    service: &mut Value,
+    from: &mut dyn ServiceAllocator,
+) -> Result<(), ServiceAllocationError> {
     let any = needs_node_port(service);
     let asked: Vec<(i64, i64)> = list(service, "spec.ports").iter().map(port_numbers).collect();
     let mut allocated: Vec<(i64, i64)> = Vec::new();
@@ -214,28 +224,31 @@ fn allocate_new_ports(service: &mut Value, from: &mut dyn Allocate) -> Result<()
                 let wanted = asked.iter().find(|(port, wanted)| *port == number && *wanted != 0);
                 let given = match wanted {
                     Some((_, wanted)) => {
-                        from.node_port(*wanted).map_err(|why| refused(place, *wanted, &why))?;
+                        from.reserve_node_port(*wanted)
+                            .map_err(|why| node_port_error(place, *wanted, &why))?;
                         *wanted
                     }
-                    None => any_node_port(from)?,
+                    None => allocate_any_node_port(from)?,
                 };
                 allocated.push((number, given));
                 put(port, "nodePort", given);
             }
             Some(shared) if own == 0 => put(port, "nodePort", shared),
             Some(shared) if own == shared => {}
-            Some(_) => from.node_port(own).map_err(|why| refused(place, own, &why))?,
+            Some(_) => {
+                from.reserve_node_port(own).map_err(|why| node_port_error(place, own, &why))?;
+            }
         }
     }
     Ok(())
 }
 
-/// Ports of a service that had some, or none, before.
+/// Allocates the node ports of an updated service.
 fn allocate_changed_ports(
     service: &mut Value,
     old: &Value,
-    from: &mut dyn Allocate,
-) -> Result<(), Refusal> {
+    from: &mut dyn ServiceAllocator,
+) -> Result<(), ServiceAllocationError> {
     let any = needs_node_port(service);
     let mut had: Vec<i64> = list(old, "spec.ports").iter().map(|it| port_numbers(it).1).collect();
     let mut seen: Vec<(String, i64)> = Vec::new();
@@ -245,55 +258,67 @@ fn allocate_changed_ports(
             continue;
         }
         if number == 0 {
-            number = any_node_port(from)?;
+            number = allocate_any_node_port(from)?;
             put(port, "nodePort", number);
         } else if !had.contains(&number) {
-            from.node_port(number).map_err(|why| refused(place, number, &why))?;
+            from.reserve_node_port(number).map_err(|why| node_port_error(place, number, &why))?;
             had.push(number);
         }
         let key = (text(port, "protocol").to_owned(), number);
         if seen.contains(&key) {
             let (protocol, number) = key;
-            return Err(Refusal::Failure(format!("duplicate nodePort: {{{protocol} {number}}}")));
+            return Err(ServiceAllocationError::Failure(format!(
+                "duplicate nodePort: {{{protocol} {number}}}"
+            )));
         }
         seen.push(key);
     }
     Ok(())
 }
 
-fn allocate_health_check_port(service: &mut Value, from: &mut dyn Allocate) -> Result<(), Refusal> {
+fn allocate_health_check_port(
+    service: &mut Value,
+    from: &mut dyn ServiceAllocator,
+) -> Result<(), ServiceAllocationError> {
     let wanted = int(service, "spec.healthCheckNodePort").filter(|number| *number != 0);
     let Some(wanted) = wanted else {
-        let given = from.any_node_port().map_err(|why| {
-            Refusal::Internal(format!("failed to allocate a HealthCheck NodePort 0: {why}"))
+        let given = from.allocate_node_port().map_err(|why| {
+            ServiceAllocationError::Internal(format!(
+                "failed to allocate a HealthCheck NodePort 0: {why}"
+            ))
         })?;
         put(service, "spec.healthCheckNodePort", given);
         return Ok(());
     };
-    from.node_port(wanted).map_err(|why| {
-        Refusal::Internal(format!(
+    from.reserve_node_port(wanted).map_err(|why| {
+        ServiceAllocationError::Internal(format!(
             "failed to allocate requested HealthCheck NodePort {wanted}: {why}"
         ))
     })
 }
 
-/// The number of a service port, and that of its node port or zero.
+/// Returns the number of a service port, and that of its node port or zero.
 fn port_numbers(port: &Value) -> (i64, i64) {
     (int(port, "port").unwrap_or_default(), int(port, "nodePort").unwrap_or_default())
 }
 
-fn any_node_port(from: &mut dyn Allocate) -> Result<i64, Refusal> {
-    let failed = |why| Refusal::Internal(format!("failed to allocate a nodePort: {why}"));
-    from.any_node_port().map_err(failed)
+fn allocate_any_node_port(from: &mut dyn ServiceAllocator) -> Result<i64, ServiceAllocationError> {
+    let failed =
+        |why| ServiceAllocationError::Internal(format!("failed to allocate a nodePort: {why}"));
+    from.allocate_node_port().map_err(failed)
 }
 
-fn refused(place: usize, number: i64, why: &Unavailable) -> Refusal {
+fn node_port_error(place: usize, number: i64, why: &AllocationError) -> ServiceAllocationError {
     let field = format!("spec.ports[{place}].nodePort");
-    Refusal::Invalid(vec![Invalid::value(field, &json!(number), &why.to_string())])
+    ServiceAllocationError::Invalid(vec![FieldError::invalid(
+        field,
+        &json!(number),
+        &why.to_string(),
+    )])
 }
 
-/// A policy of one family drops the second of two families that the client did not change.
-pub(super) fn drop_second_family(new: &mut Value, old: &Value) {
+/// Drops the second of two families that the client did not change if the policy is single-stack.
+pub(super) fn drop_secondary_family(new: &mut Value, old: &Value) {
     if text(new, "spec.ipFamilyPolicy") != "SingleStack" {
         return;
     }

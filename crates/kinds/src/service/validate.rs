@@ -1,32 +1,32 @@
-//! What services may hold.
+//! Validates services.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use gantry_schema::Invalid;
+use gantry_schema::FieldError;
 use serde_json::{Value, json};
 
 use super::{is_external, is_headless, needs_health_check};
 use crate::endpoints::check_endpoint_ip;
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::metadata::check_labels;
 use crate::names;
 use crate::pod::containers::check_port;
 use crate::tree::{at, int, is_empty, is_set, list, same, text};
 
-pub(super) fn create(object: &Value) -> Vec<Invalid> {
+pub(super) fn create(object: &Value) -> Vec<FieldError> {
     check(object).into_vec()
 }
 
-/// What is wrong with the addresses and families alone, which is looked at before any is allocated.
-pub(super) fn cluster_ips(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+/// Validates the addresses and families alone, which happens before any is allocated.
+pub(super) fn cluster_ips(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     check_ips(at(object, "spec"), is_headless(object), &Path::new("spec"), &mut faults);
     faults
 }
 
-fn check(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn check(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let (spec, path) = (at(object, "spec"), Path::new("spec"));
     let kind = text(spec, "type");
     let headless = is_headless(object);
@@ -34,7 +34,7 @@ fn check(object: &Value) -> Faults {
     if ports.is_empty() && !headless && kind != "ExternalName" {
         faults.required(path.child("ports"), "");
     }
-    check_kind(spec, headless, &path, &mut faults);
+    check_service_type(spec, headless, &path, &mut faults);
     let mut names = BTreeSet::new();
     for (place, port) in ports.iter().enumerate() {
         let path = path.child("ports").index(place);
@@ -61,7 +61,7 @@ fn check(object: &Value) -> Faults {
         if names::ip(ip).is_empty() {
             check_endpoint_ip(ip, &path, &mut faults);
         } else {
-            faults.text(&path, ip, names::ip(ip));
+            faults.invalid_text(&path, ip, names::ip(ip));
         }
     }
     let kinds = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
@@ -72,7 +72,7 @@ fn check(object: &Value) -> Faults {
     faults
 }
 
-fn check_kind(spec: &Value, headless: bool, path: &Path, faults: &mut Faults) {
+fn check_service_type(spec: &Value, headless: bool, path: &Path, faults: &mut FieldErrors) {
     let kind = text(spec, "type");
     match kind {
         "LoadBalancer" | "NodePort" if headless => {
@@ -91,21 +91,21 @@ fn check_kind(spec: &Value, headless: bool, path: &Path, faults: &mut Faults) {
             if name.is_empty() {
                 faults.required(path.child("externalName"), "");
             } else {
-                faults.text(&path.child("externalName"), name, names::subdomain(name));
+                faults.invalid_text(&path.child("externalName"), name, names::subdomain(name));
             }
         }
         _ => {}
     }
 }
 
-fn check_service_port(port: &Value, needs_name: bool, path: &Path, faults: &mut Faults) {
+fn check_service_port(port: &Value, needs_name: bool, path: &Path, faults: &mut FieldErrors) {
     let name = text(port, "name");
     if name.is_empty() {
         if needs_name {
             faults.required(path.child("name"), "");
         }
     } else {
-        faults.text(&path.child("name"), name, names::label(name));
+        faults.invalid_text(&path.child("name"), name, names::label(name));
     }
     let number = int(port, "port").unwrap_or_default();
     for complaint in names::port_number(number) {
@@ -114,11 +114,11 @@ fn check_service_port(port: &Value, needs_name: bool, path: &Path, faults: &mut 
     faults.require_one_of(port, path, "protocol", &["SCTP", "TCP", "UDP"]);
     check_port(at(port, "targetPort"), &path.child("targetPort"), faults);
     if let Some(protocol) = at(port, "appProtocol").as_str() {
-        faults.text(&path.child("appProtocol"), protocol, names::qualified(protocol));
+        faults.invalid_text(&path.child("appProtocol"), protocol, names::qualified(protocol));
     }
 }
 
-fn check_ips(spec: &Value, headless: bool, path: &Path, faults: &mut Faults) {
+fn check_ips(spec: &Value, headless: bool, path: &Path, faults: &mut FieldErrors) {
     let ips = list(spec, "clusterIPs");
     let first = text(spec, "clusterIP");
     let at_ips = path.child("clusterIPs");
@@ -155,7 +155,7 @@ fn check_ips(spec: &Value, headless: bool, path: &Path, faults: &mut Faults) {
             }
             continue;
         }
-        faults.text(&at_ips.index(place), ip, names::ip(ip));
+        faults.invalid_text(&at_ips.index(place), ip, names::ip(ip));
     }
     if ips.len() > 2 {
         faults.value(at_ips.clone(), all.clone(), "may only hold up to 2 values");
@@ -184,7 +184,7 @@ fn check_ips(spec: &Value, headless: bool, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_uniqueness(spec: &Value, path: &Path, faults: &mut Faults) {
+fn check_uniqueness(spec: &Value, path: &Path, faults: &mut FieldErrors) {
     let mut node_ports = BTreeSet::new();
     let mut ports = BTreeSet::new();
     let kind = text(spec, "type");
@@ -212,7 +212,7 @@ fn check_uniqueness(spec: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_balancer(spec: &Value, path: &Path, faults: &mut Faults) {
+fn check_balancer(spec: &Value, path: &Path, faults: &mut FieldErrors) {
     let only = "may only be used when `type` is 'LoadBalancer'";
     let is_balancer = text(spec, "type") == "LoadBalancer";
     let ranges = path.child("LoadBalancerSourceRanges");
@@ -221,7 +221,7 @@ fn check_balancer(spec: &Value, path: &Path, faults: &mut Faults) {
     }
     for (place, range) in list(spec, "loadBalancerSourceRanges").iter().enumerate() {
         let range = range.as_str().unwrap_or_default().trim();
-        faults.text(&ranges.index(place), range, names::cidr(range));
+        faults.invalid_text(&ranges.index(place), range, names::cidr(range));
     }
     for field in ["allocateLoadBalancerNodePorts", "loadBalancerClass"] {
         if is_set(spec, field) && !is_balancer {
@@ -230,7 +230,7 @@ fn check_balancer(spec: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_policies(object: &Value, path: &Path, faults: &mut Faults) {
+fn check_policies(object: &Value, path: &Path, faults: &mut FieldErrors) {
     let spec = at(object, "spec");
     let policy = text(spec, "externalTrafficPolicy");
     let place = path.child("externalTrafficPolicy");
@@ -259,8 +259,8 @@ fn check_policies(object: &Value, path: &Path, faults: &mut Faults) {
     faults.one_of(spec, path, "trafficDistribution", &ways);
 }
 
-pub(super) fn update(new: &Value, old: &Value) -> Vec<Invalid> {
-    let mut faults = Faults::new();
+pub(super) fn update(new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut faults = FieldErrors::new();
     let external = |object: &Value| text(object, "spec.type") == "ExternalName";
     let path = Path::new("spec");
     if !external(new) && !external(old) && !is_empty(old, "spec.clusterIPs") {
@@ -287,8 +287,8 @@ pub(super) fn update(new: &Value, old: &Value) -> Vec<Invalid> {
     all
 }
 
-pub(super) fn status(new: &Value, _old: &Value) -> Vec<Invalid> {
-    let mut faults = Faults::new();
+pub(super) fn status(new: &Value, _old: &Value) -> Vec<FieldError> {
+    let mut faults = FieldErrors::new();
     let path = Path::new("status").child("loadBalancer").child("ingress");
     let places = list(new, "status.loadBalancer.ingress");
     if text(new, "spec.type") != "LoadBalancer" && !places.is_empty() {
@@ -299,11 +299,11 @@ pub(super) fn status(new: &Value, _old: &Value) -> Vec<Invalid> {
         let path = path.index(place);
         let ip = text(entry, "ip");
         if !ip.is_empty() {
-            faults.text(&path.child("ip"), ip, names::ip(ip));
+            faults.invalid_text(&path.child("ip"), ip, names::ip(ip));
         }
         let name = text(entry, "hostname");
         if !name.is_empty() {
-            faults.text(&path.child("hostname"), name, names::subdomain(name));
+            faults.invalid_text(&path.child("hostname"), name, names::subdomain(name));
         }
     }
     faults.into_vec()

@@ -1,10 +1,10 @@
-//! HorizontalPodAutoscalers.
+//! Defaults and validates HorizontalPodAutoscalers.
 
 use serde_json::{Value, json};
 
 use crate::behaviour::Rules;
-use crate::faults::{Faults, Path};
-use crate::tree::{at, at_mut, fill, int, is_set, list, put, text};
+use crate::field_errors::{FieldErrors, Path};
+use crate::tree::{at, at_mut, int, is_set, list, put, set_default, text};
 
 pub(crate) const RULES: Rules = Rules {
     default,
@@ -13,7 +13,7 @@ pub(crate) const RULES: Rules = Rules {
     ..Rules::NONE
 };
 
-/// Metrics are sources: each has a type and a field of that name.
+/// The metric sources: each has a type and a field of that name.
 const SOURCES: [(&str, &str); 5] = [
     ("ContainerResource", "containerResource"),
     ("External", "external"),
@@ -24,7 +24,7 @@ const SOURCES: [(&str, &str); 5] = [
 
 fn default(object: &mut Value) {
     let first_version = text(object, "apiVersion") == "autoscaling/v1";
-    fill(object, "spec.minReplicas", 1);
+    set_default(object, "spec.minReplicas", 1);
     if first_version {
         return;
     }
@@ -47,17 +47,17 @@ fn rules(object: &mut Value, path: &str, window: Option<i64>, policies: Value) {
     }
     if let Some(rules) = at_mut(object, path) {
         if let Some(window) = window {
-            fill(rules, "stabilizationWindowSeconds", window);
+            set_default(rules, "stabilizationWindowSeconds", window);
         }
-        fill(rules, "selectPolicy", "Max");
+        set_default(rules, "selectPolicy", "Max");
         if !is_set(rules, "policies") {
             put(rules, "policies", policies);
         }
     }
 }
 
-fn validate(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn validate(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let (spec, path) = (at(object, "spec"), Path::new("spec"));
     let least = int(spec, "minReplicas");
     if let Some(least) = least.filter(|it| *it < 1) {
@@ -80,14 +80,14 @@ fn validate(object: &Value) -> Faults {
     faults
 }
 
-fn check_target(target: &Value, path: &Path, faults: &mut Faults) {
+fn check_target(target: &Value, path: &Path, faults: &mut FieldErrors) {
     for field in ["kind", "name"] {
         if faults.require(target, path, field) {
             let name = text(target, field);
-            faults.text(&path.child(field), name, crate::names::path_segment(name, false));
+            faults.invalid_text(&path.child(field), name, crate::names::path_segment(name, false));
         }
     }
-    // The kinds without a group have no scale, but the two that do are allowed.
+    // Kinds of the core group have no scale, but the two that do are allowed.
     let version = text(target, "apiVersion");
     if version.is_empty() || (!version.contains('/') && version != "v1") {
         let detail = "apiVersion must specify API group";
@@ -95,7 +95,7 @@ fn check_target(target: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_metrics(spec: &Value, path: &Path, faults: &mut Faults) {
+fn check_metrics(spec: &Value, path: &Path, faults: &mut FieldErrors) {
     let metrics = list(spec, "metrics");
     let names: Vec<&str> = SOURCES.iter().map(|(name, _)| *name).collect();
     for (place, metric) in metrics.iter().enumerate() {
@@ -106,7 +106,7 @@ fn check_metrics(spec: &Value, path: &Path, faults: &mut Faults) {
             continue;
         }
         if !names.contains(&kind) {
-            // Two layers of the real server check it, and both say so.
+            // Two layers of kube-apiserver check it, and both report it.
             for _ in 0..2 {
                 faults.not_supported(path.child("type"), kind, &names);
             }
@@ -130,7 +130,7 @@ fn check_metrics(spec: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_behaviour(behaviour: &Value, side: &str, path: &Path, faults: &mut Faults) {
+fn check_behaviour(behaviour: &Value, side: &str, path: &Path, faults: &mut FieldErrors) {
     let rules = at(behaviour, side);
     let path = path.child(side);
     if rules.is_null() {

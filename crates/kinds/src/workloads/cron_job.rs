@@ -1,16 +1,16 @@
-//! CronJobs.
+//! Defaults and validates CronJobs.
 
-use gantry_schema::Invalid;
+use gantry_schema::FieldError;
 use serde_json::Value;
 
 use super::default_template;
 use super::job::{check_template_spec, default_patterns};
 use crate::behaviour::Rules;
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::metadata::{check_annotations, check_labels};
-use crate::tree::{at, at_mut, fill, flag, is_set, text};
+use crate::tree::{at, at_mut, flag, is_set, set_default, text};
 
-/// A job's name is its cron job's with eleven more characters, and must stay a label.
+/// A job's name is its CronJob's with eleven more characters, and must stay a label.
 const LONGEST_NAME: usize = 52;
 
 pub(crate) const RULES: Rules = Rules {
@@ -24,8 +24,8 @@ pub(crate) const RULES: Rules = Rules {
         }
         faults.into_vec()
     },
-    validate_update: |new, _| -> Vec<Invalid> { validate(new).into_vec() },
-    warnings: crate::advice::cron_job,
+    validate_update: |new, _| -> Vec<FieldError> { validate(new).into_vec() },
+    warnings: crate::warnings::cron_job,
     ..Rules::NONE
 };
 
@@ -34,14 +34,14 @@ fn default(object: &mut Value) {
     if let Some(spec) = at_mut(object, "spec.jobTemplate.spec") {
         default_patterns(spec);
     }
-    fill(object, "spec.concurrencyPolicy", "Allow");
-    fill(object, "spec.suspend", false);
-    fill(object, "spec.successfulJobsHistoryLimit", 3);
-    fill(object, "spec.failedJobsHistoryLimit", 1);
+    set_default(object, "spec.concurrencyPolicy", "Allow");
+    set_default(object, "spec.suspend", false);
+    set_default(object, "spec.successfulJobsHistoryLimit", 3);
+    set_default(object, "spec.failedJobsHistoryLimit", 1);
 }
 
-fn validate(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn validate(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let (spec, path) = (at(object, "spec"), Path::new("spec"));
     if faults.require(spec, &path, "schedule") {
         check_schedule(spec, &path.child("schedule"), &mut faults);
@@ -69,7 +69,7 @@ fn validate(object: &Value) -> Faults {
     faults
 }
 
-fn check_zone(zone: &str, path: &Path, faults: &mut Faults) {
+fn check_zone(zone: &str, path: &Path, faults: &mut FieldErrors) {
     if zone.is_empty() {
         faults.value(path.clone(), zone, "timeZone must be nil or non-empty string");
     } else if zone.eq_ignore_ascii_case("local") {
@@ -81,8 +81,8 @@ fn check_zone(zone: &str, path: &Path, faults: &mut Faults) {
     }
 }
 
-/// Whether a text can name a time zone. Which of them exist is known to whoever has the data; an
-/// area that no data has is refused here.
+/// Returns whether a text can name a time zone. Only a time zone database knows which of them
+/// exist; an area that no database has is rejected here.
 fn is_zone(zone: &str) -> bool {
     const AREAS: [&str; 17] = [
         "Africa",
@@ -111,7 +111,7 @@ fn is_zone(zone: &str) -> bool {
             || (!zone.contains('/') && area.starts_with(|it: char| it.is_ascii_uppercase())))
 }
 
-fn check_schedule(spec: &Value, path: &Path, faults: &mut Faults) {
+fn check_schedule(spec: &Value, path: &Path, faults: &mut FieldErrors) {
     let schedule = text(spec, "schedule");
     if schedule.contains("TZ=") {
         let detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";

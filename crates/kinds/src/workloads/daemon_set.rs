@@ -1,18 +1,19 @@
-//! DaemonSets.
+//! Defaults and validates DaemonSets.
 
-use gantry_schema::Invalid;
+use gantry_schema::FieldError;
 use serde_json::{Value, json};
 
 use super::{
-    check_at_most_all, check_count, check_counters, check_restarting, default_template, is_zero,
+    check_count, check_counters, check_percent_at_most_100, check_restart_policy, default_template,
+    is_zero,
 };
 use crate::behaviour::Rules;
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::pod::check_template;
 use crate::selector;
-use crate::tree::{at, fill, put, same, text};
+use crate::tree::{at, put, same, set_default, text};
 
-/// Where the count of template changes lives; the field it came from is no longer served.
+/// The annotation with the template generation; the field it came from is no longer served.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 pub(crate) const RULES: Rules = Rules {
@@ -30,18 +31,18 @@ pub(crate) const RULES: Rules = Rules {
         faults.into_vec()
     },
     validate_status,
-    warnings: crate::advice::template,
+    warnings: crate::warnings::template,
     ..Rules::NONE
 };
 
 fn default(object: &mut Value) {
     default_template(object, "spec.template");
-    fill(object, "spec.updateStrategy.type", "RollingUpdate");
+    set_default(object, "spec.updateStrategy.type", "RollingUpdate");
     if text(object, "spec.updateStrategy.type") == "RollingUpdate" {
-        fill(object, "spec.updateStrategy.rollingUpdate.maxUnavailable", 1);
-        fill(object, "spec.updateStrategy.rollingUpdate.maxSurge", 0);
+        set_default(object, "spec.updateStrategy.rollingUpdate.maxUnavailable", 1);
+        set_default(object, "spec.updateStrategy.rollingUpdate.maxSurge", 0);
     }
-    fill(object, "spec.revisionHistoryLimit", 10);
+    set_default(object, "spec.revisionHistoryLimit", 10);
 }
 
 fn template_generation(object: &Value) -> i64 {
@@ -56,8 +57,8 @@ fn set_template_generation(object: &mut Value, generation: i64) {
     put(object, "metadata.annotations", Value::Object(annotations));
 }
 
-fn validate(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn validate(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let (spec, path) = (at(object, "spec"), Path::new("spec"));
     let select = at(spec, "selector");
     if !select.is_null() {
@@ -73,14 +74,14 @@ fn validate(object: &Value) -> Faults {
         faults.value(path.child("selector"), select.clone(), detail);
     }
     check_template(at(spec, "template"), &path.child("template"), &mut faults);
-    check_restarting(spec, "DaemonSet", &path, &mut faults);
+    check_restart_policy(spec, "DaemonSet", &path, &mut faults);
     faults.not_negative(spec, &path, "minReadySeconds");
     check_strategy(at(spec, "updateStrategy"), &path.child("updateStrategy"), &mut faults);
     faults.not_negative(spec, &path, "revisionHistoryLimit");
     faults
 }
 
-fn check_strategy(strategy: &Value, path: &Path, faults: &mut Faults) {
+fn check_strategy(strategy: &Value, path: &Path, faults: &mut FieldErrors) {
     let rolling = at(strategy, "rollingUpdate");
     match text(strategy, "type") {
         "OnDelete" => {}
@@ -93,8 +94,8 @@ fn check_strategy(strategy: &Value, path: &Path, faults: &mut Faults) {
             let (unavailable, surge) = (at(rolling, "maxUnavailable"), at(rolling, "maxSurge"));
             check_count(unavailable, &path.child("maxUnavailable"), faults);
             check_count(surge, &path.child("maxSurge"), faults);
-            check_at_most_all(unavailable, &path.child("maxUnavailable"), faults);
-            check_at_most_all(surge, &path.child("maxSurge"), faults);
+            check_percent_at_most_100(unavailable, &path.child("maxUnavailable"), faults);
+            check_percent_at_most_100(surge, &path.child("maxSurge"), faults);
             if is_zero(unavailable) && is_zero(surge) {
                 let detail = "cannot be 0 when maxSurge is 0";
                 faults.required(path.child("maxUnavailable"), detail);
@@ -110,8 +111,8 @@ fn check_strategy(strategy: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn validate_status(new: &Value, _old: &Value) -> Vec<Invalid> {
-    let mut faults = Faults::new();
+fn validate_status(new: &Value, _old: &Value) -> Vec<FieldError> {
+    let mut faults = FieldErrors::new();
     let fields = [
         "currentNumberScheduled",
         "numberMisscheduled",

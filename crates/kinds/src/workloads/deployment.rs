@@ -1,44 +1,44 @@
-//! Deployments.
+//! Defaults and validates Deployments.
 
-use gantry_schema::Invalid;
+use gantry_schema::FieldError;
 use serde_json::{Value, json};
 
 use super::{
-    check_at_most_all, check_count, check_counters, check_restarting, check_selected_template,
-    check_selector, default_template, is_zero,
+    check_count, check_counters, check_percent_at_most_100, check_restart_policy,
+    check_selected_template, check_selector, default_template, is_zero,
 };
 use crate::behaviour::Rules;
-use crate::faults::{Faults, Path};
-use crate::tree::{at, fill, int, is_set, text};
+use crate::field_errors::{FieldErrors, Path};
+use crate::tree::{at, int, is_set, set_default, text};
 
 pub(crate) const RULES: Rules = Rules {
     default,
     validate: |object| validate(object).into_vec(),
     validate_update,
     validate_status,
-    warnings: crate::advice::workload,
+    warnings: crate::warnings::workload,
     ..Rules::NONE
 };
 
 fn default(object: &mut Value) {
     default_template(object, "spec.template");
-    fill(object, "spec.replicas", 1);
-    fill(object, "spec.strategy.type", "RollingUpdate");
+    set_default(object, "spec.replicas", 1);
+    set_default(object, "spec.strategy.type", "RollingUpdate");
     if text(object, "spec.strategy.type") == "RollingUpdate" {
-        fill(object, "spec.strategy.rollingUpdate.maxUnavailable", "25%");
-        fill(object, "spec.strategy.rollingUpdate.maxSurge", "25%");
+        set_default(object, "spec.strategy.rollingUpdate.maxUnavailable", "25%");
+        set_default(object, "spec.strategy.rollingUpdate.maxSurge", "25%");
     }
-    fill(object, "spec.revisionHistoryLimit", 10);
-    fill(object, "spec.progressDeadlineSeconds", 600);
+    set_default(object, "spec.revisionHistoryLimit", 10);
+    set_default(object, "spec.progressDeadlineSeconds", 600);
 }
 
-fn validate(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn validate(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let (spec, path) = (at(object, "spec"), Path::new("spec"));
     faults.not_negative(spec, &path, "replicas");
     if check_selector(spec, "deployment", &path, &mut faults) {
         check_selected_template(spec, &path, &mut faults);
-        check_restarting(spec, "ReplicaSet", &path, &mut faults);
+        check_restart_policy(spec, "ReplicaSet", &path, &mut faults);
     }
     check_strategy(at(spec, "strategy"), &path.child("strategy"), &mut faults);
     faults.not_negative(spec, &path, "minReadySeconds");
@@ -53,7 +53,7 @@ fn validate(object: &Value) -> Faults {
     faults
 }
 
-fn check_strategy(strategy: &Value, path: &Path, faults: &mut Faults) {
+fn check_strategy(strategy: &Value, path: &Path, faults: &mut FieldErrors) {
     let rolling = at(strategy, "rollingUpdate");
     match text(strategy, "type") {
         "Recreate" => {
@@ -75,7 +75,7 @@ fn check_strategy(strategy: &Value, path: &Path, faults: &mut Faults) {
                 let detail = "may not be 0 when `maxSurge` is 0";
                 faults.value(path.child("maxUnavailable"), unavailable.clone(), detail);
             }
-            check_at_most_all(unavailable, &path.child("maxUnavailable"), faults);
+            check_percent_at_most_100(unavailable, &path.child("maxUnavailable"), faults);
         }
         other => {
             let shown = json!({ "Type": other, "RollingUpdate": rolling });
@@ -84,14 +84,14 @@ fn check_strategy(strategy: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn validate_update(new: &Value, old: &Value) -> Vec<Invalid> {
+fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let mut faults = validate(new);
     faults.immutable(at(new, "spec"), at(old, "spec"), &Path::new("spec"), "selector");
     faults.into_vec()
 }
 
-fn validate_status(new: &Value, old: &Value) -> Vec<Invalid> {
-    let mut faults = Faults::new();
+fn validate_status(new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut faults = FieldErrors::new();
     let fields = [
         "observedGeneration",
         "replicas",

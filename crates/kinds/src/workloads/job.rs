@@ -1,17 +1,19 @@
-//! Jobs.
+//! Defaults and validates Jobs.
 
-use gantry_schema::{Invalid, Reason};
+use gantry_schema::{FieldError, FieldErrorReason};
 use serde_json::{Map, Value, json};
 
 use super::default_template;
 use crate::behaviour::Rules;
-use crate::faults::{Faults, Path};
-use crate::pod::{as_before, check_template};
+use crate::field_errors::{FieldErrors, Path};
+use crate::pod::{check_template, with_old_fields};
 use crate::selector;
-use crate::tree::{at, at_mut, each, fill, flag, int, is_empty, is_set, list, put, same, text};
+use crate::tree::{
+    at, at_mut, each, flag, int, is_empty, is_set, list, put, same, set_default, text,
+};
 
-/// The labels that tie pods to their job: who made them, and under which name. The older
-/// spellings stay for clients that select by them.
+/// The labels that tie pods to their Job: its UID and its name. The older spellings stay for
+/// clients that select by them.
 const UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
 const NAME_LABEL: &str = "batch.kubernetes.io/job-name";
 const OLD_UID_LABEL: &str = "controller-uid";
@@ -23,19 +25,19 @@ pub(crate) const RULES: Rules = Rules {
         default_labels(object);
         if let Some(spec) = at_mut(object, "spec") {
             default_spec(spec);
-            fill(spec, "completionMode", "NonIndexed");
-            fill(spec, "suspend", false);
+            set_default(spec, "completionMode", "NonIndexed");
+            set_default(spec, "suspend", false);
             let policy =
                 if is_set(spec, "podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
-            fill(spec, "podReplacementPolicy", policy);
-            fill(spec, "manualSelector", false);
+            set_default(spec, "podReplacementPolicy", policy);
+            set_default(spec, "manualSelector", false);
         }
     },
     create: |object, _| generate_selector(object),
     validate: |object| validate(object).into_vec(),
     validate_update,
     validate_status,
-    warnings: crate::advice::workload,
+    warnings: crate::warnings::workload,
     ..Rules::NONE
 };
 
@@ -43,22 +45,22 @@ fn default_spec(spec: &mut Value) {
     if !is_set(spec, "completions") && !is_set(spec, "parallelism") {
         put(spec, "completions", 1);
     }
-    fill(spec, "parallelism", 1);
+    set_default(spec, "parallelism", 1);
     let limit = if is_set(spec, "backoffLimitPerIndex") { i64::from(i32::MAX) } else { 6 };
-    fill(spec, "backoffLimit", limit);
+    set_default(spec, "backoffLimit", limit);
     default_patterns(spec);
 }
 
-/// The part of the defaults that templates of jobs have as well.
+/// Sets the defaults that job templates have as well.
 pub(crate) fn default_patterns(spec: &mut Value) {
     for rule in each(spec, "podFailurePolicy.rules") {
         for pattern in each(rule, "onPodConditions") {
-            fill(pattern, "status", "True");
+            set_default(pattern, "status", "True");
         }
     }
 }
 
-/// Pods of a job are its own: unless the client takes care of it, the server chooses the selector.
+/// Generates the selector of a Job, unless the client set one: a Job must own its pods exclusively.
 fn generate_selector(object: &mut Value) {
     if flag(object, "spec.manualSelector") {
         return;
@@ -70,7 +72,7 @@ fn generate_selector(object: &mut Value) {
         (OLD_UID_LABEL, json!(uid)),
         (OLD_NAME_LABEL, json!(name)),
     ];
-    // Labels that came from the template get the same; those that are the job's own stay.
+    // Labels of the Job that came from its template get the same; the Job's own labels stay.
     let labels = at(object, "metadata.labels");
     let inherited = is_empty(object, "metadata.labels")
         || labels == at(object, "spec.template.metadata.labels");
@@ -81,7 +83,7 @@ fn generate_selector(object: &mut Value) {
     }
 }
 
-/// A job without labels has those of its template.
+/// Copies the labels of the template to a Job without labels.
 fn default_labels(object: &mut Value) {
     let labels = at(object, "spec.template.metadata.labels").clone();
     if labels.is_object() && is_empty(object, "metadata.labels") {
@@ -97,8 +99,8 @@ fn add(object: &mut Value, path: &str, labels: &[(&str, Value)]) {
     put(object, path, Value::Object(all));
 }
 
-fn validate(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn validate(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     if !flag(object, "spec.manualSelector") {
         check_generated(object, &mut faults);
     }
@@ -106,7 +108,7 @@ fn validate(object: &Value) -> Faults {
     faults
 }
 
-fn check_generated(object: &Value, faults: &mut Faults) {
+fn check_generated(object: &Value, faults: &mut FieldErrors) {
     let path = Path::new("spec");
     let wanted = json!({ "matchLabels": { UID_LABEL: text(object, "metadata.uid") } });
     if is_set(object, "spec.selector") && *at(object, "spec.selector") != wanted {
@@ -115,7 +117,7 @@ fn check_generated(object: &Value, faults: &mut Faults) {
     }
 }
 
-fn check_spec(object: &Value, faults: &mut Faults) {
+fn check_spec(object: &Value, faults: &mut FieldErrors) {
     let (spec, path) = (at(object, "spec"), Path::new("spec"));
     check_template_spec(spec, &path, faults);
     let value = at(spec, "selector");
@@ -131,8 +133,8 @@ fn check_spec(object: &Value, faults: &mut Faults) {
     }
 }
 
-/// Checks what jobs and the templates of cron jobs share.
-pub(super) fn check_template_spec(spec: &Value, path: &Path, faults: &mut Faults) {
+/// Validates what Jobs and the templates of CronJobs share.
+pub(super) fn check_template_spec(spec: &Value, path: &Path, faults: &mut FieldErrors) {
     let counts = [
         "parallelism",
         "completions",
@@ -182,10 +184,10 @@ pub(super) fn check_template_spec(spec: &Value, path: &Path, faults: &mut Faults
     }
 }
 
-/// The most pods that an indexed job may run at once.
+/// The most pods that an indexed Job may run at once.
 const MOST_PARALLEL: i64 = 100_000;
 
-fn check_indexes(spec: &Value, path: &Path, faults: &mut Faults) {
+fn check_indexes(spec: &Value, path: &Path, faults: &mut FieldErrors) {
     faults.one_of(spec, path, "completionMode", &["NonIndexed", "Indexed"]);
     if text(spec, "completionMode") != "Indexed" {
         if matches!(text(spec, "completionMode"), "NonIndexed" | "") {
@@ -215,7 +217,7 @@ fn check_indexes(spec: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_failure_policy(spec: &Value, path: &Path, faults: &mut Faults) {
+fn check_failure_policy(spec: &Value, path: &Path, faults: &mut FieldErrors) {
     for (place, rule) in list(spec, "podFailurePolicy.rules").iter().enumerate() {
         let path = path.child("rules").index(place);
         let actions = ["Count", "FailIndex", "FailJob", "Ignore"];
@@ -240,28 +242,32 @@ fn check_failure_policy(spec: &Value, path: &Path, faults: &mut Faults) {
             if !conditions.is_empty() {
                 let message = "Invalid value: specifying both OnExitCodes and OnPodConditions is \
                                not supported";
-                faults.worded(path.clone(), Reason::Invalid, message.to_owned());
+                faults.add_with_message(
+                    path.clone(),
+                    FieldErrorReason::Invalid,
+                    message.to_owned(),
+                );
             }
         } else if conditions.is_empty() {
             let message =
                 "Invalid value: specifying one of OnExitCodes and OnPodConditions is required";
-            faults.worded(path.clone(), Reason::Invalid, message.to_owned());
+            faults.add_with_message(path.clone(), FieldErrorReason::Invalid, message.to_owned());
         }
         for (place, pattern) in conditions.iter().enumerate() {
             let path = path.child("onPodConditions").index(place);
             let kind = text(pattern, "type");
-            faults.text(&path.child("type"), kind, crate::names::qualified(kind));
+            faults.invalid_text(&path.child("type"), kind, crate::names::qualified(kind));
             faults.require_one_of(pattern, &path, "status", &["False", "True", "Unknown"]);
         }
     }
 }
 
-fn validate_update(new: &Value, old: &Value) -> Vec<Invalid> {
+fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let mut faults = validate(new);
     check_spec(new, &mut faults);
     let path = Path::new("spec");
     let (spec, before) = (at(new, "spec"), at(old, "spec"));
-    // An indexed job may grow and shrink as a whole.
+    // An indexed Job may change completions and parallelism together.
     let elastic = text(spec, "completionMode") == "Indexed"
         && is_set(spec, "completions")
         && same(spec, spec, "completions")
@@ -284,8 +290,8 @@ fn validate_update(new: &Value, old: &Value) -> Vec<Invalid> {
     faults.into_vec()
 }
 
-/// The template of a job that waits and never ran may say more about where its pods go.
-fn check_template_update(new: &Value, old: &Value, path: &Path, faults: &mut Faults) {
+/// Allows changes of the scheduling directives in the template of a suspended Job that never ran.
+fn check_template_update(new: &Value, old: &Value, path: &Path, faults: &mut FieldErrors) {
     let waits = flag(old, "spec.suspend") && !is_set(old, "status.startTime");
     let directives = [
         "spec.affinity.nodeAffinity",
@@ -297,14 +303,14 @@ fn check_template_update(new: &Value, old: &Value, path: &Path, faults: &mut Fau
     ];
     let directives: &[&str] = if waits { &directives } else { &[] };
     let (template, before) = (at(new, "spec.template"), at(old, "spec.template"));
-    let rest = as_before(template, before, directives);
+    let rest = with_old_fields(template, before, directives);
     if !crate::tree::equal(&rest, before) {
         faults.value(path.child("template"), template.clone(), "field is immutable");
     }
 }
 
-fn validate_status(new: &Value, old: &Value) -> Vec<Invalid> {
-    let mut faults = Faults::new();
+fn validate_status(new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut faults = FieldErrors::new();
     let path = Path::new("status");
     let status = at(new, "status");
     for field in ["active", "succeeded", "failed", "ready", "terminating"] {
@@ -318,12 +324,16 @@ fn validate_status(new: &Value, old: &Value) -> Vec<Invalid> {
         if is_true(old, kind) && !is_true(new, kind) {
             let message =
                 format!("Invalid value: cannot disable the terminal {kind}=True condition");
-            faults.worded(path.child("conditions"), Reason::Invalid, message);
+            faults.add_with_message(path.child("conditions"), FieldErrorReason::Invalid, message);
         }
     }
     if is_true(new, "Complete") && is_true(new, "Failed") {
         let message = "Invalid value: cannot set Complete=True and Failed=True conditions";
-        faults.worded(path.child("conditions"), Reason::Invalid, message.to_owned());
+        faults.add_with_message(
+            path.child("conditions"),
+            FieldErrorReason::Invalid,
+            message.to_owned(),
+        );
     }
     for field in ["failed", "succeeded"] {
         let count = |object: &Value| int(at(object, "status"), field).unwrap_or_default();

@@ -1,19 +1,19 @@
-//! ReplicaSets, and the ReplicationControllers they replaced.
+//! Defaults and validates ReplicaSets and ReplicationControllers.
 
-use gantry_schema::Invalid;
+use gantry_schema::FieldError;
 use serde_json::{Value, json};
 
 use super::{
-    check_counters, check_restarting, check_selected_template, check_selector, default_template,
+    check_counters, check_restart_policy, check_selected_template, check_selector, default_template,
 };
 use crate::behaviour::Rules;
-use crate::faults::{Faults, Path};
-use crate::tree::{at, fill, is_empty, is_set, put};
+use crate::field_errors::{FieldErrors, Path};
+use crate::tree::{at, is_empty, is_set, put, set_default};
 
 pub(crate) const RULES: Rules = Rules {
     default: |object| {
         default_template(object, "spec.template");
-        fill(object, "spec.replicas", 1);
+        set_default(object, "spec.replicas", 1);
     },
     validate: |object| validate(object).into_vec(),
     validate_update: |new, old| {
@@ -22,7 +22,7 @@ pub(crate) const RULES: Rules = Rules {
         faults.into_vec()
     },
     validate_status,
-    warnings: crate::advice::workload,
+    warnings: crate::warnings::workload,
     ..Rules::NONE
 };
 
@@ -31,24 +31,24 @@ pub(crate) const CONTROLLER_RULES: Rules = Rules {
     validate: |object| validate_controller(object).into_vec(),
     validate_update: |new, _| validate_controller(new).into_vec(),
     validate_status,
-    warnings: crate::advice::workload,
+    warnings: crate::warnings::workload,
     ..Rules::NONE
 };
 
-fn validate(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn validate(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let (spec, path) = (at(object, "spec"), Path::new("spec"));
     faults.not_negative(spec, &path, "replicas");
     faults.not_negative(spec, &path, "minReadySeconds");
     if check_selector(spec, "deployment", &path, &mut faults) {
         check_selected_template(spec, &path, &mut faults);
-        check_restarting(spec, "ReplicaSet", &path, &mut faults);
+        check_restart_policy(spec, "ReplicaSet", &path, &mut faults);
     }
     faults
 }
 
-fn validate_status(new: &Value, _old: &Value) -> Vec<Invalid> {
-    let mut faults = Faults::new();
+fn validate_status(new: &Value, _old: &Value) -> Vec<FieldError> {
+    let mut faults = FieldErrors::new();
     let fields = [
         "replicas",
         "fullyLabeledReplicas",
@@ -70,7 +70,7 @@ fn default_controller(object: &mut Value) {
     if is_set(object, "spec.template") {
         default_template(object, "spec.template");
     }
-    fill(object, "spec.replicas", 1);
+    set_default(object, "spec.replicas", 1);
     let labels = at(object, "spec.template.metadata.labels").clone();
     if labels.is_object() {
         for path in ["spec.selector", "metadata.labels"] {
@@ -81,8 +81,8 @@ fn default_controller(object: &mut Value) {
     }
 }
 
-fn validate_controller(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn validate_controller(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let (spec, path) = (at(object, "spec"), Path::new("spec"));
     faults.not_negative(spec, &path, "replicas");
     faults.not_negative(spec, &path, "minReadySeconds");
@@ -98,6 +98,6 @@ fn validate_controller(object: &Value) -> Faults {
         "template": at(spec, "template"),
     });
     check_selected_template(&as_selector, &path, &mut faults);
-    check_restarting(spec, "ReplicationController", &path, &mut faults);
+    check_restart_policy(spec, "ReplicationController", &path, &mut faults);
     faults
 }

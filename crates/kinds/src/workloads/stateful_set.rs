@@ -1,26 +1,26 @@
-//! StatefulSets and the revisions they and DaemonSets keep.
+//! Defaults and validates StatefulSets and ControllerRevisions.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use gantry_schema::Invalid;
+use gantry_schema::FieldError;
 use serde_json::{Value, json};
 
 use super::{
-    check_counters, check_restarting, check_selected_pods, check_selector, default_template,
+    check_counters, check_restart_policy, check_selected_pods, check_selector, default_template,
 };
 use crate::behaviour::Rules;
-use crate::faults::{Faults, Path};
+use crate::field_errors::{FieldErrors, Path};
 use crate::names;
-use crate::pod::same_but;
-use crate::tree::{at, each, fill, is_empty, is_set, list, put, text};
+use crate::pod::equal_except;
+use crate::tree::{at, each, is_empty, is_set, list, put, set_default, text};
 
 pub(crate) const RULES: Rules = Rules {
     default,
     validate: |object| validate(object).into_vec(),
     validate_update,
     validate_status,
-    warnings: crate::advice::template,
+    warnings: crate::warnings::template,
     ..Rules::NONE
 };
 
@@ -36,29 +36,29 @@ pub(crate) const REVISION_RULES: Rules = Rules {
 
 fn default(object: &mut Value) {
     default_template(object, "spec.template");
-    fill(object, "spec.podManagementPolicy", "OrderedReady");
+    set_default(object, "spec.podManagementPolicy", "OrderedReady");
     if is_empty(object, "spec.updateStrategy.type") {
-        fill(object, "spec.updateStrategy.type", "RollingUpdate");
-        fill(object, "spec.updateStrategy.rollingUpdate.partition", 0);
+        set_default(object, "spec.updateStrategy.type", "RollingUpdate");
+        set_default(object, "spec.updateStrategy.rollingUpdate.partition", 0);
     }
     if text(object, "spec.updateStrategy.type") == "RollingUpdate"
         && is_set(object, "spec.updateStrategy.rollingUpdate")
     {
-        fill(object, "spec.updateStrategy.rollingUpdate.partition", 0);
+        set_default(object, "spec.updateStrategy.rollingUpdate.partition", 0);
     }
-    fill(object, "spec.persistentVolumeClaimRetentionPolicy.whenDeleted", "Retain");
-    fill(object, "spec.persistentVolumeClaimRetentionPolicy.whenScaled", "Retain");
-    fill(object, "spec.replicas", 1);
-    fill(object, "spec.revisionHistoryLimit", 10);
+    set_default(object, "spec.persistentVolumeClaimRetentionPolicy.whenDeleted", "Retain");
+    set_default(object, "spec.persistentVolumeClaimRetentionPolicy.whenScaled", "Retain");
+    set_default(object, "spec.replicas", 1);
+    set_default(object, "spec.revisionHistoryLimit", 10);
     for claim in each(object, "spec.volumeClaimTemplates") {
-        fill(claim, "kind", "PersistentVolumeClaim");
-        fill(claim, "apiVersion", "v1");
+        set_default(claim, "kind", "PersistentVolumeClaim");
+        set_default(claim, "apiVersion", "v1");
         crate::storage::default_claim(claim);
     }
 }
 
-fn validate(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn validate(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let (spec, path) = (at(object, "spec"), Path::new("spec"));
     let policy = text(spec, "podManagementPolicy");
     if policy.is_empty() {
@@ -78,17 +78,18 @@ fn validate(object: &Value) -> Faults {
     faults.not_negative(at(spec, "ordinals"), &path.child("ordinals"), "start");
     let service = text(spec, "serviceName");
     if !service.is_empty() {
-        faults.text(&path.child("serviceName"), service, names::label(service));
+        faults.invalid_text(&path.child("serviceName"), service, names::label(service));
     }
     if check_selector(spec, "statefulset", &path, &mut faults) {
         check_selected_pods(spec, &template_with_claims(spec), &path, &mut faults);
     }
-    check_restarting(spec, "StatefulSet", &path, &mut faults);
+    check_restart_policy(spec, "StatefulSet", &path, &mut faults);
     faults
 }
 
-/// The pod template with the volumes that the claim templates add to every pod, so that containers
-/// may mount them. As in the pods themselves, they come first and replace volumes of the same name.
+/// Returns the pod template with the volumes that the claim templates add to every pod, so that
+/// containers may mount them. As in the pods themselves, they come first and replace volumes of the
+/// same name.
 fn template_with_claims(spec: &Value) -> Cow<'_, Value> {
     let template = at(spec, "template");
     let claims = list(spec, "volumeClaimTemplates").iter();
@@ -107,7 +108,7 @@ fn template_with_claims(spec: &Value) -> Cow<'_, Value> {
     Cow::Owned(template)
 }
 
-fn check_strategy(strategy: &Value, path: &Path, faults: &mut Faults) {
+fn check_strategy(strategy: &Value, path: &Path, faults: &mut FieldErrors) {
     let rolling = at(strategy, "rollingUpdate");
     match text(strategy, "type") {
         "" => faults.required(path.clone(), ""),
@@ -131,7 +132,7 @@ fn check_strategy(strategy: &Value, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn validate_update(new: &Value, old: &Value) -> Vec<Invalid> {
+fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let mut faults = validate(new);
     let mutable = [
         "replicas",
@@ -142,7 +143,7 @@ fn validate_update(new: &Value, old: &Value) -> Vec<Invalid> {
         "persistentVolumeClaimRetentionPolicy",
         "revisionHistoryLimit",
     ];
-    if !same_but(at(new, "spec"), at(old, "spec"), &mutable) {
+    if !equal_except(at(new, "spec"), at(old, "spec"), &mutable) {
         let detail = "updates to statefulset spec for fields other than 'replicas', 'ordinals', \
                       'template', 'updateStrategy', 'revisionHistoryLimit', \
                       'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
@@ -151,8 +152,8 @@ fn validate_update(new: &Value, old: &Value) -> Vec<Invalid> {
     faults.into_vec()
 }
 
-fn validate_status(new: &Value, _old: &Value) -> Vec<Invalid> {
-    let mut faults = Faults::new();
+fn validate_status(new: &Value, _old: &Value) -> Vec<FieldError> {
+    let mut faults = FieldErrors::new();
     let fields = [
         "replicas",
         "readyReplicas",
@@ -173,8 +174,8 @@ fn validate_status(new: &Value, _old: &Value) -> Vec<Invalid> {
     faults.into_vec()
 }
 
-fn validate_revision(object: &Value) -> Faults {
-    let mut faults = Faults::new();
+fn validate_revision(object: &Value) -> FieldErrors {
+    let mut faults = FieldErrors::new();
     let path = Path::new("");
     if !is_set(object, "data") {
         faults.required(path.child("data"), "data is mandatory");
@@ -186,9 +187,9 @@ fn validate_revision(object: &Value) -> Faults {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::behaviour::{Part, behaviour};
+    use crate::behaviour::{SubresourceKind, behaviour};
 
-    /// A set with these claim templates, whose pods have this spec.
+    /// Returns a set with these claim templates, whose pods have this spec.
     fn set(claims: &[&str], pod: &Value) -> Value {
         let claim = |name: &&str| {
             json!({
@@ -280,7 +281,7 @@ mod tests {
             let rules = behaviour("apps", "statefulsets");
             for faults in [
                 rules.validate_create(&object),
-                rules.validate_update(&object, &object, Part::Main),
+                rules.validate_update(&object, &object, SubresourceKind::Main),
             ] {
                 let said: Vec<String> = faults.iter().map(ToString::to_string).collect();
                 assert_eq!(said.join("; "), expected, "{why}");

@@ -1,13 +1,15 @@
-//! Recorded conversations with a real server, and how a server would use this crate.
+//! Reads recorded requests to kube-apiserver, and uses this crate as a server would.
 
 use std::net::IpAddr;
 
-use gantry_kinds::service::{Allocate, Refusal, Unavailable};
-use gantry_kinds::{Behaviour, admit, behaviour, policies, service, validate_metadata};
-use gantry_schema::Invalid;
+use gantry_kinds::service::{AllocationError, ServiceAllocationError, ServiceAllocator};
+use gantry_kinds::{
+    Behaviour, admission_plugins, admission_policies, behaviour, service, validate_metadata,
+};
+use gantry_schema::FieldError;
 use serde_json::{Value, json};
 
-/// What stands for the time of every write.
+/// The placeholder for the time of every write.
 pub(crate) const NOW: &str = "2024-01-01T00:00:00Z";
 
 /// One row of a recording.
@@ -34,7 +36,8 @@ impl Row {
         behaviour(self.text("group"), self.text("resource"))
     }
 
-    /// The object that was sent, as it reaches this crate: named and placed by the server.
+    /// Returns the object that was sent, as it reaches this crate: with name and namespace set by
+    /// the server.
     pub(crate) fn sent(&self) -> Value {
         let mut object = self.0["send"].clone();
         if self.namespaced() {
@@ -44,55 +47,55 @@ impl Row {
     }
 }
 
-/// Takes what the real server printed in a dry run.
-struct Placeholder;
+/// Allocates the values that kube-apiserver printed in a dry run.
+struct PlaceholderAllocator;
 
-impl Allocate for Placeholder {
-    fn cluster_ip(&mut self, _wanted: IpAddr) -> Result<(), Unavailable> {
+impl ServiceAllocator for PlaceholderAllocator {
+    fn reserve_cluster_ip(&mut self, _wanted: IpAddr) -> Result<(), AllocationError> {
         Ok(())
     }
 
-    fn any_cluster_ip(&mut self) -> Result<IpAddr, Unavailable> {
+    fn allocate_cluster_ip(&mut self) -> Result<IpAddr, AllocationError> {
         Ok(IpAddr::from([10, 96, 0, 0]))
     }
 
-    fn node_port(&mut self, _wanted: i64) -> Result<(), Unavailable> {
+    fn reserve_node_port(&mut self, _wanted: i64) -> Result<(), AllocationError> {
         Ok(())
     }
 
-    fn any_node_port(&mut self) -> Result<i64, Unavailable> {
+    fn allocate_node_port(&mut self) -> Result<i64, AllocationError> {
         Ok(30_000)
     }
 }
 
-/// Allocates what a service asks for, as a server does before it looks at the rest.
-pub(crate) fn allocate(object: &mut Value, old: Option<&Value>) -> Result<(), Vec<Invalid>> {
-    service::allocate(object, old, &mut Placeholder).map_err(|refusal| match refusal {
-        Refusal::Invalid(faults) => faults,
-        Refusal::Internal(words) | Refusal::Failure(words) => {
-            unreachable!("a placeholder has room: {words}")
+/// Allocates the addresses and ports of a service, as a server does before it validates the rest.
+pub(crate) fn allocate(object: &mut Value, old: Option<&Value>) -> Result<(), Vec<FieldError>> {
+    service::allocate(object, old, &mut PlaceholderAllocator).map_err(|refusal| match refusal {
+        ServiceAllocationError::Invalid(faults) => faults,
+        ServiceAllocationError::Internal(words) | ServiceAllocationError::Failure(words) => {
+            unreachable!("the placeholder allocator is never exhausted: {words}")
         }
     })
 }
 
-/// Everything a server does to a new object before it is stored.
-pub(crate) fn create(row: &Row) -> Result<Value, Vec<Invalid>> {
+/// Does everything a server does to a new object before it is stored.
+pub(crate) fn create(row: &Row) -> Result<Value, Vec<FieldError>> {
     let kind = row.behaviour();
     let mut object = row.sent();
     kind.default(&mut object);
     match row.text("resource") {
         "pods" => {
-            admit::service_account(&mut object, Some(&json!({})), "xxxxx").unwrap();
-            admit::priority(&mut object, None).unwrap();
-            admit::default_tolerations(&mut object);
+            admission_plugins::service_account(&mut object, Some(&json!({})), "xxxxx").unwrap();
+            admission_plugins::priority(&mut object, None).unwrap();
+            admission_plugins::default_tolerations(&mut object);
         }
-        "nodes" => admit::taint_new_node(&mut object),
+        "nodes" => admission_plugins::taint_new_node(&mut object),
         "persistentvolumeclaims" => {
-            admit::default_storage_class(&mut object, std::iter::empty());
+            admission_plugins::default_storage_class(&mut object, std::iter::empty());
         }
         _ => {}
     }
-    admit::protect_storage(&mut object, row.text("resource"));
+    admission_plugins::protect_storage(&mut object, row.text("resource"));
     kind.prepare_create(&mut object, NOW);
     if row.text("resource") == "services" {
         allocate(&mut object, None)?;
@@ -100,8 +103,8 @@ pub(crate) fn create(row: &Row) -> Result<Value, Vec<Invalid>> {
     let (mut faults, _) = validate_metadata(&object, None, row.namespaced(), kind);
     faults.extend(kind.validate_create(&object));
     if row.text("resource") == "validatingadmissionpolicies" {
-        // Whether expressions can be used is for whoever can read them.
-        faults.extend(policies::validate_policy(&object, None, &mut |_, _| None));
+        // Expressions are checked elsewhere, by a CEL compiler.
+        faults.extend(admission_policies::validate_policy(&object, None, &mut |_, _| None));
     }
     if !faults.is_empty() {
         return Err(faults);
@@ -109,7 +112,7 @@ pub(crate) fn create(row: &Row) -> Result<Value, Vec<Invalid>> {
     Ok(object)
 }
 
-/// Fields that a typed writer prints even if they are empty, which is not this crate's affair.
+/// Fields that a typed writer prints even if they are empty, which is not part of this crate.
 const PRINTED: [&str; 23] = [
     "resources",
     "status",
@@ -150,23 +153,23 @@ const COUNTERS: [&str; 11] = [
     "expectedPods",
 ];
 
-/// An object without what differs from run to run and what only a writer adds.
-pub(crate) fn settled(object: &Value) -> Value {
+/// Returns an object without fields that differ from run to run or that only a writer adds.
+pub(crate) fn without_volatile_fields(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(metadata) = object["metadata"].as_object_mut() {
         for field in ["uid", "creationTimestamp", "resourceVersion", "managedFields"] {
             metadata.shift_remove(field);
         }
     }
-    settle(&mut object);
+    remove_volatile_fields(&mut object);
     object
 }
 
-fn settle(value: &mut Value) {
+fn remove_volatile_fields(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             for (_, field) in fields.iter_mut() {
-                settle(field);
+                remove_volatile_fields(field);
             }
             fields.retain(|key, field| {
                 // No type prints an empty list that a client may leave out.
@@ -187,7 +190,7 @@ fn settle(value: &mut Value) {
                 }
             }
         }
-        Value::Array(list) => list.iter_mut().for_each(settle),
+        Value::Array(list) => list.iter_mut().for_each(remove_volatile_fields),
         Value::String(text) => {
             if text.starts_with("kube-api-access-") {
                 "kube-api-access-masked".clone_into(text);
@@ -197,15 +200,15 @@ fn settle(value: &mut Value) {
     }
 }
 
-/// Field, reason and message of every fault, as a client sees them.
-pub(crate) fn causes(faults: &[Invalid]) -> Vec<String> {
+/// Returns field, reason and message of every error, as a client receives them.
+pub(crate) fn causes(faults: &[FieldError]) -> Vec<String> {
     faults
         .iter()
-        .map(|it| format!("{} | {} | {}", it.field, it.reason.word(), it.message))
+        .map(|it| format!("{} | {} | {}", it.field, it.reason.as_str(), it.message))
         .collect()
 }
 
-/// The causes of a recorded refusal, in the same form.
+/// Returns the causes of a recorded rejection, in the same form.
 pub(crate) fn recorded_causes(row: &Row) -> Vec<String> {
     let causes = row.0["causes"].as_array().unwrap();
     let part = |cause: &Value, name: &str| cause[name].as_str().unwrap_or_default().to_owned();
@@ -217,7 +220,7 @@ pub(crate) fn recorded_causes(row: &Row) -> Vec<String> {
         .collect()
 }
 
-/// Compares all rows before failing, so that one run shows everything.
+/// Compares all rows before failing, so that one run shows every difference.
 pub(crate) fn all_agree(rows: &[Row], check: impl Fn(&Row) -> Option<String>) {
     let found: Vec<String> = rows
         .iter()

@@ -1,4 +1,4 @@
-//! What a real server made of objects, against what this crate makes of them.
+//! Compares this crate with recorded answers of kube-apiserver.
 #![expect(clippy::unwrap_used, reason = "a test that cannot read its own files has failed")]
 
 mod created;

@@ -1,4 +1,4 @@
-//! Objects that a real server refused, and its words.
+//! Objects that kube-apiserver rejected, and its messages.
 
 use std::collections::BTreeSet;
 
@@ -13,13 +13,13 @@ fn rows() -> Vec<Row> {
         if row.text("why") == "annotations too large" {
             row.0["send"]["metadata"]["annotations"] = json!({ "a": "x".repeat(262_144) });
         }
-        // A server generates the name before it checks it.
+        // A server generates the name before it validates it.
         if row.text("why") == "bad prefix" {
             let message = row.0["causes"][1]["message"].as_str().unwrap().to_owned();
             let name = message.split('"').nth(1).unwrap();
             row.0["send"]["metadata"]["name"] = json!(name);
         }
-        // The labels and the selector of a job have its uid.
+        // The labels and the selector of a Job contain its uid.
         let recorded = recorded_causes(row).concat();
         if let Some((_, rest)) = recorded.split_once("batch.kubernetes.io/controller-uid\":\"") {
             row.0["send"]["metadata"]["uid"] = json!(rest.split('"').next().unwrap());
@@ -29,7 +29,7 @@ fn rows() -> Vec<Row> {
 }
 
 #[test]
-fn what_is_refused_is_refused_in_the_words_of_a_real_server() {
+fn validation_errors_match_real_server() {
     all_agree(&rows(), |row| {
         let ours = create(row).err().map(|faults| causes(&faults)).unwrap_or_default();
         let theirs = recorded_causes(row);

@@ -10,7 +10,7 @@ fn paths_of(index: &Document) -> Vec<String> {
 }
 
 #[test]
-fn nothing_is_made_before_it_is_asked_for_and_then_once() {
+fn documents_are_built_lazily_and_once() {
     let documents = Documents::new();
     let made = Arc::new(AtomicUsize::new(0));
     for version in ["v1", "v2"] {
@@ -39,7 +39,7 @@ fn a_change_replaces_the_document_and_the_index() {
     let before = (documents.get("apis/a.io/v1").unwrap(), documents.index());
     documents.set_custom("a.io", "v1", |_| json!({ "second": true }));
     let after = (documents.get("apis/a.io/v1").unwrap(), documents.index());
-    assert_eq!(before.0.json(), r#"{"first":true}"#, "who holds the old one keeps it");
+    assert_eq!(before.0.json(), r#"{"first":true}"#, "a reader of the old document keeps it");
     assert_eq!(after.0.json(), r#"{"second":true}"#);
     assert_ne!(before.1.hash(), after.1.hash());
     documents.remove_custom("a.io", "v1");

@@ -75,7 +75,7 @@ fn fields_are_published_as_a_structural_schema_has_them() {
         ),
     ];
     for (why, schema, expected) in table {
-        assert_eq!(node(&schema, Part::Structure(Edition::Third)), expected, "{why}");
+        assert_eq!(node(&schema, SchemaContext::Structure(OpenApiVersion::V3)), expected, "{why}");
     }
 }
 
@@ -110,13 +110,16 @@ fn an_int_or_string_says_its_types_once() {
     for (why, mut schema, mut expected) in table {
         schema["x-kubernetes-int-or-string"] = true.into();
         expected["x-kubernetes-int-or-string"] = true.into();
-        assert_eq!(node(&schema, Part::Structure(Edition::Third)), expected, "{why}");
+        assert_eq!(node(&schema, SchemaContext::Structure(OpenApiVersion::V3)), expected, "{why}");
     }
 }
 
 #[test]
 fn a_definition_without_a_schema_lists_no_properties() {
-    assert_eq!(Value::Object(object(Edition::Third, &Value::Null)), json!({ "type": "object" }));
+    assert_eq!(
+        Value::Object(object(OpenApiVersion::V3, &Value::Null)),
+        json!({ "type": "object" })
+    );
 }
 
 #[test]
@@ -125,15 +128,15 @@ fn a_schema_cannot_change_what_every_object_has() {
         "apiVersion": { "type": "string", "description": "mine" },
         "metadata": { "type": "object", "properties": { "name": { "maxLength": 3 } } },
     } });
-    let published = Value::Object(object(Edition::Third, &own));
+    let published = Value::Object(object(OpenApiVersion::V3, &own));
     assert_eq!(published["properties"]["apiVersion"], COMMON.api_version);
     assert_eq!(published["properties"]["kind"], COMMON.kind);
     assert_eq!(published["properties"]["metadata"], metadata());
 }
 
-/// What kubectl cannot read is left out of the second edition.
+/// What kubectl cannot read is left out of version 2.
 #[test]
-fn the_second_edition_says_less() {
+fn openapi_v2_drops_unsupported_fields() {
     let text = || json!({ "type": "string" });
     let table = [
         ("conditions", json!({ "type": "string", "anyOf": [{}], "not": {} }), text()),
@@ -181,9 +184,9 @@ fn the_second_edition_says_less() {
         ),
     ];
     for (why, schema, expected) in table {
-        assert_eq!(node(&schema, Part::Structure(Edition::Second)), expected, "{why}");
+        assert_eq!(node(&schema, SchemaContext::Structure(OpenApiVersion::V2)), expected, "{why}");
     }
     let keeps = json!({ "type": "object", KEEPS_UNKNOWN: true, "properties": { "a": text() } });
     let open = json!({ "type": "object" });
-    assert_eq!(Value::Object(object(Edition::Second, &keeps)), open);
+    assert_eq!(Value::Object(object(OpenApiVersion::V2, &keeps)), open);
 }

@@ -1,19 +1,20 @@
-//! What a document of the third version says, in the words of the second.
+//! Converts a document of version 3 to version 2.
 //!
-//! Kubernetes makes both versions from one description, and the third can say more. Going back is
-//! therefore a matter of leaving out: no defaults, one type for each value, media types for a whole
-//! operation instead of each answer, and parameters that many operations have written down once.
+//! Kubernetes generates both versions from one description, and version 3 can express more. Going
+//! back is therefore a matter of leaving out: no defaults, one type for each value, media types for
+//! a whole operation instead of each response, and parameters that many operations share defined
+//! once.
 
 use serde_json::{Map, Value, json};
 
 use super::DEFINITIONS;
-use crate::borrowed::SCHEMAS;
+use crate::shared_definitions::SCHEMAS;
 
-/// Where the parameters that operations share are, as their references spell it.
+/// The prefix of references to shared parameters.
 const PARAMETERS: &str = "#/parameters/";
 
-/// The media types in the order in which Kubernetes lists them. The third version has them as keys
-/// of a map, and so in no order.
+/// The media types in the order in which Kubernetes lists them. Version 3 has them as keys of a
+/// map, and so in no order.
 const MEDIA_TYPES: [&str; 10] = [
     "text/plain",
     "application/json-patch+json",
@@ -27,8 +28,8 @@ const MEDIA_TYPES: [&str; 10] = [
     "application/vnd.kubernetes.protobuf;stream=watch",
 ];
 
-/// What custom kinds are answered with.
-const CUSTOM: [&str; 2] = ["application/json", "application/yaml"];
+/// The media types of responses for custom kinds.
+const CUSTOM_MEDIA_TYPES: [&str; 2] = ["application/json", "application/yaml"];
 
 /// A schema.
 pub(super) fn schema(schema: Value) -> Value {
@@ -44,7 +45,7 @@ pub(super) fn schema(schema: Value) -> Value {
             ("$ref", Value::String(target)) => {
                 out.insert(name, definition(&target));
             }
-            // A reference that has something beside it.
+            // A reference that has other fields beside it.
             ("allOf", Value::Array(all)) => {
                 let target = all.first().and_then(|it| it["$ref"].as_str());
                 if let Some(target) = target {
@@ -71,7 +72,7 @@ fn definition(target: &str) -> Value {
     format!("{DEFINITIONS}{name}").into()
 }
 
-/// A path with its operations. Parameters that may be shared go to `shared`.
+/// Converts a path with its operations. Parameters that may be shared go to `shared`.
 pub(super) fn path(item: Value, shared: &mut Map<String, Value>) -> Value {
     let Value::Object(item) = item else { return item };
     let mut out = Map::new();
@@ -113,7 +114,7 @@ fn operation(operation: Value, shared: &mut Map<String, Value>) -> Value {
             }
         }
     }
-    let consumes = consumes.unwrap_or_else(|| taken_without_body(&operation, &produces));
+    let consumes = consumes.unwrap_or_else(|| consumes_without_body(&operation, &produces));
     for (name, types) in [("consumes", consumes), ("produces", produces)] {
         if !types.is_empty() {
             operation.insert(name.to_owned(), types.into());
@@ -123,20 +124,20 @@ fn operation(operation: Value, shared: &mut Map<String, Value>) -> Value {
     Value::Object(operation)
 }
 
-/// What Kubernetes says about the bodies of an operation that has none: anything for built-in kinds,
-/// which are also answered with in a binary form, and elsewhere the types that it answers with. The
-/// keys of tokens are published by another part of it, which says nothing.
-fn taken_without_body(operation: &Map<String, Value>, produces: &[Value]) -> Vec<Value> {
+/// Returns the media types that Kubernetes publishes for the bodies of an operation that has none:
+/// any for built-in kinds, which also have a binary form, and elsewhere the types of its responses.
+/// The keys of tokens are published by another component of it, which lists none.
+fn consumes_without_body(operation: &Map<String, Value>, produces: &[Value]) -> Vec<Value> {
     let action = operation.get("x-kubernetes-action");
     let tag = operation.get("tags").map(|tags| &tags[0]);
     match (action, tag.and_then(Value::as_str)) {
-        (Some(_), _) if produces != CUSTOM => vec!["*/*".into()],
+        (Some(_), _) if produces != CUSTOM_MEDIA_TYPES => vec!["*/*".into()],
         (None, Some("WellKnown" | "openid")) => Vec::new(),
         (Some(_) | None, _) => produces.to_vec(),
     }
 }
 
-/// The media types of a body or an answer, and the one schema they have.
+/// Returns the media types of a body or a response, and the one schema they have.
 fn content(of: &Value) -> (Vec<Value>, Value) {
     let Value::Object(content) = &of["content"] else { return (Vec::new(), Value::Null) };
     let mut types: Vec<&String> = content.keys().collect();
@@ -158,11 +159,10 @@ fn parameters(all: Value, shared: &mut Map<String, Value>) -> Vec<Value> {
     flat.map(|parameter| share(parameter, shared)).collect()
 }
 
-/// A reference to the parameter, which is shared, or the parameter if it is not to be.
+/// Returns a reference to a shared parameter, or the parameter itself if it is not to be shared.
 ///
-/// Names of objects are described in the words of their kind, and bodies are of a kind, so that
-/// sharing these would save nothing. The other two are looked for by older clients, at the operation
-/// itself.
+/// Names of objects are described with their kind, and bodies are of a kind, so that sharing these
+/// would save nothing. The other two are read by older clients at the operation itself.
 fn share(parameter: Value, shared: &mut Map<String, Value>) -> Value {
     let text = |name: &str| parameter[name].as_str().unwrap_or_default();
     let own = match (text("in"), text("name")) {
@@ -183,8 +183,8 @@ fn share(parameter: Value, shared: &mut Map<String, Value>) -> Value {
     reference
 }
 
-/// Eight letters that stand for a parameter: the start of a hash of its text, the fields of which
-/// have an order of their own there.
+/// Returns eight letters that identify a parameter: the start of a hash of its text, the fields of
+/// which have an order of their own there.
 fn fingerprint(parameter: &Value) -> String {
     const FIELDS: [&str; 8] =
         ["uniqueItems", "type", "format", "description", "name", "in", "required", "schema"];

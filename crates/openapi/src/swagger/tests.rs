@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::{CustomKind, Documents, Edition, custom_document};
+use crate::{CustomKind, Documents, OpenApiVersion, custom_document};
 
 fn whole(swagger: &Swagger) -> Value {
     serde_json::from_slice(swagger.json()).unwrap()
@@ -21,7 +21,7 @@ fn walk(value: &Value, see: &mut impl FnMut(&str, &Value)) {
 
 /// The numbers are those of Kubernetes v1.34 with default flags.
 #[test]
-fn everything_built_in_is_in_one_document() {
+fn all_builtin_kinds_in_one_document() {
     let swagger = Swagger::new([]);
     let document = whole(&swagger);
     let count = |part: &str| document[part].as_object().unwrap().len();
@@ -51,7 +51,7 @@ fn everything_built_in_is_in_one_document() {
 }
 
 #[test]
-fn custom_kinds_come_and_go() {
+fn custom_kinds_are_added_and_removed() {
     let definition = json!({ "spec": {
         "names": { "plural": "widgets", "kind": "Widget", "listKind": "WidgetList" },
         "scope": "Namespaced",
@@ -65,10 +65,10 @@ fn custom_kinds_come_and_go() {
         let kind = CustomKind::of(&definition, "v1").unwrap();
         custom_document(edition, "a.io", "v1", &[kind])
     });
-    // What is built in cannot be described away.
+    // Built-in definitions cannot be overridden.
     documents.set_custom("policy", "v1", |edition| match edition {
-        Edition::Second => json!({ "definitions": { "io.k8s.api.core.v1.Pod": {} } }),
-        Edition::Third => json!({}),
+        OpenApiVersion::V2 => json!({ "definitions": { "io.k8s.api.core.v1.Pod": {} } }),
+        OpenApiVersion::V3 => json!({}),
     });
     let with = documents.swagger();
     assert_ne!(alone.hash(), with.hash());

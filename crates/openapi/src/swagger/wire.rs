@@ -1,8 +1,8 @@
-//! A document of the second version as a message in protocol buffers, as kubectl asks for it.
+//! Encodes a document of version 2 as a message in protocol buffers, as kubectl requests it.
 //!
 //! The messages are those of gnostic's `openapi.v2`, and mirror the document: a field for each key,
-//! a list of names and values for each map, and what begins with `x-` in a list of its own. Here is
-//! what Kubernetes' documents have; a key that none has would not be written.
+//! a list of names and values for each map, and extensions (`x-`) in a list of their own. It
+//! supports the keys that Kubernetes' documents have; other keys would not be written.
 
 use serde_json::{Map, Value};
 
@@ -58,14 +58,14 @@ fn operation(operation: &Value) -> Vec<u8> {
     message.texts(6, "produces");
     message.texts(7, "consumes");
     message.many(8, "parameters", parameter_or_reference);
-    message.one(9, "responses", |it| named(it, |response| choice(1, &answer(response))));
+    message.one(9, "responses", |it| named(it, |response| choice(1, &response_object(response))));
     message.texts(10, "schemes");
     message.flag(11, "deprecated");
     message.extensions(13);
     message.bytes
 }
 
-fn answer(response: &Value) -> Vec<u8> {
+fn response_object(response: &Value) -> Vec<u8> {
     let mut message = Message::of(response);
     message.text(1, "description");
     message.one(2, "schema", |it| choice(1, &schema(it)));
@@ -95,7 +95,7 @@ fn parameter(parameter: &Value) -> Vec<u8> {
     message.text(2, "in");
     message.text(3, "description");
     message.text(4, "name");
-    // What follows differs by one: a query may also be allowed to be empty.
+    // The following numbers differ by one: a query may also be allowed to be empty.
     let (kind, number) = if parameter["in"] == "query" { (3, 6) } else { (4, 5) };
     message.text(number, "type");
     message.text(number + 1, "format");
@@ -139,7 +139,7 @@ fn schema(schema: &Value) -> Vec<u8> {
     message.bytes
 }
 
-/// Any value: its text in YAML, of which JSON is a part.
+/// Encodes any value: its text in YAML, of which JSON is a part.
 fn any(value: &Value) -> Vec<u8> {
     choice(2, value.to_string().as_bytes())
 }
@@ -152,14 +152,14 @@ fn texts(list: &Value) -> Vec<u8> {
     bytes
 }
 
-/// A message with nothing but a list of names and values, in the first field.
+/// Encodes a message with nothing but a list of names and values, in the first field.
 fn named(map: &Value, write: impl Fn(&Value) -> Vec<u8>) -> Vec<u8> {
     let mut message = Message::of(map);
     message.entries(1, map, write);
     message.bytes
 }
 
-/// A message with nothing but this field.
+/// Encodes a message with nothing but this field.
 fn choice(number: u32, bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len() + 6);
     piece(&mut out, number, bytes);
@@ -258,7 +258,7 @@ fn number(out: &mut Vec<u8>, number: u32, value: u64) {
     varint(out, value);
 }
 
-/// Seven bits in each byte, the lowest first; the eighth says that more follow.
+/// Encodes a varint: seven bits in each byte, the lowest first; the eighth marks that more follow.
 fn varint(out: &mut Vec<u8>, mut value: u64) {
     while value > 127 {
         out.push(value.to_le_bytes()[0] | 128);

@@ -1,4 +1,4 @@
-//! What kubectl reads in a document.
+//! Checks what kubectl reads in a document.
 
 use serde_json::{Value, json};
 
@@ -10,11 +10,11 @@ fn operations<'a>(document: &'a Value, method: &str) -> Vec<(&'a String, &'a Val
     paths.filter_map(|(path, item)| Some((path, item.get(method)?))).collect()
 }
 
-/// Validation and dry run: kubectl looks for the patch of the kind and at its query parameters.
+/// Validation and dry run: kubectl looks for the patch of the kind and its query parameters.
 #[test]
 fn every_kind_has_a_patch_that_validates_fields_and_runs_dry() {
     for golden in Golden::all() {
-        let document = golden.made();
+        let document = golden.generated();
         for definition in &golden.definitions {
             let kind = &definition["spec"]["names"]["kind"];
             let qualified =
@@ -40,7 +40,7 @@ fn every_kind_has_a_patch_that_validates_fields_and_runs_dry() {
 #[test]
 fn no_custom_kind_offers_strategic_merge() {
     for golden in Golden::all() {
-        let document = golden.made();
+        let document = golden.generated();
         let patches = operations(&document, "patch");
         assert!(!patches.is_empty());
         for (path, patch) in patches {
@@ -61,7 +61,7 @@ fn no_custom_kind_offers_strategic_merge() {
 #[test]
 fn every_kind_and_list_has_one_schema() {
     for golden in Golden::all() {
-        let document = golden.made();
+        let document = golden.generated();
         let schemas = document["components"]["schemas"].as_object().unwrap();
         for definition in &golden.definitions {
             for name in ["kind", "listKind"] {
@@ -79,7 +79,7 @@ fn every_kind_and_list_has_one_schema() {
 #[test]
 fn merge_directions_reach_the_client() {
     let golden = Golden::all().into_iter().find(|it| it.name == "rich").unwrap();
-    let document = golden.made();
+    let document = golden.generated();
     let schema = &document["components"]["schemas"]["com.example.openapi.rich.v1.Widget"];
     let spec = &schema["properties"]["spec"]["properties"];
     assert_eq!(spec["map"]["x-kubernetes-list-type"], "map");

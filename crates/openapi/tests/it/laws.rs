@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use gantry_openapi::{CustomKind, Edition, custom_document};
+use gantry_openapi::{CustomKind, OpenApiVersion, custom_document};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -46,13 +46,14 @@ fn kind<'a>(name: &'a str, flags: u8, schema: &'a Value) -> CustomKind<'a> {
 }
 
 /// The same value with the fields of all its objects in the opposite order.
-fn turned(value: &Value) -> Value {
+fn reverse_field_order(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
-            let turned = fields.iter().rev().map(|(name, it)| (name.clone(), turned(it)));
+            let turned =
+                fields.iter().rev().map(|(name, it)| (name.clone(), reverse_field_order(it)));
             Value::Object(turned.collect::<Map<_, _>>())
         }
-        Value::Array(items) => items.iter().map(turned).collect(),
+        Value::Array(items) => items.iter().map(reverse_field_order).collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
     }
 }
@@ -65,7 +66,7 @@ proptest! {
         one in any_schema(), two in any_schema(), flags in any::<(u8, u8)>(),
     ) {
         let kinds = [kind("One", flags.0, &one), kind("Two", flags.1, &two)];
-        let document = custom_document(Edition::Third, "a.example.com", "v1", &kinds);
+        let document = custom_document(OpenApiVersion::V3, "a.example.com", "v1", &kinds);
         let mut targets = BTreeSet::new();
         walk(&document, "", &mut |place, value| {
             if let (true, Some(target)) = (place.ends_with("/$ref"), value.as_str()) {
@@ -81,7 +82,7 @@ proptest! {
     fn operations_have_ids_of_their_own(flags in any::<(u8, u8)>()) {
         let schema = json!({ "type": "object" });
         let kinds = [kind("One", flags.0, &schema), kind("Two", flags.1, &schema)];
-        let document = custom_document(Edition::Third, "a.example.com", "v1", &kinds);
+        let document = custom_document(OpenApiVersion::V3, "a.example.com", "v1", &kinds);
         let (mut seen, mut count) = (BTreeSet::new(), 0);
         walk(&document["paths"], "", &mut |place, value| {
             if place.ends_with("/operationId") {
@@ -102,9 +103,9 @@ proptest! {
         one in any_schema(), two in any_schema(), flags in any::<(u8, u8)>(),
     ) {
         let kinds = [kind("One", flags.0, &one), kind("Two", flags.1, &two)];
-        let (one, two) = (turned(&one), turned(&two));
+        let (one, two) = (reverse_field_order(&one), reverse_field_order(&two));
         let swapped = [kind("Two", flags.1, &two), kind("One", flags.0, &one)];
-        let document = custom_document(Edition::Third, "a.example.com", "v1", &kinds).to_string();
-        prop_assert_eq!(document, custom_document(Edition::Third, "a.example.com", "v1", &swapped).to_string());
+        let document = custom_document(OpenApiVersion::V3, "a.example.com", "v1", &kinds).to_string();
+        prop_assert_eq!(document, custom_document(OpenApiVersion::V3, "a.example.com", "v1", &swapped).to_string());
     }
 }

@@ -1,8 +1,8 @@
-//! Documents of custom kinds, judged by those of a Kubernetes API server and by what clients need.
+//! Compares documents of custom kinds with those of kube-apiserver, and checks what clients need.
 
 #![expect(clippy::unwrap_used, reason = "a fault in a test ends it")]
 
-use gantry_openapi::Edition;
+use gantry_openapi::OpenApiVersion;
 use serde_json::Value;
 
 mod clients;
@@ -16,7 +16,7 @@ struct Golden {
     version: String,
     definitions: Vec<Value>,
     document: Value,
-    /// What it published for them in the one document of version 2.
+    /// The fragments of version 2 that it published for them.
     fragment: Value,
 }
 
@@ -45,12 +45,12 @@ impl Golden {
         }
     }
 
-    /// What this crate makes of the definitions.
-    fn made(&self) -> Value {
-        self.made_in(Edition::Third)
+    /// The document that this crate builds for the definitions.
+    fn generated(&self) -> Value {
+        self.generated_in(OpenApiVersion::V3)
     }
 
-    fn made_in(&self, edition: Edition) -> Value {
+    fn generated_in(&self, edition: OpenApiVersion) -> Value {
         let kinds = self.definitions.iter();
         let kinds: Vec<_> =
             kinds.map(|it| gantry_openapi::CustomKind::of(it, &self.version).unwrap()).collect();

@@ -141,7 +141,7 @@ fn operations_that_fail_are_rejected() {
 }
 
 #[test]
-fn what_is_no_patch_is_told_as_go_tells_it() {
+fn malformed_patches_fail_like_go() {
     let table = [
         (
             json!({ "op": "add" }),
@@ -267,7 +267,7 @@ proptest! {
 
     /// What is added can be tested for, and removed again.
     #[test]
-    fn adding_and_removing_is_nothing(document in any_json(), value in any_json()) {
+    fn add_then_remove_is_a_no_op(document in any_json(), value in any_json()) {
         let Value::Object(mut members) = document else { return Ok(()) };
         members.shift_remove("new");
         let document = Value::Object(members);

@@ -3,19 +3,20 @@
 use serde_json::Value;
 
 use super::conflict::Conflicts;
-use super::entries::{EntriesError, Entry, Operation};
+use super::managed_fields::{ManagedFieldsEntry, ManagedFieldsError, Operation};
 use super::prune::prune;
 use super::update::{
-    Changes, entries_of, own_all, reconcile_entries, set_entries, without_entries,
+    VersionedChanges, managed_fields_of, own_all_changes, reconcile_entries, set_managed_fields,
+    without_managed_fields,
 };
 use super::{Context, last_applied, never_owned};
-use crate::path::same;
+use crate::path::is_same_value;
 use crate::typed::{self, Duplicates, TypedError, compare, field_set, validate};
 
 /// The manager of what was there before the first apply to an object without entries.
-const BEFORE: &str = "before-first-apply";
+const BEFORE_FIRST_APPLY_MANAGER: &str = "before-first-apply";
 
-/// Why an object was not applied, by what the client is told.
+/// Why an object was not applied, by the response the client gets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
     /// The config carries entries of its own: 400.
@@ -29,14 +30,14 @@ pub enum ApplyError {
     Typed(String),
     /// The entries of the stored object cannot be read: 500.
     #[error("failed to decode managed fields: {0}")]
-    Entries(#[from] EntriesError),
+    Entries(#[from] ManagedFieldsError),
 }
 
 /// The object after the context's manager applied `config` to it, with its entries.
 ///
 /// Where there is no stored object, the result is a new one. Nulls of the config stay in the
 /// result, and so do nulls in place of what was emptied: decoding and defaulting take them out.
-/// Afterwards [`unchanged`](super::unchanged) tells whether there is anything to store.
+/// Afterwards [`is_unchanged`](super::is_unchanged) tells whether there is anything to store.
 ///
 /// # Errors
 /// If the config is not of its type, or would change what others own and is not forced.
@@ -46,22 +47,22 @@ pub fn apply(
     config: &Value,
     force: bool,
 ) -> Result<Value, ApplyError> {
-    if !entries_of(config).is_null() {
+    if !managed_fields_of(config).is_null() {
         return Err(ApplyError::ManagedFields);
     }
-    let mut entries = Entry::read_all(live.map_or(&Value::Null, entries_of))?;
-    let live = without_entries(live.unwrap_or(context.empty));
+    let mut entries = ManagedFieldsEntry::read_all(live.map_or(&Value::Null, managed_fields_of))?;
+    let live = without_managed_fields(live.unwrap_or(context.empty));
     if entries.is_empty() {
-        let all = own_all(context, context.empty, &live, BEFORE);
+        let all = own_all_changes(context, context.empty, &live, BEFORE_FIRST_APPLY_MANAGER);
         entries = all.map_err(|fault| {
             ApplyError::Typed(format!("failed to create manager for existing fields: {fault}"))
         })?;
     }
-    let step = Step { context, live: &live, config };
+    let step = ApplyAttempt { context, live: &live, config };
     let applied = match step.apply(entries.clone(), force) {
         Err(ApplyError::Conflict(conflicts)) if context.manager == last_applied::MANAGER => {
             // Who moves from client-side to server-side apply owns what it last applied there.
-            match last_applied::owned(context, &live) {
+            match last_applied::client_applied_fields(context, &live) {
                 Some(owned) => {
                     let conflicts = conflicts.without(&owned);
                     if !conflicts.is_empty() {
@@ -76,27 +77,31 @@ pub fn apply(
     };
     let mut object = applied.object.unwrap_or(live);
     if context.manager == last_applied::MANAGER {
-        last_applied::renew(&mut object, config);
+        last_applied::update_annotation(&mut object, config);
     }
-    set_entries(&mut object, Entry::write_all(applied.entries));
+    set_managed_fields(&mut object, ManagedFieldsEntry::write_all(applied.entries));
     Ok(object)
 }
 
 /// One attempt to apply.
-struct Step<'a> {
+struct ApplyAttempt<'a> {
     context: &'a Context<'a>,
     live: &'a Value,
     config: &'a Value,
 }
 
-struct Applied {
+struct ApplyResult {
     /// The new object, if it differs from the stored one.
     object: Option<Value>,
-    entries: Vec<Entry>,
+    entries: Vec<ManagedFieldsEntry>,
 }
 
-impl Step<'_> {
-    fn apply(&self, mut entries: Vec<Entry>, force: bool) -> Result<Applied, ApplyError> {
+impl ApplyAttempt<'_> {
+    fn apply(
+        &self,
+        mut entries: Vec<ManagedFieldsEntry>,
+        force: bool,
+    ) -> Result<ApplyResult, ApplyError> {
         let Self { context, live, config } = *self;
         let schema = context.schema;
         validate(schema, config, Duplicates::Refused)
@@ -108,7 +113,7 @@ impl Step<'_> {
         let merged = typed::merge(schema, live, config)
             .map_err(|fault| ApplyError::Typed(format!("failed to merge config: {fault}")))?;
         let fields = field_set(schema, config).recursive_difference(context.reset_fields);
-        let own = Entry {
+        let own = ManagedFieldsEntry {
             manager: context.manager().to_owned(),
             operation: Operation::Apply,
             api_version: context.api_version.to_owned(),
@@ -125,32 +130,32 @@ impl Step<'_> {
             Some(last) => prune(context, merged, last, &own, &entries),
             None => merged,
         };
-        let own = Entry { time, ..own };
-        let mut entries = self.take_from_others(entries, &new, force)?;
+        let own = ManagedFieldsEntry { time, ..own };
+        let mut entries = self.take_ownership(entries, &new, force)?;
 
-        let changed = !same(live, &new);
+        let changed = !is_same_value(live, &new);
         let fields = own.fields.difference(never_owned());
         if !fields.is_empty() {
             // Who joins in owning what is already there changed nothing, at no time.
             let time = if changed { Some(context.now.to_owned()) } else { own.time };
-            entries.push(Entry { fields, time, ..own });
+            entries.push(ManagedFieldsEntry { fields, time, ..own });
         }
-        Ok(Applied { object: changed.then_some(new), entries })
+        Ok(ApplyResult { object: changed.then_some(new), entries })
     }
 
-    /// Takes what changes from its owners, or says why not.
-    fn take_from_others(
+    /// Takes the changed fields from their owners, or returns the conflicts.
+    fn take_ownership(
         &self,
-        entries: Vec<Entry>,
+        entries: Vec<ManagedFieldsEntry>,
         new: &Value,
         force: bool,
-    ) -> Result<Vec<Entry>, ApplyError> {
+    ) -> Result<Vec<ManagedFieldsEntry>, ApplyError> {
         let Self { context, live, .. } = *self;
         let failed =
             |fault: TypedError| ApplyError::Typed(format!("failed to compare objects: {fault}"));
         let change =
             compare(context.schema, live, new).map_err(failed)?.without(context.reset_fields);
-        let mut changes = Changes::new(context, live, new, change);
+        let mut changes = VersionedChanges::new(context, live, new, change);
         let mut conflicts = Conflicts::default();
         let mut kept = Vec::with_capacity(entries.len() + 1);
         for mut entry in entries {

@@ -1,11 +1,11 @@
-//! What an apply would take from others.
+//! Conflicts of an apply with other managers.
 
 use std::fmt;
 
-use super::entries::{Entry, Operation};
+use super::managed_fields::{ManagedFieldsEntry, Operation};
 use crate::golang;
 use crate::path::Path;
-use crate::set::Set;
+use crate::set::FieldSet;
 
 /// Fields that an apply would change although others own them. Its text is the message of the 409.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -16,7 +16,7 @@ pub struct Conflicts {
 /// One field that an apply would change although another manager owns it: one cause of the 409.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// The other manager, with what tells its entry apart.
+    /// The other manager, with what identifies its entry.
     owner: String,
     /// The other manager as it is named to people, as in `"u" using apps/v1`.
     phrase: String,
@@ -53,7 +53,7 @@ impl Conflicts {
         self.conflicts.is_empty()
     }
 
-    pub(super) fn add(&mut self, entry: &Entry, fields: &Set) {
+    pub(super) fn add(&mut self, entry: &ManagedFieldsEntry, fields: &FieldSet) {
         let owner = entry.identity().text();
         let phrase = phrase(entry);
         let conflicts = fields.paths().into_iter().map(|path| Conflict {
@@ -66,13 +66,13 @@ impl Conflicts {
     }
 
     /// The conflicts about fields that are not in the set.
-    pub(super) fn without(mut self, fields: &Set) -> Self {
+    pub(super) fn without(mut self, fields: &FieldSet) -> Self {
         self.conflicts.retain(|conflict| !fields.contains(&conflict.path.0));
         self
     }
 }
 
-fn phrase(entry: &Entry) -> String {
+fn phrase(entry: &ManagedFieldsEntry) -> String {
     let mut phrase = golang::quoted(&entry.manager);
     if !entry.subresource.is_empty() {
         phrase.push_str(" with subresource ");

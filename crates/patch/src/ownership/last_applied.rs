@@ -1,23 +1,23 @@
-//! The annotation of client-side apply, for those who move to server-side apply.
+//! The annotation of client-side apply, for users that move to server-side apply.
 
 use serde_json::Value;
 
 use super::Context;
 use crate::golang;
-use crate::set::Set;
+use crate::set::FieldSet;
 use crate::typed::{Duplicates, compare, field_set, validate};
 
-/// The manager for whom the annotation counts.
+/// The manager for which the annotation is read.
 pub(super) const MANAGER: &str = "kubectl";
 
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Bytes that all annotations of an object may have.
-const MOST_ANNOTATED: usize = 256 * 1024;
+const MAX_ANNOTATIONS_BYTES: usize = 256 * 1024;
 
 /// The fields that were applied by the client and are still as they were applied. None if there is
 /// no annotation, or it cannot be read.
-pub(super) fn owned(context: &Context<'_>, live: &Value) -> Option<Set> {
+pub(super) fn client_applied_fields(context: &Context<'_>, live: &Value) -> Option<FieldSet> {
     let text = live["metadata"]["annotations"][ANNOTATION].as_str()?;
     let applied: Value = serde_json::from_str(text).ok()?;
     if applied["apiVersion"] != context.api_version {
@@ -30,9 +30,9 @@ pub(super) fn owned(context: &Context<'_>, live: &Value) -> Option<Set> {
     Some(fields.difference(&change.modified).difference(&change.added).difference(&change.removed))
 }
 
-/// Brings the annotation, where there is one, in line with what was applied by the server: a client
-/// that goes back must not undo it.
-pub(super) fn renew(object: &mut Value, config: &Value) {
+/// Updates the annotation, where there is one, to what was applied by the server: a client that
+/// returns to client-side apply must not undo it.
+pub(super) fn update_annotation(object: &mut Value, config: &Value) {
     let has_one =
         object["metadata"]["annotations"][ANNOTATION].as_str().is_some_and(|text| !text.is_empty());
     if !has_one {
@@ -58,7 +58,7 @@ pub(super) fn renew(object: &mut Value, config: &Value) {
         .iter()
         .map(|(name, value)| name.len() + value.as_str().map_or(0, str::len))
         .sum();
-    if size > MOST_ANNOTATED {
+    if size > MAX_ANNOTATIONS_BYTES {
         annotations.shift_remove(ANNOTATION);
     }
 }

@@ -1,4 +1,4 @@
-//! Removing what a manager no longer applies.
+//! Removes fields that a manager no longer applies.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,27 +7,27 @@ use gantry_schema::Schema;
 use serde_json::Value;
 
 use super::Context;
-use super::entries::Entry;
-use crate::set::Set;
+use super::managed_fields::ManagedFieldsEntry;
+use crate::set::FieldSet;
 use crate::typed::{field_set, remove, with_named_fields};
 
-/// The merged object without what the manager applied last time, does not apply now, and nobody
-/// else owns.
+/// The merged object without what the manager applied last time, does not apply now, and no other
+/// manager owns.
 ///
 /// Sets name fields in the version they were written in, so each is looked up in an object of that
 /// version.
 pub(super) fn prune(
     context: &Context<'_>,
     merged: Value,
-    last: &Entry,
-    own: &Entry,
-    others: &[Entry],
+    last: &ManagedFieldsEntry,
+    own: &ManagedFieldsEntry,
+    others: &[ManagedFieldsEntry],
 ) -> Value {
     let same_version = last.api_version == own.api_version;
     if last.fields.is_empty() || same_version && last.fields.difference(&own.fields).is_empty() {
         return merged;
     }
-    let Some(start) = View::of(context, &merged).into_version(&last.api_version) else {
+    let Some(start) = VersionedObject::of(context, &merged).into_version(&last.api_version) else {
         return merged;
     };
     let given_up = with_named_fields(start.schema, &last.fields);
@@ -47,12 +47,12 @@ pub(super) fn prune(
 /// Brings back what is owned by anyone, first in the version at hand: what another version needs
 /// for the conversion may be among it.
 fn add_back_owned<'a>(
-    merged: &View<'a>,
-    bare: View<'a>,
-    own: &Entry,
-    others: &[Entry],
-) -> View<'a> {
-    let mut owned: BTreeMap<&str, Set> = BTreeMap::new();
+    merged: &VersionedObject<'a>,
+    bare: VersionedObject<'a>,
+    own: &ManagedFieldsEntry,
+    others: &[ManagedFieldsEntry],
+) -> VersionedObject<'a> {
+    let mut owned: BTreeMap<&str, FieldSet> = BTreeMap::new();
     for entry in others.iter().chain([own]) {
         let fields = owned.entry(&entry.api_version).or_default();
         *fields = fields.union(&entry.fields);
@@ -66,7 +66,7 @@ fn add_back_owned<'a>(
             continue;
         };
         let schema = whole.schema;
-        let named = |set: &Set| with_named_fields(schema, set);
+        let named = |set: &FieldSet| with_named_fields(schema, set);
         let wanted = named(&field_set(schema, &bare.object)).union(&named(&owned));
         let gone = named(&field_set(schema, &whole.object)).difference(&wanted);
         kept = whole.with(remove(schema, &whole.object, &gone));
@@ -77,14 +77,14 @@ fn add_back_owned<'a>(
 
 /// An object in one of its versions.
 #[derive(Clone)]
-struct View<'a> {
+struct VersionedObject<'a> {
     context: &'a Context<'a>,
     version: Cow<'a, str>,
     schema: &'a Schema,
     object: Cow<'a, Value>,
 }
 
-impl<'a> View<'a> {
+impl<'a> VersionedObject<'a> {
     fn of(context: &'a Context<'a>, object: &'a Value) -> Self {
         Self {
             context,

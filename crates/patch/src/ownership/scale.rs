@@ -6,9 +6,9 @@
 
 use serde_json::Value;
 
-use super::entries::{EntriesError, Entry, Operation};
+use super::managed_fields::{ManagedFieldsEntry, ManagedFieldsError, Operation};
 use crate::path::Path;
-use crate::set::Set;
+use crate::set::FieldSet;
 
 /// The version of a Scale.
 pub const API_VERSION: &str = "autoscaling/v1";
@@ -23,37 +23,41 @@ pub struct Parent<'a> {
 }
 
 impl Parent<'_> {
-    /// The entries a Scale has: whoever owns the replicas of the parent.
+    /// The entries of a Scale: those of the owners of the parent's replicas.
     ///
     /// # Errors
     /// If the parent's entries cannot be read.
-    pub fn to_scale(self, parent: &Value) -> Result<Option<Value>, EntriesError> {
-        let entries = Entry::read_all(parent)?.into_iter().filter_map(|entry| {
+    pub fn to_scale(self, parent: &Value) -> Result<Option<Value>, ManagedFieldsError> {
+        let entries = ManagedFieldsEntry::read_all(parent)?.into_iter().filter_map(|entry| {
             let path = self.path(&entry.api_version)?.as_ref()?;
-            entry.fields.contains(&path.0).then(|| Entry {
+            entry.fields.contains(&path.0).then(|| ManagedFieldsEntry {
                 api_version: API_VERSION.to_owned(),
                 fields: replicas_of_scale(),
                 ..entry
             })
         });
-        Ok(Entry::write_all(entries.collect()))
+        Ok(ManagedFieldsEntry::write_all(entries.collect()))
     }
 
-    /// The parent's entries after a write to its Scale: who no longer owns the replicas of the
-    /// Scale no longer owns the parent's.
+    /// The parent's entries after a write to its Scale: a manager that no longer owns the replicas
+    /// of the Scale no longer owns the parent's.
     ///
     /// The original server takes an unchanged owner by plain write for another one, because the
     /// versions differ, and writes a second entry under the same name; here it keeps its entry.
     ///
     /// # Errors
     /// If the entries of either cannot be read.
-    pub fn to_parent(self, parent: &Value, scale: &Value) -> Result<Option<Value>, EntriesError> {
-        let mut scale: Vec<Entry> = Entry::read_all(scale)?
+    pub fn to_parent(
+        self,
+        parent: &Value,
+        scale: &Value,
+    ) -> Result<Option<Value>, ManagedFieldsError> {
+        let mut scale: Vec<ManagedFieldsEntry> = ManagedFieldsEntry::read_all(scale)?
             .into_iter()
             .filter(|entry| entry.fields.contains(&replicas_of_scale_path().0))
             .collect();
         let mut entries = Vec::new();
-        for mut entry in Entry::read_all(parent)? {
+        for mut entry in ManagedFieldsEntry::read_all(parent)? {
             let Some(path) = self.path(&entry.api_version) else { continue };
             if let Some(path) = path
                 && entry.fields.contains(&path.0)
@@ -70,7 +74,7 @@ impl Parent<'_> {
             }
         }
         if let Some(Some(path)) = self.path(self.api_version) {
-            entries.extend(scale.into_iter().map(|entry| Entry {
+            entries.extend(scale.into_iter().map(|entry| ManagedFieldsEntry {
                 api_version: self.api_version.to_owned(),
                 fields: [path].into_iter().collect(),
                 // As in the original server: the parent was not written to.
@@ -78,7 +82,7 @@ impl Parent<'_> {
                 ..entry
             }));
         }
-        Ok(Entry::write_all(entries))
+        Ok(ManagedFieldsEntry::write_all(entries))
     }
 
     fn path(&self, api_version: &str) -> Option<&Option<Path>> {
@@ -86,8 +90,8 @@ impl Parent<'_> {
     }
 }
 
-fn is_same_manager(scale: &Entry, parent: &Entry) -> bool {
-    let of = |entry: &Entry| -> (String, Operation, String) {
+fn is_same_manager(scale: &ManagedFieldsEntry, parent: &ManagedFieldsEntry) -> bool {
+    let of = |entry: &ManagedFieldsEntry| -> (String, Operation, String) {
         (entry.manager.clone(), entry.operation, entry.subresource.clone())
     };
     of(scale) == of(parent)
@@ -97,6 +101,6 @@ fn replicas_of_scale_path() -> Path {
     Path::fields(&["spec", "replicas"])
 }
 
-fn replicas_of_scale() -> Set {
+fn replicas_of_scale() -> FieldSet {
     [&replicas_of_scale_path()].into_iter().collect()
 }

@@ -12,24 +12,24 @@ use super::*;
 
 pub(super) const NOW: &str = "2026-01-02T03:04:05Z";
 
-/// A stored object and who writes to it.
-pub(super) struct Story {
+/// A stored object and the managers that write to it.
+pub(super) struct OwnershipFixture {
     pub(super) schema: &'static Schema,
     pub(super) api_version: &'static str,
     pub(super) empty: Value,
-    pub(super) reset: Set,
+    pub(super) reset: FieldSet,
     pub(super) subresource: &'static str,
     pub(super) now: String,
     pub(super) live: Option<Value>,
 }
 
-impl Story {
+impl OwnershipFixture {
     pub(super) fn new(schema: &'static Schema, api_version: &'static str) -> Self {
         Self {
             schema,
             api_version,
             empty: json!({}),
-            reset: Set::new(),
+            reset: FieldSet::new(),
             subresource: "",
             now: NOW.to_owned(),
             live: None,
@@ -45,7 +45,7 @@ impl Story {
             now: &self.now,
             reset_fields: &self.reset,
             empty: &self.empty,
-            versions: &OneVersion,
+            versions: &SingleVersion,
         }
     }
 
@@ -81,7 +81,7 @@ impl Story {
         let mut object = without_nulls(object);
         object["metadata"]["uid"] = json!("u");
         if let Some(live) = &self.live
-            && unchanged(live, &object)
+            && is_unchanged(live, &object)
         {
             return live.clone();
         }

@@ -1,9 +1,9 @@
-//! Writes that are no apply: what is written is owned.
+//! Ownership of writes other than apply: the manager owns what it writes.
 
 use serde_json::Value;
 
-use super::entries::{Entry, Identity, Operation, is_reset};
-use super::limit::limit_updaters;
+use super::cap_managers::cap_update_managers;
+use super::managed_fields::{ManagedFieldsEntry, ManagerIdentifier, Operation, is_reset};
 use super::{Context, never_owned};
 use crate::typed::{Comparison, TypedError, compare, reconcile};
 
@@ -30,8 +30,8 @@ pub fn update(
     new: &mut Value,
 ) -> Result<(), UpdateError> {
     let none = Value::Null;
-    let stored = live.map_or(&none, entries_of);
-    let sent = take_entries(new);
+    let stored = live.map_or(&none, managed_fields_of);
+    let sent = take_managed_fields(new);
     // Through a part of the object its entries cannot be set.
     let sent = if context.subresource.is_empty() { sent } else { Value::Null };
     let resets = is_reset(&sent);
@@ -42,9 +42,9 @@ pub fn update(
         return Ok(());
     }
     let live = live.unwrap_or(context.empty);
-    let change = changes(context, live, new)?;
+    let change = compare_ownable(context, live, new)?;
     if keeps_stored && change.is_empty() {
-        set_entries(new, (!stored.is_null()).then(|| stored.clone()));
+        set_managed_fields(new, (!stored.is_null()).then(|| stored.clone()));
         return Ok(());
     }
     let mut entries = if resets {
@@ -52,19 +52,27 @@ pub fn update(
     } else {
         // What cannot be read is as if it had not been sent; if the stored entries cannot be read
         // either, tracking begins anew.
-        let sent = Entry::read_all(&sent).unwrap_or_default();
-        if sent.is_empty() { Entry::read_all(stored).unwrap_or_default() } else { sent }
+        let sent = ManagedFieldsEntry::read_all(&sent).unwrap_or_default();
+        if sent.is_empty() {
+            ManagedFieldsEntry::read_all(stored).unwrap_or_default()
+        } else {
+            sent
+        }
     };
     if entries.is_empty() && !creates {
         return Ok(());
     }
     own_changes(context, live, new, change, &mut entries, context.manager())?;
-    set_entries(new, Entry::write_all(entries));
+    set_managed_fields(new, ManagedFieldsEntry::write_all(entries));
     Ok(())
 }
 
 /// What a write changed, as far as anybody can own it.
-fn changes(context: &Context<'_>, live: &Value, new: &Value) -> Result<Comparison, TypedError> {
+fn compare_ownable(
+    context: &Context<'_>,
+    live: &Value,
+    new: &Value,
+) -> Result<Comparison, TypedError> {
     let change = compare(context.schema, live, new)?.without(context.reset_fields);
     Ok(Comparison {
         added: change.added.difference(never_owned()),
@@ -74,14 +82,14 @@ fn changes(context: &Context<'_>, live: &Value, new: &Value) -> Result<Compariso
 }
 
 /// Gives what changed from `live` to `new` to a manager, in fresh entries.
-pub(super) fn own_all(
+pub(super) fn own_all_changes(
     context: &Context<'_>,
     live: &Value,
     new: &Value,
     manager: &str,
-) -> Result<Vec<Entry>, TypedError> {
+) -> Result<Vec<ManagedFieldsEntry>, TypedError> {
     let mut entries = Vec::new();
-    let change = changes(context, live, new)?;
+    let change = compare_ownable(context, live, new)?;
     own_changes(context, live, new, change, &mut entries, manager)?;
     Ok(entries)
 }
@@ -92,11 +100,11 @@ fn own_changes(
     live: &Value,
     new: &Value,
     change: Comparison,
-    entries: &mut Vec<Entry>,
+    entries: &mut Vec<ManagedFieldsEntry>,
     manager: &str,
 ) -> Result<(), TypedError> {
     reconcile_entries(context, entries);
-    let mut changes = Changes::new(context, live, new, change);
+    let mut changes = VersionedChanges::new(context, live, new, change);
     let mut kept = Vec::with_capacity(entries.len() + 1);
     for mut entry in entries.drain(..) {
         let Some(change) = changes.in_version(&entry.api_version)? else { continue };
@@ -108,9 +116,9 @@ fn own_changes(
             kept.push(entry);
         }
     }
-    let gained = changes.own.added.union(&changes.own.modified);
+    let gained = changes.own_version.added.union(&changes.own_version.modified);
     if !gained.is_empty() {
-        let own = Identity {
+        let own = ManagerIdentifier {
             manager,
             operation: Operation::Update,
             api_version: context.api_version,
@@ -121,7 +129,7 @@ fn own_changes(
                 entry.fields = entry.fields.union(&gained);
                 entry.time = Some(context.now.to_owned());
             }
-            None => kept.push(Entry {
+            None => kept.push(ManagedFieldsEntry {
                 manager: manager.to_owned(),
                 operation: Operation::Update,
                 api_version: context.api_version.to_owned(),
@@ -132,43 +140,43 @@ fn own_changes(
         }
     }
     *entries = kept;
-    limit_updaters(entries);
+    cap_update_managers(entries);
     Ok(())
 }
 
 /// What changed, in every version that entries are in.
-pub(super) struct Changes<'a> {
+pub(super) struct VersionedChanges<'a> {
     context: &'a Context<'a>,
     live: &'a Value,
     new: &'a Value,
-    pub(super) own: Comparison,
-    others: Vec<(String, Option<Comparison>)>,
+    pub(super) own_version: Comparison,
+    other_versions: Vec<(String, Option<Comparison>)>,
 }
 
-impl<'a> Changes<'a> {
+impl<'a> VersionedChanges<'a> {
     pub(super) fn new(
         context: &'a Context<'a>,
         live: &'a Value,
         new: &'a Value,
         own: Comparison,
     ) -> Self {
-        Self { context, live, new, own, others: Vec::new() }
+        Self { context, live, new, own_version: own, other_versions: Vec::new() }
     }
 
     /// What changed in the words of a version; nothing if the version is no longer served.
     pub(super) fn in_version(&mut self, version: &str) -> Result<Option<&Comparison>, TypedError> {
         if version == self.context.api_version {
-            return Ok(Some(&self.own));
+            return Ok(Some(&self.own_version));
         }
-        let place = match self.others.iter().position(|(known, _)| known == version) {
+        let place = match self.other_versions.iter().position(|(known, _)| known == version) {
             Some(place) => place,
             None => {
                 let change = self.compare_in(version)?;
-                self.others.push((version.to_owned(), change));
-                self.others.len() - 1
+                self.other_versions.push((version.to_owned(), change));
+                self.other_versions.len() - 1
             }
         };
-        Ok(self.others[place].1.as_ref())
+        Ok(self.other_versions[place].1.as_ref())
     }
 
     fn compare_in(&self, version: &str) -> Result<Option<Comparison>, TypedError> {
@@ -184,7 +192,7 @@ impl<'a> Changes<'a> {
 }
 
 /// Brings the entries up to the present schema, and drops those of versions that are gone.
-pub(super) fn reconcile_entries(context: &Context<'_>, entries: &mut Vec<Entry>) {
+pub(super) fn reconcile_entries(context: &Context<'_>, entries: &mut Vec<ManagedFieldsEntry>) {
     entries.retain_mut(|entry| {
         let Some(schema) = context.schema_of(&entry.api_version) else { return false };
         if let Some(fields) = reconcile(schema, &entry.fields) {
@@ -194,18 +202,18 @@ pub(super) fn reconcile_entries(context: &Context<'_>, entries: &mut Vec<Entry>)
     });
 }
 
-pub(super) fn entries_of(object: &Value) -> &Value {
+pub(super) fn managed_fields_of(object: &Value) -> &Value {
     &object["metadata"]["managedFields"]
 }
 
 /// Takes the entries out of an object.
-fn take_entries(object: &mut Value) -> Value {
+fn take_managed_fields(object: &mut Value) -> Value {
     let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
     metadata.and_then(|metadata| metadata.shift_remove("managedFields")).unwrap_or_default()
 }
 
 /// Puts entries in place of the object's own.
-pub(super) fn set_entries(object: &mut Value, entries: Option<Value>) {
+pub(super) fn set_managed_fields(object: &mut Value, entries: Option<Value>) {
     let Value::Object(members) = object else { return };
     match (members.get_mut("metadata"), entries) {
         (Some(Value::Object(metadata)), Some(entries)) => {
@@ -222,8 +230,8 @@ pub(super) fn set_entries(object: &mut Value, entries: Option<Value>) {
 }
 
 /// The object without entries.
-pub(super) fn without_entries(object: &Value) -> Value {
+pub(super) fn without_managed_fields(object: &Value) -> Value {
     let mut object = object.clone();
-    take_entries(&mut object);
+    take_managed_fields(&mut object);
     object
 }

@@ -2,10 +2,10 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::path::Item;
+use crate::path::ComparableValue;
 
-fn set(fields: &Value) -> Set {
-    Set::from_fields(fields).unwrap()
+fn set(fields: &Value) -> FieldSet {
+    FieldSet::from_fields(fields).unwrap()
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn fields_are_written_in_order() {
 }
 
 #[test]
-fn what_is_not_known_is_left_out_and_what_is_wrong_refused() {
+fn unknown_is_skipped_invalid_fails() {
     assert_eq!(set(&json!({ "x:later": {}, "f:a": {} })), set(&json!({ "f:a": {} })));
     assert_eq!(set(&json!({ "f:a": { "x:later": {} } })), set(&json!({ "f:a": {} })));
     for wrong in [
@@ -52,30 +52,33 @@ fn what_is_not_known_is_left_out_and_what_is_wrong_refused() {
         json!({ "f:a": 1 }),
         json!([]),
     ] {
-        assert!(Set::from_fields(&wrong).is_err(), "{wrong}");
+        assert!(FieldSet::from_fields(&wrong).is_err(), "{wrong}");
     }
 }
 
 #[test]
-fn numbers_are_told_apart_by_size() {
-    let number = |value: Value| PathElement::Value(Item(value));
+fn numbers_compare_by_value() {
+    let number = |value: Value| PathElement::Value(ComparableValue(value));
     assert_eq!(number(json!(1)), number(json!(1.0)));
     assert!(number(json!(1)) < number(json!(1.5)));
     assert!(number(json!(2)) < number(json!("1")));
 }
 
-fn any_set() -> impl Strategy<Value = Set> {
+fn any_set() -> impl Strategy<Value = FieldSet> {
     let element = prop_oneof![
         "[a-c<]".prop_map(|name| PathElement::field(&name)),
-        "[a-b]".prop_map(|name| PathElement::Value(Item(name.into()))),
+        "[a-b]".prop_map(|name| PathElement::Value(ComparableValue(name.into()))),
         (0i64..2).prop_map(PathElement::Index),
         (0i64..2).prop_map(|port| {
-            PathElement::Key(vec![("p".into(), Item("T".into())), ("q".into(), Item(port.into()))])
+            PathElement::Key(vec![
+                ("p".into(), ComparableValue("T".into())),
+                ("q".into(), ComparableValue(port.into())),
+            ])
         }),
     ];
     let path = prop::collection::vec(element, 1..4);
     prop::collection::vec(path, 0..12).prop_map(|paths| {
-        let mut set = Set::new();
+        let mut set = FieldSet::new();
         for path in &paths {
             set.insert(path);
         }
@@ -84,7 +87,7 @@ fn any_set() -> impl Strategy<Value = Set> {
 }
 
 /// The set as a list of its fields, to check the tree against.
-fn listed(set: &Set) -> std::collections::BTreeSet<Path> {
+fn listed(set: &FieldSet) -> std::collections::BTreeSet<Path> {
     set.paths().into_iter().collect()
 }
 
@@ -92,10 +95,10 @@ proptest! {
     #[test]
     fn fields_come_back_as_they_were_written(set in any_set()) {
         let fields = set.to_fields();
-        prop_assert_eq!(Set::from_fields(&fields).unwrap(), set);
+        prop_assert_eq!(FieldSet::from_fields(&fields).unwrap(), set);
         let text = fields.to_string();
         let again: Value = serde_json::from_str(&text).unwrap();
-        prop_assert_eq!(Set::from_fields(&again).unwrap().to_fields().to_string(), text);
+        prop_assert_eq!(FieldSet::from_fields(&again).unwrap().to_fields().to_string(), text);
     }
 
     #[test]
@@ -129,7 +132,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_inserted_is_contained(a in any_set()) {
+    fn inserted_fields_are_contained(a in any_set()) {
         for path in a.paths() {
             prop_assert!(a.contains(&path.0));
         }

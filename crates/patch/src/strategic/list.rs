@@ -5,8 +5,9 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use super::{
-    Meaning, Of, PATCH, SET_ORDER, StrategicError, after_slash, bad_patch, meaning_of_elements,
-    merge_maps, no_merge_key, sort, unknown_directive, without_directives, wrong_sort,
+    FieldMergeRule, OptionalSchemaNode, PATCH, SET_ORDER, StrategicError, after_slash, bad_patch,
+    element_merge_rule, go_type_name, merge_maps, no_merge_key, unknown_directive,
+    without_directives, wrong_type,
 };
 use crate::golang;
 
@@ -15,7 +16,7 @@ const OBJECT: &str = "map[string]interface {}";
 
 /// Merges two lists: objects by their key, scalars as a set.
 pub(super) fn merge(
-    of: Of<'_>,
+    of: OptionalSchemaNode<'_>,
     original: Vec<Value>,
     patch: Vec<Value>,
     key: &str,
@@ -24,17 +25,17 @@ pub(super) fn merge(
     if original.is_empty() && patch.is_empty() {
         return Ok(original);
     }
-    if element_sort(&original, &patch)? == OBJECT {
+    if element_type_name(&original, &patch)? == OBJECT {
         if key.is_empty() {
             return Err(StrategicError::Failed(
                 "cannot merge lists without merge key for struct".to_owned(),
             ));
         }
-        let (original, patch) = carry_out_directives(original, patch, key)?;
+        let (original, patch) = apply_directives(original, patch, key)?;
         let patch_order = keys(&patch, key)?;
         let server_order = keys(&original, key)?;
         let merged = merge_elements(of, original, patch, key)?;
-        return in_order(merged, key, &patch_order, &server_order);
+        return sort_by_order(merged, key, &patch_order, &server_order);
     }
     if deletes {
         let gone: HashSet<String> = patch.iter().map(Value::to_string).collect();
@@ -44,12 +45,12 @@ pub(super) fn merge(
     let (patch_order, server_order) = (texts(&patch), texts(&original));
     let mut seen = HashSet::new();
     let merged = original.into_iter().chain(patch).filter(|it| seen.insert(it.to_string()));
-    in_order(merged.collect(), "", &patch_order, &server_order)
+    sort_by_order(merged.collect(), "", &patch_order, &server_order)
 }
 
 /// Carries out every `$setElementOrder` of a patch, together with the patch of its list.
-pub(super) fn set_orders(
-    of: Of<'_>,
+pub(super) fn apply_set_element_orders(
+    of: OptionalSchemaNode<'_>,
     original: &mut Map<String, Value>,
     patch: &mut Map<String, Value>,
 ) -> Result<(), StrategicError> {
@@ -58,7 +59,7 @@ pub(super) fn set_orders(
     for directive in directives {
         let order = match patch.shift_remove(&directive) {
             Some(Value::Array(order)) => order,
-            Some(other) => return Err(wrong_sort(LIST, &other)),
+            Some(other) => return Err(wrong_type(LIST, &other)),
             None => continue,
         };
         let name = after_slash(&directive, SET_ORDER)
@@ -66,10 +67,10 @@ pub(super) fn set_orders(
         let list = |value: Option<&Value>| match value {
             None => Ok(None),
             Some(Value::Array(values)) => Ok(Some(values.clone())),
-            Some(other) => Err(wrong_sort(LIST, other)),
+            Some(other) => Err(wrong_type(LIST, other)),
         };
         let (before, change) = (list(original.get(name))?, list(patch.get(name))?);
-        let Meaning { of, merge } = meaning_of_elements(of, name)?;
+        let FieldMergeRule { schema_node: of, strategy: merge } = element_merge_rule(of, name)?;
         let key = merge.merge_key.as_deref().unwrap_or_default();
         check_order(change.as_deref().unwrap_or_default(), &order, key)?;
         let elements = match (before.clone(), change.clone()) {
@@ -82,7 +83,7 @@ pub(super) fn set_orders(
             (Some(_), Some(change)) => change,
         };
         let before = before.unwrap_or_default();
-        element_sort(&before, &change.unwrap_or_default())?;
+        element_type_name(&before, &change.unwrap_or_default())?;
         let texts = |values: &[Value]| -> Result<Vec<String>, StrategicError> {
             if key.is_empty() {
                 Ok(values.iter().map(Value::to_string).collect())
@@ -90,7 +91,7 @@ pub(super) fn set_orders(
                 keys(values, key)
             }
         };
-        let ordered = in_order(elements, key, &texts(&order)?, &texts(&before)?)?;
+        let ordered = sort_by_order(elements, key, &texts(&order)?, &texts(&before)?)?;
         original.insert(name.to_owned(), Value::Array(ordered));
         patch.shift_remove(name);
     }
@@ -106,13 +107,13 @@ fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result<(), Strate
     for element in patch {
         let directive = match element {
             Value::Object(element) => element.get(PATCH),
-            other if !key.is_empty() => return Err(wrong_sort(OBJECT, other)),
+            other if !key.is_empty() => return Err(wrong_type(OBJECT, other)),
             _ => None,
         };
         if directive.is_some() {
             continue;
         }
-        let wanted = text_of(element, key)?;
+        let wanted = merge_key_text(element, key)?;
         loop {
             let Some(next) = ordered.next() else {
                 return Err(StrategicError::Failed(format!(
@@ -121,7 +122,7 @@ fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result<(), Strate
                     golang::plain_list(order)
                 )));
             };
-            if text_of(next, key)? == wanted {
+            if merge_key_text(next, key)? == wanted {
                 break;
             }
         }
@@ -130,7 +131,7 @@ fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result<(), Strate
 }
 
 /// Carries out the elements that are directives; what is left is the lists to merge.
-fn carry_out_directives(
+fn apply_directives(
     mut original: Vec<Value>,
     patch: Vec<Value>,
     key: &str,
@@ -161,7 +162,7 @@ fn carry_out_directives(
 }
 
 fn merge_elements(
-    of: Of<'_>,
+    of: OptionalSchemaNode<'_>,
     mut original: Vec<Value>,
     patch: Vec<Value>,
     key: &str,
@@ -171,12 +172,12 @@ fn merge_elements(
         places.entry(text).or_insert(place);
     }
     for element in patch {
-        let text = text_of(&element, key)?;
+        let text = merge_key_text(&element, key)?;
         match (places.get(&text), element) {
             (Some(place), Value::Object(change)) => {
                 let was = match original[*place].take() {
                     Value::Object(was) => was,
-                    other => return Err(wrong_sort(OBJECT, &other)),
+                    other => return Err(wrong_type(OBJECT, &other)),
                 };
                 original[*place] = Value::Object(merge_maps(of, was, change)?);
             }
@@ -191,7 +192,7 @@ fn merge_elements(
 
 /// Puts elements in order: those of the patch as the patch has them, the others as the server had
 /// them, and a patched element before the others unless the server had it after them.
-fn in_order(
+fn sort_by_order(
     elements: Vec<Value>,
     key: &str,
     patch_order: &[String],
@@ -201,7 +202,7 @@ fn in_order(
     let mut patched = Vec::new();
     let mut others = Vec::new();
     for element in elements {
-        let text = text_of(&element, key)?;
+        let text = merge_key_text(&element, key)?;
         let known = server_rank.get(text.as_str()).copied();
         match patch_rank.get(text.as_str()) {
             Some(rank) => patched.push((*rank, known, element)),
@@ -242,11 +243,11 @@ fn ranks(order: &[String]) -> HashMap<&str, usize> {
 
 /// The texts of the keys of objects.
 fn keys(values: &[Value], key: &str) -> Result<Vec<String>, StrategicError> {
-    values.iter().map(|value| text_of(value, key)).collect()
+    values.iter().map(|value| merge_key_text(value, key)).collect()
 }
 
 /// What tells an element apart, as text: its key, or itself where there is none.
-fn text_of(element: &Value, key: &str) -> Result<String, StrategicError> {
+fn merge_key_text(element: &Value, key: &str) -> Result<String, StrategicError> {
     if key.is_empty() {
         return Ok(element.to_string());
     }
@@ -255,13 +256,13 @@ fn text_of(element: &Value, key: &str) -> Result<String, StrategicError> {
             let value = entries.get(key).ok_or_else(|| no_merge_key(entries, key))?;
             Ok(value.to_string())
         }
-        other => Err(wrong_sort(OBJECT, other)),
+        other => Err(wrong_type(OBJECT, other)),
     }
 }
 
 /// The sort of all elements of two lists.
-fn element_sort(one: &[Value], other: &[Value]) -> Result<&'static str, StrategicError> {
-    let mut sorts = one.iter().chain(other).map(sort);
+fn element_type_name(one: &[Value], other: &[Value]) -> Result<&'static str, StrategicError> {
+    let mut sorts = one.iter().chain(other).map(go_type_name);
     let Some(first) = sorts.next() else {
         return Err(StrategicError::Failed("no elements in any of the given slices".to_owned()));
     };

@@ -184,7 +184,7 @@ fn maps_lists_and_directives() {
 }
 
 #[test]
-fn refusals_have_the_words_of_the_original() {
+fn errors_match_upstream() {
     use StrategicError::{BadPatch, Failed, Unprocessable};
     let failed = |text: &str| Failed(text.to_owned());
     let bad = |text: &str| BadPatch(text.to_owned());

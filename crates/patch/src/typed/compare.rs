@@ -1,4 +1,4 @@
-//! What differs between two objects.
+//! Finds the differences between two objects.
 
 use std::collections::BTreeMap;
 use std::mem::discriminant;
@@ -6,21 +6,21 @@ use std::mem::discriminant;
 use serde_json::{Map, Value};
 
 use super::key::element_of;
-use super::types::{Form, List, MapForm, Type};
+use super::types::{List, MapForm, Type, TypeForm};
 use super::validate::check_scalar;
-use super::{Trail, TypedError};
-use crate::path::{PathElement, same};
-use crate::set::Set;
+use super::{TypedError, ValuePath};
+use crate::path::{PathElement, is_same_value};
+use crate::set::FieldSet;
 
 /// What differs between two objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
     /// Fields that only the new object has.
-    pub added: Set,
+    pub added: FieldSet,
     /// Fields that both have, with different values.
-    pub modified: Set,
+    pub modified: FieldSet,
     /// Fields that only the old object has.
-    pub removed: Set,
+    pub removed: FieldSet,
 }
 
 impl Comparison {
@@ -32,7 +32,7 @@ impl Comparison {
 
     /// The comparison without these fields and what is below them.
     #[must_use]
-    pub fn without(self, fields: &Set) -> Self {
+    pub fn without(self, fields: &FieldSet) -> Self {
         if fields.is_empty() {
             return self;
         }
@@ -45,24 +45,24 @@ impl Comparison {
 }
 
 pub(super) fn compare(of: Type<'_>, old: &Value, new: &Value) -> Result<Comparison, TypedError> {
-    let mut walk = Walk::default();
-    walk.values(of, Some(old), Some(new), &Trail::TOP);
-    walk.error.into_result(walk.found)
+    let mut walk = Comparer::default();
+    walk.values(of, Some(old), Some(new), &ValuePath::TOP);
+    walk.error.into_result(walk.comparison)
 }
 
 #[derive(Default)]
-struct Walk {
-    found: Comparison,
+struct Comparer {
+    comparison: Comparison,
     error: TypedError,
 }
 
-impl Walk {
+impl Comparer {
     fn values(
         &mut self,
         of: Type<'_>,
         old: Option<&Value>,
         new: Option<&Value>,
-        trail: &Trail<'_>,
+        trail: &ValuePath<'_>,
     ) {
         let (old_form, new_form) = (of.form(old), of.form(new));
         let leaf = if new.is_none() {
@@ -75,28 +75,28 @@ impl Walk {
             self.form(new_form, old, new, trail)
         };
         if !leaf {
-            self.note_presence(old, new, trail);
+            self.record_presence(old, new, trail);
         }
     }
 
-    fn note_presence(&mut self, old: Option<&Value>, new: Option<&Value>, trail: &Trail<'_>) {
+    fn record_presence(&mut self, old: Option<&Value>, new: Option<&Value>, trail: &ValuePath<'_>) {
         if old.is_none() {
-            self.found.added.insert(&trail.elements());
+            self.comparison.added.insert(&trail.elements());
         } else if new.is_none() {
-            self.found.removed.insert(&trail.elements());
+            self.comparison.removed.insert(&trail.elements());
         }
     }
 
     /// Compares as `form`, and says whether it is a leaf.
     fn form(
         &mut self,
-        form: Form<'_>,
+        form: TypeForm<'_>,
         old: Option<&Value>,
         new: Option<&Value>,
-        trail: &Trail<'_>,
+        trail: &ValuePath<'_>,
     ) -> bool {
         match form {
-            Form::Scalar(scalar) => {
+            TypeForm::Scalar(scalar) => {
                 let fault =
                     |value: Option<&Value>| value.and_then(|it| check_scalar(scalar, it).err());
                 if let (Some(one), Some(other)) = (fault(old), fault(new)) {
@@ -107,7 +107,7 @@ impl Walk {
                 self.leaf(old, new, trail);
                 true
             }
-            Form::List(list) => {
+            TypeForm::List(list) => {
                 let (one, other) = (elements_of(old), elements_of(new));
                 if list.is_atomic() || one.is_empty() && other.is_empty() {
                     self.leaf(old, new, trail);
@@ -118,7 +118,7 @@ impl Walk {
                 }
                 false
             }
-            Form::Map(map) => {
+            TypeForm::Map(map) => {
                 let (one, other) = (entries_of(old), entries_of(new));
                 let empty =
                     |entries: Option<&Map<String, Value>>| entries.is_none_or(Map::is_empty);
@@ -132,12 +132,12 @@ impl Walk {
         }
     }
 
-    fn leaf(&mut self, old: Option<&Value>, new: Option<&Value>, trail: &Trail<'_>) {
+    fn leaf(&mut self, old: Option<&Value>, new: Option<&Value>, trail: &ValuePath<'_>) {
         match (old, new) {
-            (Some(old), Some(new)) if same(old, new) => {}
-            (Some(_), Some(_)) => self.found.modified.insert(&trail.elements()),
+            (Some(old), Some(new)) if is_same_value(old, new) => {}
+            (Some(_), Some(_)) => self.comparison.modified.insert(&trail.elements()),
             (Some(_), None) | (None, Some(_)) | (None, None) => {
-                self.note_presence(old, new, trail);
+                self.record_presence(old, new, trail);
             }
         }
     }
@@ -147,7 +147,7 @@ impl Walk {
         map: MapForm<'_>,
         old: Option<&Map<String, Value>>,
         new: Option<&Map<String, Value>>,
-        trail: &Trail<'_>,
+        trail: &ValuePath<'_>,
     ) {
         for (name, before) in old.into_iter().flatten() {
             let after = new.and_then(|new| new.get(name));
@@ -166,18 +166,18 @@ impl Walk {
         name: &str,
         old: Option<&Value>,
         new: Option<&Value>,
-        trail: &Trail<'_>,
+        trail: &ValuePath<'_>,
     ) {
         let trail = trail.field(name);
         match map.entry(name) {
             Some(of) => self.values(of, old, new, &trail),
-            // What nobody touches may have outlived its declaration.
+            // A field that is not changed may have outlived its declaration.
             None if old == new => {}
             None => self.error.add(&trail, "field not declared in schema".to_owned()),
         }
     }
 
-    fn lists(&mut self, list: List<'_>, old: &[Value], new: &[Value], trail: &Trail<'_>) {
+    fn lists(&mut self, list: List<'_>, old: &[Value], new: &[Value], trail: &ValuePath<'_>) {
         let mut pairs: BTreeMap<PathElement, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
         for (place, child) in old.iter().enumerate() {
             match element_of(list, child) {
@@ -201,22 +201,22 @@ impl Walk {
                 // Elements with one key are owned together, so they differ as one.
                 ([_, _, ..], [_, _, ..]) => {
                     let equal = old.len() == new.len()
-                        && old.iter().zip(new).all(|(old, new)| same(old, new));
+                        && old.iter().zip(new).all(|(old, new)| is_same_value(old, new));
                     if !equal {
-                        self.found.modified.insert(&trail.elements());
+                        self.comparison.modified.insert(&trail.elements());
                     }
                 }
                 ([_, _, ..], [] | [_]) => {
                     if let [new] = new.as_slice() {
                         self.values(list.items, None, Some(new), &trail);
                     }
-                    self.found.removed.insert(&trail.elements());
+                    self.comparison.removed.insert(&trail.elements());
                 }
                 ([] | [_], [_, _, ..]) => {
                     if let [old] = old.as_slice() {
                         self.values(list.items, Some(old), None, &trail);
                     }
-                    self.found.added.insert(&trail.elements());
+                    self.comparison.added.insert(&trail.elements());
                 }
             }
         }

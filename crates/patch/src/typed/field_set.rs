@@ -1,26 +1,26 @@
-//! The fields an object mentions.
+//! The set of fields in an object.
 
 use serde_json::{Map, Value};
 
 use super::key::element_of;
-use super::types::{Form, List, MapForm, Type};
+use super::types::{List, MapForm, Type, TypeForm};
 use crate::path::PathElement;
-use crate::set::Set;
+use crate::set::FieldSet;
 
-pub(super) fn field_set(of: Type<'_>, object: &Value) -> Set {
-    let mut set = Set::new();
+pub(super) fn field_set(of: Type<'_>, object: &Value) -> FieldSet {
+    let mut set = FieldSet::new();
     collect(of, object, &mut Vec::new(), &mut set);
     set
 }
 
-fn collect(of: Type<'_>, value: &Value, way: &mut Vec<PathElement>, set: &mut Set) {
+fn collect(of: Type<'_>, value: &Value, way: &mut Vec<PathElement>, set: &mut FieldSet) {
     match (of.form(Some(value)), value) {
-        (Form::Scalar(_), _) => set.insert(way),
-        (Form::List(list), _) if list.is_atomic() => set.insert(way),
-        (Form::Map(map), _) if map.atomic => set.insert(way),
-        (Form::List(list), Value::Array(elements)) => collect_list(list, elements, way, set),
-        (Form::Map(map), Value::Object(entries)) => collect_map(map, entries, way, set),
-        (Form::List(_) | Form::Map(_), _) => {}
+        (TypeForm::Scalar(_), _) => set.insert(way),
+        (TypeForm::List(list), _) if list.is_atomic() => set.insert(way),
+        (TypeForm::Map(map), _) if map.atomic => set.insert(way),
+        (TypeForm::List(list), Value::Array(elements)) => collect_list(list, elements, way, set),
+        (TypeForm::Map(map), Value::Object(entries)) => collect_map(map, entries, way, set),
+        (TypeForm::List(_) | TypeForm::Map(_), _) => {}
     }
 }
 
@@ -28,7 +28,7 @@ fn collect_map(
     map: MapForm<'_>,
     entries: &Map<String, Value>,
     way: &mut Vec<PathElement>,
-    set: &mut Set,
+    set: &mut FieldSet,
 ) {
     for (name, value) in entries {
         let declared = map.field(name);
@@ -48,7 +48,12 @@ fn collect_map(
     }
 }
 
-fn collect_list(list: List<'_>, elements: &[Value], way: &mut Vec<PathElement>, set: &mut Set) {
+fn collect_list(
+    list: List<'_>,
+    elements: &[Value],
+    way: &mut Vec<PathElement>,
+    set: &mut FieldSet,
+) {
     // Elements without key were reported when the object was checked.
     let keyed: Vec<_> = elements
         .iter()

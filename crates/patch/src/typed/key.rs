@@ -1,11 +1,11 @@
-//! What tells the elements of a list apart.
+//! The keys that identify the elements of a list.
 
 use gantry_schema::{ListType, Shape};
 use serde_json::Value;
 
-use super::types::{Form, List, Type};
+use super::types::{List, Type, TypeForm};
 use crate::golang;
-use crate::path::{Item, PathElement};
+use crate::path::{ComparableValue, PathElement};
 
 /// The step to an element of a set or keyed list. The text says what is wrong with an element that
 /// has none.
@@ -24,7 +24,7 @@ pub(super) fn element_of(list: List<'_>, child: &Value) -> Result<PathElement, S
                     .to_owned())
             }
             Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-                Ok(PathElement::Value(Item(child.clone())))
+                Ok(PathElement::Value(ComparableValue(child.clone())))
             }
         },
         ListType::Map(keys) => keyed(list, keys, child),
@@ -41,12 +41,12 @@ fn keyed(list: List<'_>, keys: &[Box<str>], child: &Value) -> Result<PathElement
             return Err("associative list with keys may not have non-map elements".to_owned());
         }
     };
-    let mut fields: Vec<(Box<str>, Item)> = Vec::with_capacity(keys.len());
+    let mut fields: Vec<(Box<str>, ComparableValue)> = Vec::with_capacity(keys.len());
     for name in keys {
         // A key that is absent and has no default is left out: such an element is another one
         // than any that has the key.
         if let Some(value) = child.get(&**name).or_else(|| default_of(list.items, name)) {
-            fields.push((name.clone(), Item(value.clone())));
+            fields.push((name.clone(), ComparableValue(value.clone())));
         }
     }
     if fields.is_empty() && !keys.is_empty() {
@@ -62,7 +62,7 @@ fn keyed(list: List<'_>, keys: &[Box<str>], child: &Value) -> Result<PathElement
 }
 
 fn default_of<'a>(items: Type<'a>, name: &str) -> Option<&'a Value> {
-    let Form::Map(map) = items.form(None) else { return None };
+    let TypeForm::Map(map) = items.form(None) else { return None };
     match map.field(name)? {
         Type::Declared { schema, node, .. } => match schema.node(node) {
             node if matches!(node.shape, Shape::Scalar(_)) => node.default.as_ref(),

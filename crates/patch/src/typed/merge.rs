@@ -1,4 +1,4 @@
-//! Putting a config over an object.
+//! Merges an applied configuration into an object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
@@ -6,28 +6,28 @@ use std::mem::discriminant;
 use serde_json::{Map, Value};
 
 use super::key::element_of;
-use super::types::{Form, List, MapForm, Type};
+use super::types::{List, MapForm, Type, TypeForm};
 use super::validate::check_scalar;
-use super::{Trail, TypedError};
+use super::{TypedError, ValuePath};
 use crate::path::PathElement;
 
 pub(super) fn merge(of: Type<'_>, object: &Value, config: &Value) -> Result<Value, TypedError> {
-    let mut walk = Walk { error: TypedError::default() };
-    let merged = walk.values(of, object, config, &Trail::TOP);
+    let mut walk = Merger { error: TypedError::default() };
+    let merged = walk.values(of, object, config, &ValuePath::TOP);
     walk.error.into_result(merged.unwrap_or_default())
 }
 
-struct Walk {
+struct Merger {
     error: TypedError,
 }
 
-impl Walk {
+impl Merger {
     fn values(
         &mut self,
         of: Type<'_>,
         object: &Value,
         config: &Value,
-        trail: &Trail<'_>,
+        trail: &ValuePath<'_>,
     ) -> Option<Value> {
         let (was, is) = (of.form(Some(object)), of.form(Some(config)));
         if discriminant(&was) != discriminant(&is) {
@@ -35,7 +35,7 @@ impl Walk {
             return Some(config.clone());
         }
         match is {
-            Form::Scalar(scalar) => {
+            TypeForm::Scalar(scalar) => {
                 if let (Err(one), Err(other)) =
                     (check_scalar(scalar, object), check_scalar(scalar, config))
                 {
@@ -44,14 +44,14 @@ impl Walk {
                 }
                 Some(config.clone())
             }
-            Form::List(list) => {
+            TypeForm::List(list) => {
                 let (one, other) = (elements_of(object), elements_of(config));
                 if list.is_atomic() || one.is_empty() && other.is_empty() {
                     return Some(config.clone());
                 }
                 self.lists(list, one, other, trail)
             }
-            Form::Map(map) => {
+            TypeForm::Map(map) => {
                 let none = Map::new();
                 let one = entries_of(object).unwrap_or(&none);
                 let other = entries_of(config).unwrap_or(&none);
@@ -68,7 +68,7 @@ impl Walk {
         map: MapForm<'_>,
         object: &Map<String, Value>,
         config: &Map<String, Value>,
-        trail: &Trail<'_>,
+        trail: &ValuePath<'_>,
     ) -> Option<Value> {
         let mut merged = Map::new();
         for (name, before) in object {
@@ -92,7 +92,7 @@ impl Walk {
         (!merged.is_empty()).then_some(Value::Object(merged))
     }
 
-    /// Merges two lists whose elements are told apart.
+    /// Merges two lists whose elements have keys.
     ///
     /// Elements that only the object has stay before the shared element that followed them; shared
     /// and new ones come in the order of the config.
@@ -101,7 +101,7 @@ impl Walk {
         list: List<'_>,
         object: &[Value],
         config: &[Value],
-        trail: &Trail<'_>,
+        trail: &ValuePath<'_>,
     ) -> Option<Value> {
         let right = self.index(list, config, trail, true)?;
         let left = self.index(list, object, trail, false)?;
@@ -157,9 +157,9 @@ impl Walk {
         &mut self,
         list: List<'_>,
         element: &PathElement,
-        left: &Index<'_>,
-        right: &Index<'_>,
-        trail: &Trail<'_>,
+        left: &ElementIndex<'_>,
+        right: &ElementIndex<'_>,
+        trail: &ValuePath<'_>,
     ) -> Option<Value> {
         let old = left.children.get(element).copied().flatten();
         let new = right.children.get(element).copied().flatten();
@@ -173,10 +173,10 @@ impl Walk {
         &mut self,
         list: List<'_>,
         elements: &'a [Value],
-        trail: &Trail<'_>,
+        trail: &ValuePath<'_>,
         unique: bool,
-    ) -> Option<Index<'a>> {
-        let mut index = Index { elements: Vec::new(), children: BTreeMap::new() };
+    ) -> Option<ElementIndex<'a>> {
+        let mut index = ElementIndex { elements: Vec::new(), children: BTreeMap::new() };
         let mut sound = true;
         for (place, child) in elements.iter().enumerate() {
             let element = match element_of(list, child) {
@@ -202,7 +202,7 @@ impl Walk {
 }
 
 /// The elements of a list in order, and by what tells them apart.
-struct Index<'a> {
+struct ElementIndex<'a> {
     elements: Vec<PathElement>,
     children: BTreeMap<PathElement, Option<&'a Value>>,
 }

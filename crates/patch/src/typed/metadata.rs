@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use gantry_schema::{Builder, Field, ListType, MergeStrategy, Node, NodeId, Scalar, Schema, Shape};
 use serde_json::json;
 
-use super::types::{Form, Type};
+use super::types::{Type, TypeForm};
 
 /// The schema of the metadata of any object, for definitions that leave it open.
 pub(super) fn object_metadata() -> &'static Schema {
@@ -17,12 +17,12 @@ pub(super) fn object_metadata() -> &'static Schema {
 /// Whether a declared type is the metadata of an object and not just a restriction of it.
 pub(super) fn is_object_metadata(declared: Type<'_>) -> bool {
     match declared.form(None) {
-        Form::Map(map) => {
+        TypeForm::Map(map) => {
             map.field("labels").is_some()
                 && map.field("managedFields").is_some()
                 && map.field("ownerReferences").is_some()
         }
-        Form::Scalar(_) | Form::List(_) => false,
+        TypeForm::Scalar(_) | TypeForm::List(_) => false,
     }
 }
 
@@ -34,7 +34,7 @@ fn build() -> Schema {
     let time = builder.add(scalar(Scalar::Untyped));
     let anything = builder.reserve();
     let texts = builder.add(node(Shape::Map { values: text, atomic: false }));
-    // An owner without uid is still told apart: by its empty uid.
+    // An owner without uid is still identified: by its empty uid.
     let uid = builder.add(Node { default: Some(json!("")), ..scalar(Scalar::String) });
     let owner = builder.add(record(
         true,

@@ -1,12 +1,13 @@
-//! Field sets that were written under an older schema.
+//! Converts field sets that were written under an older schema.
 
-use super::types::{Form, Type};
+use super::types::{Type, TypeForm};
 use crate::path::PathElement;
-use crate::set::Set;
+use crate::set::FieldSet;
 
-/// Who owned parts of what has become one value owns that value; nobody owns its parts any more.
-pub(super) fn reconcile(of: Type<'_>, fields: &Set) -> Option<Set> {
-    let mut whole = Set::new();
+/// Makes the owners of parts of a value that has become atomic the owners of the value; its parts
+/// have no owners any more.
+pub(super) fn reconcile(of: Type<'_>, fields: &FieldSet) -> Option<FieldSet> {
+    let mut whole = FieldSet::new();
     collect(of, fields, &mut Vec::new(), &mut whole);
     if whole.is_empty() {
         return None;
@@ -15,14 +16,14 @@ pub(super) fn reconcile(of: Type<'_>, fields: &Set) -> Option<Set> {
 }
 
 /// Finds what is owned in parts and is one value now.
-fn collect(of: Type<'_>, fields: &Set, way: &mut Vec<PathElement>, whole: &mut Set) {
+fn collect(of: Type<'_>, fields: &FieldSet, way: &mut Vec<PathElement>, whole: &mut FieldSet) {
     if of.is_deduced() {
         return;
     }
     let atomic = match of.form(None) {
-        Form::Scalar(_) => return,
-        Form::Map(map) => map.atomic,
-        Form::List(list) => list.is_atomic(),
+        TypeForm::Scalar(_) => return,
+        TypeForm::Map(map) => map.atomic,
+        TypeForm::List(list) => list.is_atomic(),
     };
     if atomic {
         if !fields.is_empty() {
@@ -35,10 +36,10 @@ fn collect(of: Type<'_>, fields: &Set, way: &mut Vec<PathElement>, whole: &mut S
             continue;
         }
         let inner = match (of.form(None), element) {
-            (Form::Map(map), PathElement::Field(name)) => map.entry(name),
-            (Form::Map(map), _) => map.others,
-            (Form::List(list), _) => Some(list.items),
-            (Form::Scalar(_), _) => None,
+            (TypeForm::Map(map), PathElement::Field(name)) => map.entry(name),
+            (TypeForm::Map(map), _) => map.others,
+            (TypeForm::List(list), _) => Some(list.items),
+            (TypeForm::Scalar(_), _) => None,
         };
         if let Some(inner) = inner {
             way.push(element.clone());

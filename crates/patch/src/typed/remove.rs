@@ -1,26 +1,26 @@
-//! Taking fields out of an object.
+//! Removes fields from an object.
 
 use serde_json::{Map, Value};
 
 use super::key::element_of;
-use super::types::{Form, List, MapForm, Type};
+use super::types::{List, MapForm, Type, TypeForm};
 use crate::path::PathElement;
-use crate::set::Set;
+use crate::set::FieldSet;
 
-pub(super) fn remove(of: Type<'_>, value: &Value, fields: &Set) -> Value {
+pub(super) fn remove(of: Type<'_>, value: &Value, fields: &FieldSet) -> Value {
     match (of.form(Some(value)), value) {
-        (Form::Scalar(_), _) => value.clone(),
-        (Form::List(list), Value::Array(elements)) if !list.is_atomic() => {
+        (TypeForm::Scalar(_), _) => value.clone(),
+        (TypeForm::List(list), Value::Array(elements)) if !list.is_atomic() => {
             remove_elements(list, elements, fields)
         }
-        (Form::Map(map), Value::Object(entries)) if !map.atomic => {
+        (TypeForm::Map(map), Value::Object(entries)) if !map.atomic => {
             remove_entries(map, entries, fields)
         }
-        (Form::List(_) | Form::Map(_), _) => Value::Null,
+        (TypeForm::List(_) | TypeForm::Map(_), _) => Value::Null,
     }
 }
 
-fn remove_entries(map: MapForm<'_>, entries: &Map<String, Value>, fields: &Set) -> Value {
+fn remove_entries(map: MapForm<'_>, entries: &Map<String, Value>, fields: &FieldSet) -> Value {
     let mut kept = Map::new();
     for (name, value) in entries {
         let element = PathElement::field(name);
@@ -36,7 +36,7 @@ fn remove_entries(map: MapForm<'_>, entries: &Map<String, Value>, fields: &Set) 
     if kept.is_empty() { Value::Null } else { Value::Object(kept) }
 }
 
-fn remove_elements(list: List<'_>, elements: &[Value], fields: &Set) -> Value {
+fn remove_elements(list: List<'_>, elements: &[Value], fields: &FieldSet) -> Value {
     let mut kept = Vec::new();
     for child in elements {
         let Ok(element) = element_of(list, child) else {
@@ -54,9 +54,9 @@ fn remove_elements(list: List<'_>, elements: &[Value], fields: &Set) -> Value {
     if kept.is_empty() { Value::Null } else { Value::Array(kept) }
 }
 
-pub(super) fn extract(of: Type<'_>, value: &Value, fields: &Set) -> Value {
+pub(super) fn extract(of: Type<'_>, value: &Value, fields: &FieldSet) -> Value {
     match (of.form(Some(value)), value) {
-        (Form::List(list), Value::Array(elements)) if !list.is_atomic() => {
+        (TypeForm::List(list), Value::Array(elements)) if !list.is_atomic() => {
             let kept: Vec<Value> = elements
                 .iter()
                 .filter_map(|child| {
@@ -69,7 +69,7 @@ pub(super) fn extract(of: Type<'_>, value: &Value, fields: &Set) -> Value {
                 .collect();
             if kept.is_empty() { Value::Null } else { Value::Array(kept) }
         }
-        (Form::Map(map), Value::Object(entries)) if !map.atomic => {
+        (TypeForm::Map(map), Value::Object(entries)) if !map.atomic => {
             let kept: Map<String, Value> = entries
                 .iter()
                 .filter_map(|(name, value)| {
@@ -84,6 +84,6 @@ pub(super) fn extract(of: Type<'_>, value: &Value, fields: &Set) -> Value {
                 .collect();
             if kept.is_empty() { Value::Null } else { Value::Object(kept) }
         }
-        (Form::Scalar(_) | Form::List(_) | Form::Map(_), _) => value.clone(),
+        (TypeForm::Scalar(_) | TypeForm::List(_) | TypeForm::Map(_), _) => value.clone(),
     }
 }

@@ -3,12 +3,12 @@ use serde_json::json;
 use super::*;
 use crate::fixtures;
 
-fn fault(object: &Value) -> String {
+fn validation_error(object: &Value) -> String {
     validate(fixtures::config_map(), object, Duplicates::Refused).unwrap_err().to_string()
 }
 
 #[test]
-fn faults_have_the_words_of_the_original() {
+fn errors_match_upstream() {
     let config = |member: &str, value: Value| json!({ "apiVersion": "v1", member: value });
     let metadata = |member: &str, value: Value| json!({ "metadata": { member: value } });
     let table = [
@@ -75,7 +75,7 @@ fn faults_have_the_words_of_the_original() {
         ),
     ];
     for (object, text) in table {
-        assert_eq!(fault(&object), text);
+        assert_eq!(validation_error(&object), text);
     }
     let keyless = json!({ "spec": { "map": [{ "v": "1" }] } });
     let error = validate(fixtures::widget(), &keyless, Duplicates::Allowed).unwrap_err();
@@ -92,7 +92,7 @@ fn nulls_are_of_every_type() {
 }
 
 #[test]
-fn duplicates_are_a_fault_only_where_they_are_refused() {
+fn duplicates_fail_only_if_refused() {
     let object = json!({ "metadata": { "finalizers": ["a", "a"] } });
     assert_eq!(validate(fixtures::config_map(), &object, Duplicates::Allowed), Ok(()));
 }
@@ -118,7 +118,7 @@ fn custom_objects_have_the_metadata_of_all_objects() {
 }
 
 #[test]
-fn comparisons_tell_what_came_changed_and_went() {
+fn compare_lists_all_changes() {
     let spec = |spec: Value| json!({ "spec": spec });
     let table = [
         (
@@ -236,7 +236,7 @@ fn comparisons_tell_what_came_changed_and_went() {
     ];
     for (why, old, new, added, modified, removed) in table {
         let found = compare(fixtures::widget(), &spec(old), &spec(new)).unwrap();
-        let fields = |set: &Set| set.to_fields().get("f:spec").cloned().unwrap_or(json!({}));
+        let fields = |set: &FieldSet| set.to_fields().get("f:spec").cloned().unwrap_or(json!({}));
         assert_eq!(fields(&found.added), added, "{why}: added");
         assert_eq!(fields(&found.modified), modified, "{why}: modified");
         assert_eq!(fields(&found.removed), removed, "{why}: removed");
@@ -244,7 +244,7 @@ fn comparisons_tell_what_came_changed_and_went() {
 }
 
 #[test]
-fn merged_lists_keep_the_places_of_both() {
+fn merged_lists_keep_both_orders() {
     let table = [
         ("new ones follow", vec!["a", "b"], vec!["c"], vec!["a", "b", "c"]),
         (
@@ -287,7 +287,7 @@ fn items_are_removed_and_extracted_by_their_sets() {
         "text": "t", "plain": ["a"], "set": ["a", "b"],
         "map": [{ "k": "a", "v": "1" }, { "k": "b", "v": "2" }], "parts": { "a": "1" },
     } });
-    let fields = Set::from_fields(&json!({ "f:spec": {
+    let fields = FieldSet::from_fields(&json!({ "f:spec": {
         "f:plain": {}, "f:set": { "v:\"a\"": {} },
         "f:map": { "k:{\"k\":\"a\"}": { "f:v": {} }, "k:{\"k\":\"b\"}": {} },
         "f:parts": { "f:a": {} },
@@ -308,7 +308,7 @@ fn items_are_removed_and_extracted_by_their_sets() {
 
 #[test]
 fn named_fields_are_members_once_something_below_is() {
-    let fields = Set::from_fields(&json!({ "f:spec": {
+    let fields = FieldSet::from_fields(&json!({ "f:spec": {
         "f:nested": { "f:a": { "f:b": {} } }, "f:parts": { "f:a": {} },
         "f:map": { "k:{\"k\":\"a\"}": { "f:v": {} } },
     } }))
@@ -322,7 +322,7 @@ fn named_fields_are_members_once_something_below_is() {
 }
 
 #[test]
-fn what_is_empty_is_mentioned_too() {
+fn empty_values_are_fields() {
     let spec = json!({ "spec": {
         "nested": { "a": {} }, "text": null, "set": null, "map": [], "plain": [],
     } });

@@ -21,7 +21,7 @@ pub(super) enum Type<'a> {
 
 /// What a type is for a value at hand.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Form<'a> {
+pub(super) enum TypeForm<'a> {
     Scalar(Scalar),
     List(List<'a>),
     Map(MapForm<'a>),
@@ -54,12 +54,12 @@ impl<'a> Type<'a> {
 
     /// What the type is for `value`. Where a value does not tell, a type that leaves it open is a
     /// map.
-    pub(super) fn form(self, value: Option<&Value>) -> Form<'a> {
+    pub(super) fn form(self, value: Option<&Value>) -> TypeForm<'a> {
         let (schema, node, whole_object) = match self {
             Self::Declared { schema, node, whole_object } => (schema, node, whole_object),
             Self::Deduced => return open_form(value, Self::Deduced, false),
             Self::Opaque => return open_form(value, Self::Opaque, true),
-            Self::Text => return Form::Scalar(Scalar::String),
+            Self::Text => return TypeForm::Scalar(Scalar::String),
         };
         let declared = Some((schema, node));
         // Entries that are declared without a type bind maps only; anything else may stand there.
@@ -69,14 +69,14 @@ impl<'a> Type<'a> {
                 open_form(value, Self::Deduced, false)
             }
             Shape::Any => open_form(value, Self::Deduced, false),
-            Shape::Scalar(scalar) => Form::Scalar(*scalar),
+            Shape::Scalar(scalar) => TypeForm::Scalar(*scalar),
             Shape::List { items, list_type } => {
                 let items = Self::Declared { schema, node: *items, whole_object: false };
-                Form::List(List { items, list_type })
+                TypeForm::List(List { items, list_type })
             }
             Shape::Map { values, atomic } => {
                 let others = Self::Declared { schema, node: *values, whole_object: false };
-                Form::Map(MapForm {
+                TypeForm::Map(MapForm {
                     declared: None,
                     whole_object: false,
                     others: Some(others),
@@ -86,7 +86,7 @@ impl<'a> Type<'a> {
             Shape::Struct { fields, atomic, preserve_unknown, embedded } => {
                 // An object that declares nothing is as open as one that says so.
                 let open = *preserve_unknown || fields.is_empty();
-                Form::Map(MapForm {
+                TypeForm::Map(MapForm {
                     declared,
                     whole_object: whole_object || *embedded,
                     others: open.then_some(Self::Deduced),
@@ -108,11 +108,11 @@ impl<'a> Type<'a> {
     /// Whether `element` is a declared field of this type, and the type behind it.
     pub(super) fn step(self, element: &PathElement) -> (bool, Option<Self>) {
         match (element, self.form(None)) {
-            (PathElement::Field(name), Form::Map(map)) => match map.field(name) {
+            (PathElement::Field(name), TypeForm::Map(map)) => match map.field(name) {
                 Some(field) => (true, Some(field)),
                 None => (false, map.others),
             },
-            (PathElement::Key(_), Form::List(list)) => (false, Some(list.items)),
+            (PathElement::Key(_), TypeForm::List(list)) => (false, Some(list.items)),
             _ => (false, None),
         }
     }
@@ -125,13 +125,18 @@ fn is_no_map(value: &Value) -> bool {
     }
 }
 
-fn open_form<'a>(value: Option<&Value>, others: Type<'a>, atomic: bool) -> Form<'a> {
+fn open_form<'a>(value: Option<&Value>, others: Type<'a>, atomic: bool) -> TypeForm<'a> {
     match value {
-        Some(Value::Bool(_) | Value::Number(_) | Value::String(_)) => Form::Scalar(Scalar::Untyped),
-        Some(Value::Array(_)) => Form::List(List { items: Type::Opaque, list_type: &ATOMIC }),
-        None | Some(Value::Null | Value::Object(_)) => {
-            Form::Map(MapForm { declared: None, whole_object: false, others: Some(others), atomic })
+        Some(Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
+            TypeForm::Scalar(Scalar::Untyped)
         }
+        Some(Value::Array(_)) => TypeForm::List(List { items: Type::Opaque, list_type: &ATOMIC }),
+        None | Some(Value::Null | Value::Object(_)) => TypeForm::Map(MapForm {
+            declared: None,
+            whole_object: false,
+            others: Some(others),
+            atomic,
+        }),
     }
 }
 

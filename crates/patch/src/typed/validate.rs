@@ -1,4 +1,4 @@
-//! Whether a value is of its type.
+//! Validates a value against its type.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,8 @@ use gantry_schema::Scalar;
 use serde_json::{Map, Value};
 
 use super::key::element_of;
-use super::types::{Form, List, MapForm, Type};
-use super::{Duplicates, Trail, TypedError};
+use super::types::{List, MapForm, Type, TypeForm};
+use super::{Duplicates, TypedError, ValuePath};
 use crate::golang;
 use crate::path::PathElement;
 
@@ -17,7 +17,7 @@ pub(super) fn validate(
     duplicates: Duplicates,
 ) -> Result<(), TypedError> {
     let mut checker = Checker { duplicates, error: TypedError::default() };
-    checker.check(of, object, &Trail::TOP);
+    checker.check(of, object, &ValuePath::TOP);
     checker.error.into_result(())
 }
 
@@ -27,14 +27,14 @@ struct Checker {
 }
 
 impl Checker {
-    fn check(&mut self, of: Type<'_>, value: &Value, trail: &Trail<'_>) {
+    fn check(&mut self, of: Type<'_>, value: &Value, trail: &ValuePath<'_>) {
         match of.form(Some(value)) {
-            Form::Scalar(scalar) => {
+            TypeForm::Scalar(scalar) => {
                 if let Err(message) = check_scalar(scalar, value) {
                     self.error.add(trail, message);
                 }
             }
-            Form::List(list) => match value {
+            TypeForm::List(list) => match value {
                 Value::Array(elements) => self.check_list(list, elements, trail),
                 Value::Null => {}
                 Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
@@ -42,7 +42,7 @@ impl Checker {
                     self.error.add(trail, message);
                 }
             },
-            Form::Map(map) => match value {
+            TypeForm::Map(map) => match value {
                 Value::Object(entries) => self.check_map(map, entries, trail),
                 Value::Null => {}
                 Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
@@ -53,7 +53,7 @@ impl Checker {
         }
     }
 
-    fn check_map(&mut self, map: MapForm<'_>, entries: &Map<String, Value>, trail: &Trail<'_>) {
+    fn check_map(&mut self, map: MapForm<'_>, entries: &Map<String, Value>, trail: &ValuePath<'_>) {
         for (name, value) in entries {
             let trail = trail.field(name);
             let Some(of) = map.entry(name) else {
@@ -64,7 +64,7 @@ impl Checker {
         }
     }
 
-    fn check_list(&mut self, list: List<'_>, elements: &[Value], trail: &Trail<'_>) {
+    fn check_list(&mut self, list: List<'_>, elements: &[Value], trail: &ValuePath<'_>) {
         let mut seen = BTreeSet::new();
         for (place, child) in elements.iter().enumerate() {
             let element = if list.is_atomic() {
@@ -103,7 +103,7 @@ pub(super) fn check_scalar(scalar: Scalar, value: &Value) -> Result<(), String> 
         ) => Ok(()),
         (Scalar::String, _) => Err(format!(
             "expected string, got &value.valueUnstructured{{Value:{}}}",
-            golang::source(value)
+            golang::go_syntax(value)
         )),
         (Scalar::Integer | Scalar::Number, _) => {
             Err(format!("expected numeric (int or float), got {}", gantry_schema::go_type(value)))

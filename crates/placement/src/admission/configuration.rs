@@ -1,114 +1,132 @@
-//! The objects by which an API server knows whom to ask, and about what.
+//! The webhook configurations that tell an API server which requests to send where.
 //!
-//! They are made so that they cannot keep a cluster from working. Pods are asked about only if they
-//! claim devices, which the server finds out by itself, and never in `kube-system`, except about what only
-//! the allocator may write ([`super::protect`]). Such a pod is
-//! refused when nobody answers: it would otherwise run without its devices. Objects of this group are
-//! kept when nobody answers: whoever acts on them reads them again, and says what is wrong in their
-//! status.
+//! They are written so that they cannot keep a cluster from working. Webhooks are called for pods
+//! only if they claim devices, which the server evaluates by itself, and never in `kube-system`,
+//! except for what only the allocator may write ([`super::protect`]). Such a pod is rejected when
+//! the webhook does not answer: it would otherwise run without its devices. Objects of this group
+//! are stored when the webhook does not answer: the controllers that act on them parse them again,
+//! and report errors in their status.
 
-use gantry_api::devices::CARRIER_ANNOTATIONS;
+use gantry_api::devices::DEVICE_ANNOTATIONS;
 use gantry_api::object::KINDS;
 use serde_json::{Value, json};
 
-use super::{Question, copied, protect};
-use crate::scheduler::quota::ADMIN_LABEL;
+use super::{AdmissionCheck, config_map_access, protect};
+use crate::scheduler::quota::ADMIN_ACCESS_LABEL;
 
 /// The name of both objects.
-pub const CONFIGURATION: &str = "gantry-devices";
+pub const CONFIGURATION_NAME: &str = "gantry-devices";
 const GROUP: &str = "devmgmtproto.k8s.io";
 /// How long the server waits for an answer, in seconds. It takes a millisecond.
-const PATIENCE: u32 = 5;
+const WEBHOOK_TIMEOUT_SECONDS: u32 = 5;
 
-/// What becomes of a pod that claims devices when nobody answers.
+/// What happens to a pod that claims devices when the webhook does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// It is refused: the next try may be answered.
-    Refuse,
-    /// It is taken as it is, where whoever answers cannot be absent.
+pub enum FailurePolicy {
+    /// It is rejected: the next attempt may be answered.
+    Fail,
+    /// It is accepted unchanged, where the webhook cannot be absent.
     Ignore,
 }
 
-impl Failure {
-    fn policy(self) -> &'static str {
+impl FailurePolicy {
+    fn as_str(self) -> &'static str {
         match self {
-            Self::Refuse => "Fail",
+            Self::Fail => "Fail",
             Self::Ignore => "Ignore",
         }
     }
 }
 
-/// The configurations, mutating and validating. `client` says how whoever answers is reached at a path:
-/// it is a `clientConfig`. `allocator` is the user that gives devices to pods: what drivers trust is
-/// written by nobody else.
+/// Returns the configurations, mutating and validating. `client` returns the `clientConfig` of the
+/// webhook at a path. `allocator` is the user that allocates devices to pods: no other user may
+/// write what drivers trust.
 #[must_use]
 pub fn configurations(
     client: impl Fn(&str) -> Value,
-    pods: Failure,
+    pods: FailurePolicy,
     allocator: &str,
 ) -> [Value; 2] {
-    let hook = |name: &str, question: Question, rules: Value, policy: &str| {
+    let hook = |name: &str, question: AdmissionCheck, rules: Value, policy: &str| {
         json!({
             "name": format!("{name}.devices.gantry.dev"),
             "clientConfig": client(question.path()),
             "rules": [rules],
             "failurePolicy": policy,
             "matchPolicy": "Equivalent",
-            "namespaceSelector": {"matchExpressions": [outside("kube-system")]},
+            "namespaceSelector": {"matchExpressions": [namespace_is_not("kube-system")]},
             "objectSelector": {},
             "sideEffects": "None",
-            "timeoutSeconds": PATIENCE,
+            "timeoutSeconds": WEBHOOK_TIMEOUT_SECONDS,
             "admissionReviewVersions": ["v1"],
         })
     };
-    let about_pods = |question: Question| {
-        let mut hook = hook("pods", question, new_pods(), pods.policy());
-        hook["matchConditions"] = json!([{"name": "claims-devices", "expression": carries()}]);
+    let about_pods = |question: AdmissionCheck| {
+        let mut hook = hook("pods", question, create_pod_rules(), pods.as_str());
+        hook["matchConditions"] =
+            json!([{"name": "claims-devices", "expression": claims_devices_expression()}]);
         hook
     };
-    let mut mutating = about_pods(Question::Mutate);
-    // Whoever comes later may add what a pod claims.
+    let mut mutating = about_pods(AdmissionCheck::Mutate);
+    // A later webhook may add claims to a pod.
     mutating["reinvocationPolicy"] = json!("IfNeeded");
     let kinds = KINDS.iter().filter(|it| it.group == GROUP).map(|it| it.plural);
     let kinds: Vec<&str> = kinds.collect();
-    let ignore = Failure::Ignore.policy();
-    let content = hook("content", Question::Validate, written(&kinds), ignore);
+    let ignore = FailurePolicy::Ignore.as_str();
+    let content = hook("content", AdmissionCheck::Validate, create_update_rules(&kinds), ignore);
     let lookers = ["deviceprivilegedclaims", "deviceclaimtemplates"];
-    let mut access = hook("access", Question::Unlabelled, written(&lookers), ignore);
-    let unlabelled = json!({"key": ADMIN_LABEL, "operator": "NotIn", "values": ["true"]});
+    let mut access =
+        hook("access", AdmissionCheck::AdminAccess, create_update_rules(&lookers), ignore);
+    let unlabelled = json!({"key": ADMIN_ACCESS_LABEL, "operator": "NotIn", "values": ["true"]});
     if let Some(all) = access["namespaceSelector"]["matchExpressions"].as_array_mut() {
         all.push(unlabelled);
     }
-    // Whoever is asked about by these is a user who does what is not theirs: they may wait for an answer.
-    let strict = |name: &str, question: Question, rules: Value, condition: &str| {
-        let mut hook = hook(name, question, rules, pods.policy());
-        // No namespace is exempt from what drivers trust.
+    // These are called only for users that do what they may not do: such requests may wait for an
+    // answer.
+    let strict = |name: &str, question: AdmissionCheck, rules: Value, condition: &str| {
+        let mut hook = hook(name, question, rules, pods.as_str());
+        // No namespace is exempt from the protection of what drivers trust.
         hook["namespaceSelector"] = json!({});
         hook["matchConditions"] = json!([{"name": name, "expression": condition}]);
         hook
     };
     let protected = |name: &str, rules: Value, condition: &str| {
-        strict(name, Question::Protected, rules, condition)
+        strict(name, AdmissionCheck::Protected, rules, condition)
     };
     let claims = ["deviceclaims", "deviceprivilegedclaims"];
     let claim_statuses = ["deviceclaims/status", "deviceprivilegedclaims/status"];
-    let claim_condition = protect::status_condition(allocator, &protect::CLAIM_STATUS);
-    let pool_condition = protect::status_condition(allocator, &protect::POOL_STATUS);
+    let claim_condition =
+        protect::status_match_condition(allocator, &protect::PROTECTED_CLAIM_FIELDS);
+    let pool_condition =
+        protect::status_match_condition(allocator, &protect::PROTECTED_POOL_FIELDS);
     let namers = ["deviceclaims", "deviceprivilegedclaims", "deviceclaimtemplates"];
     let validating = [
-        about_pods(Question::Validate),
+        about_pods(AdmissionCheck::Validate),
         content,
         access,
-        protected("pod-allocations", pods_and_bindings(), &protect::pod_condition(allocator)),
-        protected("claim-status", updated(&claim_statuses), &claim_condition),
-        protected("claim-finalizer", updated(&claims), &protect::finalizer_condition(allocator)),
-        protected("pool-status", updated(&["devicepools/status"]), &pool_condition),
-        strict("configs", Question::Copied, written(&namers), &copied::condition()),
+        protected(
+            "pod-allocations",
+            pod_and_binding_rules(),
+            &protect::pod_match_condition(allocator),
+        ),
+        protected("claim-status", update_rules(&claim_statuses), &claim_condition),
+        protected(
+            "claim-finalizer",
+            update_rules(&claims),
+            &protect::finalizer_match_condition(allocator),
+        ),
+        protected("pool-status", update_rules(&["devicepools/status"]), &pool_condition),
+        strict(
+            "configs",
+            AdmissionCheck::ConfigMapAccess,
+            create_update_rules(&namers),
+            &config_map_access::match_condition(),
+        ),
         strict(
             "class-configs",
-            Question::Copied,
-            written(&["deviceclasses"]),
-            &copied::class_condition(),
+            AdmissionCheck::ConfigMapAccess,
+            create_update_rules(&["deviceclasses"]),
+            &config_map_access::class_match_condition(),
         ),
     ];
     [
@@ -121,24 +139,24 @@ fn configuration(kind: &str, webhooks: &[Value]) -> Value {
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,
-        "metadata": {"name": CONFIGURATION, "labels": {"app.kubernetes.io/part-of": "gantry"}},
+        "metadata": {"name": CONFIGURATION_NAME, "labels": {"app.kubernetes.io/part-of": "gantry"}},
         "webhooks": webhooks,
     })
 }
 
-fn outside(namespace: &str) -> Value {
+fn namespace_is_not(namespace: &str) -> Value {
     json!({"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [namespace]})
 }
 
-fn new_pods() -> Value {
+fn create_pod_rules() -> Value {
     json!({
         "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"],
         "operations": ["CREATE"], "scope": "Namespaced",
     })
 }
 
-/// Every way in which annotations of a pod are written.
-fn pods_and_bindings() -> Value {
+/// Matches every way in which annotations of a pod are written.
+fn pod_and_binding_rules() -> Value {
     let resources = [
         "pods",
         "pods/status",
@@ -153,22 +171,22 @@ fn pods_and_bindings() -> Value {
     })
 }
 
-fn updated(resources: &[&str]) -> Value {
+fn update_rules(resources: &[&str]) -> Value {
     json!({
         "apiGroups": [GROUP], "apiVersions": ["v1alpha1"], "resources": resources,
         "operations": ["UPDATE"], "scope": "*",
     })
 }
 
-fn written(plurals: &[&str]) -> Value {
+fn create_update_rules(plurals: &[&str]) -> Value {
     json!({
         "apiGroups": [GROUP], "apiVersions": ["v1alpha1"], "resources": plurals,
         "operations": ["CREATE", "UPDATE"], "scope": "*",
     })
 }
 
-/// Whether a pod claims devices, in the server's own language.
-pub(super) fn carries() -> String {
-    let names = CARRIER_ANNOTATIONS.map(|name| format!("'{name}' in object.metadata.annotations"));
+/// Returns the CEL expression that is true for pods that claim devices.
+pub(super) fn claims_devices_expression() -> String {
+    let names = DEVICE_ANNOTATIONS.map(|name| format!("'{name}' in object.metadata.annotations"));
     format!("has(object.metadata.annotations) && ({})", names.join(" || "))
 }

@@ -1,25 +1,26 @@
-//! What the allocator alone may write, because drivers trust it.
+//! Protects the fields that only the allocator may write, because drivers trust them.
 //!
-//! A driver prepares the devices that a pod's annotations name, or that a claim's status lists. Whoever
-//! could write those by hand would be given devices of others. So nobody but the allocator writes them,
-//! whatever rights they have on pods. The server finds out by itself whether a request touches them
-//! ([`pod_condition`], [`status_condition`], [`finalizer_condition`]) and asks about no other.
+//! A driver prepares the devices that a pod's annotations name, or that a claim's status lists. A
+//! user that could write those by hand would get devices of others. So only the allocator writes
+//! them, whatever rights other users have on pods. The server evaluates by itself whether a request
+//! touches them ([`pod_match_condition`], [`status_match_condition`],
+//! [`finalizer_match_condition`]) and calls the webhook for no other.
 
-use gantry_api::devices::CARRIER_ANNOTATIONS;
+use gantry_api::devices::DEVICE_ANNOTATIONS;
 use gantry_pods::devices::FINALIZER;
 use serde_json::Value;
 
-use super::configuration::carries;
-use super::{Answer, has_carrier};
-use crate::gate::OPENED_ANNOTATION;
-use crate::results::{ALLOCATIONS_ANNOTATION, STATUSES_ANNOTATION};
+use super::configuration::claims_devices_expression;
+use super::{AdmissionResponse, claims_devices};
+use crate::pod_annotations::{ALLOCATIONS_ANNOTATION, CLAIM_STATUSES_ANNOTATION};
+use crate::scheduling_gate::GATE_OPENED_ANNOTATION;
 
-/// The annotations of pods that the allocator alone writes.
+/// The annotations of pods that only the allocator writes.
 pub const PROTECTED_ANNOTATIONS: [&str; 3] =
-    [ALLOCATIONS_ANNOTATION, STATUSES_ANNOTATION, OPENED_ANNOTATION];
+    [ALLOCATIONS_ANNOTATION, CLAIM_STATUSES_ANNOTATION, GATE_OPENED_ANNOTATION];
 
-/// What the allocator alone writes in the status of a claim. The rest is the drivers'.
-pub(super) const CLAIM_STATUS: [&str; 8] = [
+/// The fields in the status of a claim that only the allocator writes. Drivers write the others.
+pub(super) const PROTECTED_CLAIM_FIELDS: [&str; 8] = [
     "allocations",
     "nodeName",
     "nodeSelector",
@@ -29,46 +30,49 @@ pub(super) const CLAIM_STATUS: [&str; 8] = [
     "reservedFor",
     "podNames",
 ];
-/// What the allocator alone writes in the status of a pool.
-pub(super) const POOL_STATUS: [&str; 2] = ["allocations", "refusals"];
+/// The fields in the status of a pool that only the allocator writes.
+pub(super) const PROTECTED_POOL_FIELDS: [&str; 2] = ["allocations", "refusals"];
 
-/// Refuses what nobody but the allocator may write. The server asks only about requests of others.
-pub(super) fn refuse(object: &Value, request: &Value) -> Answer {
+/// Denies what only the allocator may write. The server calls this only for requests of other
+/// users.
+pub(super) fn deny(object: &Value, request: &Value) -> AdmissionResponse {
     let old = &request["oldObject"];
     let refused = match object["kind"].as_str() {
-        Some("Pod" | "Binding") => of_pod(object, old),
+        Some("Pod" | "Binding") => check_pod(object, old),
         Some("DeviceClaim" | "DevicePrivilegedClaim") => {
-            of_status(object, old, &CLAIM_STATUS).or_else(|| of_finalizer(object, old))
+            check_status(object, old, &PROTECTED_CLAIM_FIELDS)
+                .or_else(|| check_finalizer(object, old))
         }
-        Some("DevicePool") => of_status(object, old, &POOL_STATUS),
+        Some("DevicePool") => check_status(object, old, &PROTECTED_POOL_FIELDS),
         _ => None,
     };
-    Answer { refused, forbidden: true, ..Answer::default() }
+    AdmissionResponse { denied: refused, forbidden: true, ..AdmissionResponse::default() }
 }
 
-fn of_pod(object: &Value, old: &Value) -> Option<String> {
+fn check_pod(object: &Value, old: &Value) -> Option<String> {
     let differs = |name: &&&str| annotation(object, name) != annotation(old, name);
     if let Some(name) = PROTECTED_ANNOTATIONS.iter().find(differs) {
         let given = annotation(object, name).map_or_else(|| "(removed)".to_owned(), shorten);
         return Some(format!(
-            "metadata.annotations[{name}]: Forbidden: {given:?}: only the allocator of devices writes \
-             this annotation; leave it as it is, and name the pod's claims in {}",
-            CARRIER_ANNOTATIONS[0]
+            "metadata.annotations[{name}]: Forbidden: {given:?}: only the allocator of devices \
+             writes this annotation; leave it as it is, and name the pod's claims in {}",
+            DEVICE_ANNOTATIONS[0]
         ));
     }
     let node = |pod: &Value| pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
-    if old.is_null() && has_carrier(object) && !node(object).is_empty() {
+    if old.is_null() && claims_devices(object) && !node(object).is_empty() {
         return Some(format!(
-            "spec.nodeName: Forbidden: {:?}: the allocator of devices gives a pod that claims devices to a \
-             node that has them; remove spec.nodeName and use a node selector, or remove the claims",
+            "spec.nodeName: Forbidden: {:?}: the allocator of devices binds a pod that claims \
+             devices to a node that has them; remove spec.nodeName and use a node selector, or \
+             remove the claims",
             node(object)
         ));
     }
-    let changed = CARRIER_ANNOTATIONS.iter().find(differs)?;
+    let changed = DEVICE_ANNOTATIONS.iter().find(differs)?;
     (!old.is_null() && !node(old).is_empty()).then(|| {
         format!(
-            "metadata.annotations[{changed}]: Forbidden: the claims of a pod cannot change once it has a \
-             node; delete the pod and create it again"
+            "metadata.annotations[{changed}]: Forbidden: the claims of a pod cannot change once it \
+             has a node; delete the pod and create it again"
         )
     })
 }
@@ -77,16 +81,16 @@ fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
     object["metadata"]["annotations"][name].as_str()
 }
 
-/// The first characters of a text: annotations may be long.
+/// Returns the first characters of a text: annotations may be long.
 fn shorten(text: &str) -> String {
-    const SHOWN: usize = 64;
-    match text.char_indices().nth(SHOWN) {
+    const MAX_CHARS: usize = 64;
+    match text.char_indices().nth(MAX_CHARS) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text.to_owned(),
     }
 }
 
-fn of_status(object: &Value, old: &Value, fields: &[&str]) -> Option<String> {
+fn check_status(object: &Value, old: &Value, fields: &[&str]) -> Option<String> {
     let field = fields.iter().find(|field| {
         let (new, old) = (&object["status"][**field], &old["status"][**field]);
         new != old && !(is_empty(new) && is_empty(old))
@@ -97,7 +101,7 @@ fn of_status(object: &Value, old: &Value, fields: &[&str]) -> Option<String> {
     ))
 }
 
-/// A field that is not there and an empty one say the same.
+/// Whether a field is absent or empty, which mean the same.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -108,8 +112,9 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// A claim that has devices would be gone while they are in use, and they would be given to another pod.
-fn of_finalizer(object: &Value, old: &Value) -> Option<String> {
+/// Denies the removal of the finalizer from a claim with devices: it would be gone while they are
+/// in use, and they would be allocated to another pod.
+fn check_finalizer(object: &Value, old: &Value) -> Option<String> {
     let keeps = |object: &Value| {
         let all = object["metadata"]["finalizers"].as_array();
         all.into_iter().flatten().any(|it| it == FINALIZER)
@@ -117,15 +122,15 @@ fn of_finalizer(object: &Value, old: &Value) -> Option<String> {
     let has_devices = !is_empty(&old["status"]["allocations"]);
     (has_devices && keeps(old) && !keeps(object)).then(|| {
         format!(
-            "metadata.finalizers: Forbidden: {FINALIZER} is removed by the allocator when the claim has \
-             given its devices back; delete the pods in status.podNames first"
+            "metadata.finalizers: Forbidden: {FINALIZER} is removed by the allocator when the \
+             claim has released its devices; delete the pods in status.podNames first"
         )
     })
 }
 
-/// When the server asks about a write to a pod, in its own language: another user than the allocator
-/// changes what is protected, sets a node beside claims, or changes the claims of a pod that has a node.
-pub(super) fn pod_condition(allocator: &str) -> String {
+/// Returns the CEL condition for writes to a pod: a user other than the allocator changes what is
+/// protected, sets a node beside claims, or changes the claims of a pod that has a node.
+pub(super) fn pod_match_condition(allocator: &str) -> String {
     let value = |object: &str| {
         let all = format!("{object}.metadata.annotations");
         format!("({object} != null && has({all}) && k in {all} ? {all}[k] : '')")
@@ -137,45 +142,46 @@ pub(super) fn pod_condition(allocator: &str) -> String {
     format!(
         "{} && ({}.{differs} || (oldObject == null && {} && {}) || (oldObject != null && {} && \
          {}.{differs}))",
-        by_others(allocator),
-        list(&PROTECTED_ANNOTATIONS),
+        user_is_not(allocator),
+        cel_list(&PROTECTED_ANNOTATIONS),
         node("object"),
-        carries(),
+        claims_devices_expression(),
         node("oldObject"),
-        list(&CARRIER_ANNOTATIONS),
+        cel_list(&DEVICE_ANNOTATIONS),
     )
 }
 
-/// When the server asks about a write to the status of a claim or a pool: another user than the allocator
-/// changes one of these fields.
-pub(super) fn status_condition(allocator: &str, fields: &[&str]) -> String {
+/// Returns the CEL condition for writes to the status of a claim or a pool: a user other than the
+/// allocator changes one of these fields.
+pub(super) fn status_match_condition(allocator: &str, fields: &[&str]) -> String {
     let has = |object: &str| {
         format!("({object} != null && has({object}.status) && k in {object}.status)")
     };
     let (new, old) = (has("object"), has("oldObject"));
     format!(
         "{} && {}.exists(k, {new} != {old} || ({new} && object.status[k] != oldObject.status[k]))",
-        by_others(allocator),
-        list(fields),
+        user_is_not(allocator),
+        cel_list(fields),
     )
 }
 
-/// When the server asks about a write to a claim: another user than the allocator removes the finalizer.
-pub(super) fn finalizer_condition(allocator: &str) -> String {
+/// Returns the CEL condition for writes to a claim: a user other than the allocator removes the
+/// finalizer.
+pub(super) fn finalizer_match_condition(allocator: &str) -> String {
     let keeps = |object: &str| {
         let all = format!("{object}.metadata.finalizers");
         format!("(has({all}) && '{FINALIZER}' in {all})")
     };
     let (new, old) = (keeps("object"), keeps("oldObject"));
-    format!("{} && {old} && !{new}", by_others(allocator))
+    format!("{} && {old} && !{new}", user_is_not(allocator))
 }
 
-fn by_others(allocator: &str) -> String {
-    // A text of JSON is one of CEL.
+fn user_is_not(allocator: &str) -> String {
+    // A JSON string is a CEL string too.
     format!("request.userInfo.username != {}", Value::from(allocator))
 }
 
-fn list(names: &[&str]) -> String {
+fn cel_list(names: &[&str]) -> String {
     let names: Vec<String> = names.iter().map(|it| format!("'{it}'")).collect();
     format!("[{}]", names.join(", "))
 }

@@ -12,12 +12,12 @@ fn review(object: &Value, old: &Value) -> Value {
     })
 }
 
-fn ask(question: Question, object: &Value) -> Value {
+fn admit_object(question: AdmissionCheck, object: &Value) -> Value {
     response(Mode::Scheduler, question, &review(object, &Value::Null))
 }
 
-fn response(mode: Mode, question: Question, review: &Value) -> Value {
-    let answer = answer(mode, question, review);
+fn response(mode: Mode, question: AdmissionCheck, review: &Value) -> Value {
+    let answer = answer_review(mode, question, review);
     assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
     assert_eq!(answer["kind"], "AdmissionReview");
     assert_eq!(answer["response"]["uid"], "u1");
@@ -53,8 +53,8 @@ fn pod(annotations: &Value, spec: &Value) -> Value {
     pod
 }
 
-/// A pod that claims devices as it should.
-fn carrier(spec: &Value) -> Value {
+/// Returns a valid pod that claims devices.
+fn pod_with_claims(spec: &Value) -> Value {
     let annotations = json!({
         DEVICE_CLAIMS_ANNOTATION: r#"[{"name":"gpu","claimName":"c"}]"#,
         CONTAINER_DEVICES_ANNOTATION: r#"{"main":[{"name":"gpu"}]}"#,
@@ -63,7 +63,7 @@ fn carrier(spec: &Value) -> Value {
 }
 
 #[test]
-fn every_oddity_is_told_in_the_words_of_the_reader() {
+fn reader_findings_become_warnings() {
     let class = |spec: Value| object("DeviceClass", &spec);
     let claim = |spec: Value| object("DeviceClaim", &spec);
     let table: Vec<(&str, Value, &[&str])> = vec![
@@ -137,7 +137,7 @@ fn every_oddity_is_told_in_the_words_of_the_reader() {
         ),
     ];
     for (why, object, expected) in table {
-        let said = ask(Question::Validate, &object);
+        let said = admit_object(AdmissionCheck::Validate, &object);
         assert_eq!(said["allowed"], true, "{why}: {said}");
         assert_eq!(warnings(&said), expected, "{why}");
         assert!(said.get("patch").is_none() && said.get("patchType").is_none(), "{why}");
@@ -145,11 +145,11 @@ fn every_oddity_is_told_in_the_words_of_the_reader() {
     let mut driver = object("DeviceDriver", &Value::Null);
     driver["deviceTypes"] = json!(["gpu"]);
     driver.as_object_mut().unwrap().remove("spec");
-    assert_eq!(warnings(&ask(Question::Validate, &driver)), Vec::<String>::new());
+    assert_eq!(warnings(&admit_object(AdmissionCheck::Validate, &driver)), Vec::<String>::new());
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_with_field_and_remedy() {
+fn unreadable_objects_are_denied_with_field_and_remedy() {
     let table = [
         (
             "two names that differ",
@@ -174,7 +174,7 @@ fn what_cannot_be_read_is_refused_with_field_and_remedy() {
         ),
     ];
     for (why, object, expected) in table {
-        let said = ask(Question::Validate, &object);
+        let said = admit_object(AdmissionCheck::Validate, &object);
         assert_eq!(said["allowed"], false, "{why}");
         assert_eq!(said["status"]["message"], expected, "{why}");
         assert_eq!(said["status"]["code"], 422, "{why}");
@@ -182,13 +182,14 @@ fn what_cannot_be_read_is_refused_with_field_and_remedy() {
 }
 
 #[test]
-fn what_is_stored_may_change_in_other_ways_and_may_go() {
+fn stored_objects_may_change_elsewhere_and_be_deleted() {
     let bad = object("DeviceClass", &json!({"deviceTypes": ["a", "b"]}));
     let mut touched = bad.clone();
     touched["metadata"]["finalizers"] = json!([]);
     touched["status"] = json!({"conditions": []});
     let asked = |object: &Value| {
-        response(Mode::Scheduler, Question::Validate, &review(object, &bad))["allowed"] == true
+        response(Mode::Scheduler, AdmissionCheck::Validate, &review(object, &bad))["allowed"]
+            == true
     };
     assert!(asked(&touched), "its content is what it was");
     let mut worse = bad.clone();
@@ -198,28 +199,28 @@ fn what_is_stored_may_change_in_other_ways_and_may_go() {
     assert!(asked(&worse), "it goes");
     let gone =
         json!({"request": {"uid": "u1", "operation": "DELETE", "object": null, "oldObject": bad}});
-    assert_eq!(response(Mode::Scheduler, Question::Validate, &gone)["allowed"], true);
+    assert_eq!(response(Mode::Scheduler, AdmissionCheck::Validate, &gone)["allowed"], true);
 }
 
 #[test]
-fn pods_get_what_lets_them_wait_unless_their_author_chose() {
-    let gate = json!({"name": GATE});
+fn pods_get_scheduler_or_gate_unless_the_author_chose() {
+    let gate = json!({"name": SCHEDULING_GATE});
     let name = json!([{"op": "add", "path": "/spec/schedulerName", "value": "gantry"}]);
     let first = json!([{"op": "add", "path": "/spec/schedulingGates", "value": [gate]}]);
     let next = json!([{"op": "add", "path": "/spec/schedulingGates/-", "value": gate}]);
     let none = json!([]);
-    let named = |name: &str| carrier(&json!({"schedulerName": name}));
-    let gates = |list: Value| carrier(&json!({"schedulingGates": list}));
+    let named = |name: &str| pod_with_claims(&json!({"schedulerName": name}));
+    let gates = |list: Value| pod_with_claims(&json!({"schedulingGates": list}));
     let other = json!({"name": "x.example.com/y"});
     let table = [
         // why, pod, in mode scheduler, in mode gate
-        ("nobody chose", carrier(&json!({})), &name, &first),
+        ("no scheduler chosen", pod_with_claims(&json!({})), &name, &first),
         ("the name is filled in later", named(""), &name, &first),
         ("ours is named", named("gantry"), &none, &none),
         ("another is named", named("volcano"), &none, &first),
         ("it has the gate", gates(json!([gate])), &none, &none),
         ("it has another gate", gates(json!([other])), &name, &next),
-        ("it has a node", carrier(&json!({"nodeName": "n1"})), &none, &none),
+        ("it has a node", pod_with_claims(&json!({"nodeName": "n1"})), &none, &none),
         ("it claims nothing", pod(&json!({"a": "b"}), &json!({})), &none, &none),
         (
             "a companion object",
@@ -236,7 +237,7 @@ fn pods_get_what_lets_them_wait_unless_their_author_chose() {
     ];
     for (why, pod, by_name, by_gate) in table {
         for (mode, expected) in [(Mode::Scheduler, by_name), (Mode::Gate, by_gate)] {
-            let said = response(mode, Question::Mutate, &review(&pod, &Value::Null));
+            let said = response(mode, AdmissionCheck::Mutate, &review(&pod, &Value::Null));
             assert_eq!(said["allowed"], true, "{why}");
             let patch = said["patch"].as_str().map_or_else(
                 || json!([]),
@@ -250,7 +251,7 @@ fn pods_get_what_lets_them_wait_unless_their_author_chose() {
 }
 
 #[test]
-fn what_pods_say_about_devices_is_checked() {
+fn device_claims_of_pods_are_validated() {
     let lists = |claims: &str, used: &str| {
         pod(
             &json!({DEVICE_CLAIMS_ANNOTATION: claims, CONTAINER_DEVICES_ANNOTATION: used}),
@@ -258,7 +259,7 @@ fn what_pods_say_about_devices_is_checked() {
         )
     };
     let one = r#"[{"name":"gpu","claimName":"c"}]"#;
-    let mut twice = carrier(&json!({}));
+    let mut twice = pod_with_claims(&json!({}));
     twice["metadata"]["annotations"][POD_DEVICES_ANNOTATION] = json!("x");
     let claims = "metadata.annotations[devmgmtproto.k8s.io/device-claims]";
     let used = "metadata.annotations[devmgmtproto.k8s.io/container-devices]";
@@ -296,19 +297,23 @@ fn what_pods_say_about_devices_is_checked() {
         ),
     ];
     for (why, pod, expected) in table {
-        let said = ask(Question::Validate, &pod);
+        let said = admit_object(AdmissionCheck::Validate, &pod);
         assert_eq!(said["allowed"], false, "{why}");
         let message = said["status"]["message"].as_str().unwrap();
         assert!(message.starts_with(&expected), "{why}: {message}");
         assert!(!message.contains('\n'), "{why}: it must fit into a header");
     }
-    let nobody = "spec.schedulerName: nobody gives the pod its devices, and it will run without them; \
+    let no_scheduler = "spec.schedulerName: no scheduler allocates the pod's devices, and it will run without them; \
                   use \"gantry\", or add the scheduling gate \"devmgmtproto.k8s.io/devices\"";
     let old = r#"[{"name":"gpu","claim":{"deviceClass":"a","deviceMaxCount":2}}]"#;
     let table = [
         ("as it should be", lists(one, "{}"), vec![]),
-        ("nobody looks after it", carrier(&json!({})), vec![nobody.to_owned()]),
-        ("another scheduler", carrier(&json!({"schedulerName": "x"})), vec![nobody.to_owned()]),
+        ("no scheduler is responsible", pod_with_claims(&json!({})), vec![no_scheduler.to_owned()]),
+        (
+            "another scheduler",
+            pod_with_claims(&json!({"schedulerName": "x"})),
+            vec![no_scheduler.to_owned()],
+        ),
         (
             "an old name",
             lists(old, "{}"),
@@ -326,14 +331,14 @@ fn what_pods_say_about_devices_is_checked() {
         ("no devices at all", pod(&json!({}), &json!({})), vec![]),
     ];
     for (why, pod, expected) in table {
-        let said = ask(Question::Validate, &pod);
+        let said = admit_object(AdmissionCheck::Validate, &pod);
         assert_eq!(said["allowed"], true, "{why}: {said}");
         assert_eq!(warnings(&said), expected, "{why}");
     }
 }
 
 #[test]
-fn looking_at_devices_of_others_needs_a_label() {
+fn admin_access_needs_a_namespace_label() {
     let privileged = object("DevicePrivilegedClaim", &json!({"driver": "d"}));
     let mut of_pod = privileged.clone();
     of_pod["metadata"]["ownerReferences"] = json!([
@@ -342,7 +347,7 @@ fn looking_at_devices_of_others_needs_a_label() {
     let plain = json!({"claimSpec": {"claims": [{"deviceClass": "a"}]}});
     let table = [
         ("a claim", privileged.clone(), false),
-        ("one that is made for a pod, which is told later", of_pod, true),
+        ("one that is made for a pod, which is reported later", of_pod, true),
         (
             "a template",
             object("DeviceClaimTemplate", &json!({"privilegedClaimSpec": {"driver": "d"}})),
@@ -352,45 +357,49 @@ fn looking_at_devices_of_others_needs_a_label() {
         ("another claim", object("DeviceClaim", &json!({"deviceClass": "a"})), true),
     ];
     for (why, object, allowed) in table {
-        let said = ask(Question::Unlabelled, &object);
+        let said = admit_object(AdmissionCheck::AdminAccess, &object);
         assert_eq!(said["allowed"], allowed, "{why}: {said}");
-        assert_eq!(ask(Question::Validate, &object)["allowed"], true, "{why}, where the label is");
+        assert_eq!(
+            admit_object(AdmissionCheck::Validate, &object)["allowed"],
+            true,
+            "{why}, where the label is"
+        );
     }
-    let said = ask(Question::Unlabelled, &privileged);
+    let said = admit_object(AdmissionCheck::AdminAccess, &privileged);
     assert_eq!(
         said["status"]["message"],
-        "metadata.namespace: Forbidden: it looks at devices of others, which needs the label \
+        "metadata.namespace: Forbidden: administrator access to devices needs the label \
          devmgmtproto.k8s.io/admin-access: \"true\" on the namespace; have it set, or use a DeviceClaim"
     );
 }
 
 #[test]
-fn what_is_no_question_is_refused() {
+fn malformed_reviews_are_denied() {
     for review in [json!({}), json!(null), json!({"request": 1}), json!([1])] {
-        for question in Question::ALL {
-            let answer = answer(Mode::Gate, question, &review);
+        for question in AdmissionCheck::ALL {
+            let answer = answer_review(Mode::Gate, question, &review);
             assert_eq!(answer["response"]["allowed"], false, "{review}");
         }
     }
 }
 
 #[test]
-fn every_question_has_a_path_of_its_own() {
-    for question in Question::ALL {
-        assert_eq!(Question::at(question.path()), Some(question));
+fn every_check_has_its_own_path() {
+    for question in AdmissionCheck::ALL {
+        assert_eq!(AdmissionCheck::from_path(question.path()), Some(question));
     }
-    assert_eq!(Question::at("/devices"), None);
+    assert_eq!(AdmissionCheck::from_path("/devices"), None);
 }
 
 #[test]
-fn configurations_cannot_keep_a_cluster_from_working() {
+fn webhook_configurations_cannot_block_a_cluster() {
     let client = |path: &str| json!({"url": format!("https://127.0.0.1:1{path}")});
-    let all = configurations(client, Failure::Refuse, "system:gantry:devices");
+    let all = configurations(client, FailurePolicy::Fail, "system:gantry:devices");
     for configuration in &all {
         for hook in configuration["webhooks"].as_array().unwrap() {
             let name = hook["name"].as_str().unwrap();
             let path = hook["clientConfig"]["url"].as_str().unwrap();
-            // Who writes what is not theirs is asked about everywhere.
+            // Webhooks about protected fields are called in every namespace.
             let by_writer = ["/devices/validate-protected", "/devices/validate-copied"];
             let by_writer = by_writer.iter().any(|it| path.ends_with(it));
             let spared = &hook["namespaceSelector"]["matchExpressions"][0];
@@ -398,7 +407,10 @@ fn configurations_cannot_keep_a_cluster_from_working() {
             assert_eq!(hook["sideEffects"], json!("None"));
             let fails = hook["failurePolicy"] == "Fail";
             let narrowed = hook["matchConditions"].is_array();
-            assert_eq!(fails, narrowed, "{name}: who may refuse is asked about few");
+            assert_eq!(
+                fails, narrowed,
+                "{name}: webhooks that fail closed are called for few requests"
+            );
             for rule in hook["rules"].as_array().unwrap() {
                 let of_pods = rule["resources"][0] == "pods";
                 assert!(by_writer || of_pods == narrowed, "{name}");
@@ -408,14 +420,14 @@ fn configurations_cannot_keep_a_cluster_from_working() {
     }
     let kinds = &all[1]["webhooks"][1]["rules"][0]["resources"];
     assert_eq!(kinds.as_array().unwrap().len(), 7, "{kinds}");
-    let lenient = configurations(client, Failure::Ignore, "u");
+    let lenient = configurations(client, FailurePolicy::Ignore, "u");
     assert_eq!(lenient[0]["webhooks"][0]["failurePolicy"], "Ignore");
 }
 
-/// What nobody but the allocator may write, in every way to write it. That the allocator is not asked about
-/// is the server's part, and tested there.
+/// Checks what only the allocator may write, in every way to write it. That the webhook is not
+/// called for the allocator is the server's part, and tested there.
 #[test]
-fn what_drivers_trust_is_written_by_nobody_else() {
+fn only_the_allocator_writes_protected_fields() {
     let told = "devmgmtproto.k8s.io/device-allocations";
     let statuses = "devmgmtproto.k8s.io/device-claim-statuses";
     let opened = "devmgmtproto.k8s.io/gate-opened";
@@ -424,7 +436,7 @@ fn what_drivers_trust_is_written_by_nobody_else() {
         pod["spec"]["nodeName"] = json!(node);
         pod
     };
-    let carrying = || carrier(&json!({}));
+    let carrying = || pod_with_claims(&json!({}));
     let annotated = |mut pod: Value, name: &str, value: Value| {
         pod["metadata"]["annotations"][name] = value;
         pod
@@ -479,13 +491,13 @@ fn what_drivers_trust_is_written_by_nobody_else() {
             "",
         ),
         (
-            "an allocation that nobody made",
+            "an allocation that the allocator did not make",
             status("DeviceClaim", held.clone()),
             status("DeviceClaim", json!({})),
             "status.allocations",
         ),
         (
-            "consumers that nobody let in",
+            "consumers that the allocator did not add",
             status("DevicePrivilegedClaim", json!({"reservedFor": [{"name": "p", "uid": "u"}]})),
             status("DevicePrivilegedClaim", json!({"reservedFor": []})),
             "status.reservedFor",
@@ -509,20 +521,20 @@ fn what_drivers_trust_is_written_by_nobody_else() {
             "",
         ),
         (
-            "a claim that is let go with its devices",
+            "a finalizer removed from a claim with devices",
             freed(status("DeviceClaim", held.clone())),
             status("DeviceClaim", held),
             "metadata.finalizers",
         ),
         (
-            "a claim that is let go without",
+            "a finalizer removed from a claim without devices",
             freed(status("DeviceClaim", json!({}))),
             status("DeviceClaim", json!({})),
             "",
         ),
     ];
     for (why, object, old, expected) in table {
-        let said = response(Mode::Scheduler, Question::Protected, &review(&object, &old));
+        let said = response(Mode::Scheduler, AdmissionCheck::Protected, &review(&object, &old));
         assert_eq!(said["allowed"], expected.is_empty(), "{why}: {said}");
         if !expected.is_empty() {
             assert_eq!(said["status"]["code"], 403, "{why}");
@@ -536,7 +548,7 @@ fn what_drivers_trust_is_written_by_nobody_else() {
 }
 
 #[test]
-fn who_may_not_read_a_config_map_may_not_have_it_copied() {
+fn config_map_copy_requires_read_access() {
     let config = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "conf"}]);
     let own = json!([{"apiVersion": "ex.com/v1", "kind": "Foo", "name": "conf"}]);
     let table = [
@@ -557,13 +569,14 @@ fn who_may_not_read_a_config_map_may_not_have_it_copied() {
         (object("DeviceClaim", &json!({"claims": [{}]})), ""),
     ];
     for (object, path) in table {
-        let said = ask(Question::Copied, &object);
+        let said = admit_object(AdmissionCheck::ConfigMapAccess, &object);
         assert_eq!(said["allowed"], path.is_empty(), "{object}: {said}");
         if !path.is_empty() {
             let message = said["status"]["message"].as_str().unwrap();
             assert!(message.starts_with(&format!("{path}: Forbidden: ConfigMap default/conf")));
         }
-        let again = response(Mode::Scheduler, Question::Copied, &review(&object, &object));
+        let again =
+            response(Mode::Scheduler, AdmissionCheck::ConfigMapAccess, &review(&object, &object));
         assert_eq!(again["allowed"], true, "what is stored stays");
     }
 }

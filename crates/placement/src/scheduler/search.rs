@@ -1,87 +1,101 @@
-//! Finds a node for a pod, and devices for those of its claims that have none.
+//! Finds a node for a pod, and devices for its unallocated claims.
 
-use gantry_devices::lower::Note as Remark;
+use gantry_devices::lower::ClaimWarning as Remark;
 use gantry_devices::problem::Budget;
-use gantry_devices::{Offer, Packing, choose};
+use gantry_devices::{FeasibleNode, Packing, choose};
 use gantry_pods::Requests;
 use gantry_pods::view::Pod;
 
-use crate::carrier::Trouble;
+use crate::allocation_ledger::PoolLedgerEntry;
 use crate::claim::Claim;
-use crate::ledger::Line;
+use crate::pod_claims::PendingReason;
 
-use super::offer::Offers;
-use super::scene::Scene;
-use super::status::Given;
-use super::told;
+use super::claim_status::ClaimGrant;
+use super::cycle_state::CycleState;
+use super::messages;
+use super::node_filter::NodeCandidates;
 
-/// No node will do.
-pub(super) const NO_NODE: &str = "Unschedulable";
+/// The reason when no node is feasible.
+pub(super) const UNSCHEDULABLE: &str = "Unschedulable";
 
-/// Where a pod can be, and what its claims get there.
+/// A node for a pod, and what its claims get there.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
-    /// The node, by its place in [`Scene::sites`].
+pub(super) struct NodeAssignment {
+    /// The node, by its index in [`CycleState::nodes()`].
     pub(super) node: usize,
-    /// What each of the claims gets that have nothing, in their order.
-    pub(super) given: Vec<Given>,
-    /// What the devices take of the node.
-    pub(super) extra: Requests,
-    /// What the authors of claims should know.
-    pub(super) remarks: Vec<Remark>,
+    /// What each of the unallocated claims gets, in their order.
+    pub(super) grants: Vec<ClaimGrant>,
+    /// The node resources that the devices use.
+    pub(super) device_overhead: Requests,
+    /// Warnings for the authors of claims.
+    pub(super) warnings: Vec<Remark>,
 }
 
-/// Searches, for a pod with these claims that have nothing and those that have their devices. What is
-/// set aside for the former has to be reached from the node.
+/// Searches a node for a pod with these unallocated and allocated claims. The devices that are
+/// reserved for the former must be reachable from the node.
 ///
-/// What is looked at of the pod and of its claims is what makes a
-/// [`Question`](super::answers::Question); what is looked at beside them is the scene's. Who looks at
-/// more here adds it there.
-pub(super) fn find(
-    scene: &mut Scene<'_>,
+/// What is read here of the pod and of its claims must be part of
+/// [`SearchKey`](super::search_cache::SearchKey); everything else that is read must be part of the
+/// cycle state. A change that reads more here must add it there.
+pub(super) fn find_node(
+    scene: &mut CycleState<'_>,
     pod: &Pod,
     open: &[&(String, Claim)],
     had: &[&Claim],
-    lines: &[Line<'_>],
-) -> Result<Found, Trouble> {
-    let offers = Offers::new(scene, pod, had);
+    lines: &[PoolLedgerEntry<'_>],
+) -> Result<NodeAssignment, PendingReason> {
+    let offers = NodeCandidates::new(scene, pod, had);
     if open.is_empty() {
-        let Some(node) = offers.emptiest() else {
-            return Err(Trouble::new(NO_NODE, told::spell(scene.sites().len(), &offers.bad)));
+        let Some(node) = offers.least_loaded() else {
+            return Err(PendingReason::new(
+                UNSCHEDULABLE,
+                messages::rejection_summary(scene.nodes().len(), &offers.rejections),
+            ));
         };
         let (given, extra, remarks) = (Vec::new(), Requests::default(), Vec::new());
-        return Ok(Found { node, given, extra, remarks });
+        return Ok(NodeAssignment {
+            node,
+            grants: given,
+            device_overhead: extra,
+            warnings: remarks,
+        });
     }
     let mut wanted = Vec::new();
     for (entry, claim) in open {
-        let asks = claim.wanted().map_err(|why| Trouble::new("InvalidClaim", why))?;
+        let asks = claim.spec().map_err(|why| PendingReason::new("InvalidClaim", why))?;
         wanted.push((entry.as_str(), asks));
     }
-    let lowered = scene.stock.snapshot.request(&scene.stock.catalog, scene.constraints, &wanted);
-    let lowered = lowered.map_err(|error| told::refused(&error))?;
+    let lowered =
+        scene.inventory.snapshot.request(&scene.inventory.catalog, scene.constraints, &wanted);
+    let lowered = lowered.map_err(|error| messages::claim_error_reason(&error))?;
     let request = lowered.request;
-    let scene: &Scene<'_> = scene;
-    let mut good: Vec<Offer> =
-        offers.good.iter().filter(|it| reaches(scene, it.node, lines)).copied().collect();
-    let mut bad = offers.bad.clone();
-    let inventory = &scene.stock.snapshot.inventory;
+    let scene: &CycleState<'_> = scene;
+    let mut good: Vec<FeasibleNode> =
+        offers.feasible.iter().filter(|it| reaches(scene, it.node, lines)).copied().collect();
+    let mut bad = offers.rejections.clone();
+    let inventory = &scene.inventory.snapshot.inventory;
     loop {
-        let chosen = choose(inventory, &good, &request, Packing::Tight, &Budget::default());
+        let chosen = choose(inventory, &good, &request, Packing::BinPack, &Budget::default());
         let Some(placement) = &chosen.placement else {
-            let told = told::message(scene, &request, &good, &chosen, &bad);
-            let reason = if told.full { "LedgerFull" } else { NO_NODE };
-            return Err(Trouble::new(reason, told.text));
+            let told = messages::unschedulable_message(scene, &request, &good, &chosen, &bad);
+            let reason = if told.ledger_full { "LedgerFull" } else { UNSCHEDULABLE };
+            return Err(PendingReason::new(reason, told.text));
         };
         let claims = request.claims.iter().zip(&placement.allocation.claims);
-        let given: Vec<Given> =
-            claims.map(|(asked, got)| Given::new(inventory, asked, got)).collect();
-        let mut extra = offers.extra.clone();
-        given.iter().for_each(|it| extra.add(&scene.overheads.of(&it.allocations)));
-        let lacks = scene.lacks(pod, placement.node, &extra);
+        let given: Vec<ClaimGrant> =
+            claims.map(|(asked, got)| ClaimGrant::new(inventory, asked, got)).collect();
+        let mut extra = offers.device_overhead.clone();
+        given.iter().for_each(|it| extra.add(&scene.overheads.total_for(&it.allocations)));
+        let lacks = scene.insufficient_resources(pod, placement.node, &extra);
         if lacks.is_empty() {
-            return Ok(Found { node: placement.node, given, extra, remarks: lowered.notes });
+            return Ok(NodeAssignment {
+                node: placement.node,
+                grants: given,
+                device_overhead: extra,
+                warnings: lowered.warnings,
+            });
         }
-        // The devices that would be taken there take too much of it.
+        // The devices that would be allocated there use too much of the node.
         for reason in lacks {
             *bad.entry(reason).or_default() += 1;
         }
@@ -89,9 +103,9 @@ pub(super) fn find(
     }
 }
 
-/// Whether a node reaches the pools in which something is set aside.
-fn reaches(scene: &Scene<'_>, node: usize, lines: &[Line<'_>]) -> bool {
-    let inventory = &scene.stock.snapshot.inventory;
+/// Whether a node reaches the pools in which devices are reserved.
+fn reaches(scene: &CycleState<'_>, node: usize, lines: &[PoolLedgerEntry<'_>]) -> bool {
+    let inventory = &scene.inventory.snapshot.inventory;
     let Some(node) = inventory.nodes().get(node) else { return false };
     lines.iter().all(|line| {
         node.pools

@@ -2,7 +2,9 @@
 
 use gantry_process::health::BindAddress;
 use gantry_subsystem::settings::read::parsed;
-use gantry_subsystem::settings::{Effect, Empty, Form, Key, Report, Usual, Values};
+use gantry_subsystem::settings::{
+    ConfigReport, DefaultValue, Effect, EmptyMeaning, Key, ValueType, Values,
+};
 use serde::{Deserialize, Deserializer};
 
 use crate::AdminQuota;
@@ -12,75 +14,79 @@ use crate::admission::Mode;
 pub const KEYS: &[Key] = &[
     Key {
         path: "devices.enabled",
-        form: Form::Flag,
-        default: Usual::Flag(false),
+        value_type: ValueType::Bool,
+        default: DefaultValue::Flag(false),
         effect: Effect::Restart,
-        about: "Whether pods that claim devices are given devices and nodes.",
+        about: "Whether pods that claim devices are allocated devices and scheduled.",
     },
     Key {
         path: "devices.requireAdminQuota",
-        form: Form::Flag,
-        default: Usual::Flag(false),
+        value_type: ValueType::Bool,
+        default: DefaultValue::Flag(false),
         effect: Effect::Restart,
-        about: "Whether a namespace needs a quota for each class that looks at devices of others.",
+        about: "Whether a namespace needs a quota for each class with administrator access.",
     },
     Key {
         path: "devices.mode",
-        form: Form::Word(&["scheduler", "gate"]),
-        default: Usual::Text("scheduler"),
+        value_type: ValueType::Word(&["scheduler", "gate"]),
+        default: DefaultValue::Text("scheduler"),
         effect: Effect::Restart,
-        about: "What the webhook gives pods that claim devices and name nobody: `schedulerName: gantry`, or the \
-                gate behind which their own scheduler waits. Both are understood whatever this says.",
+        about: "What the webhook adds to pods that claim devices and name no scheduler: \
+                `schedulerName: gantry`, or the scheduling gate that makes their own scheduler \
+                wait. Both are supported with either setting.",
     },
     Key {
         path: "devices.webhook.enabled",
-        form: Form::Flag,
-        default: Usual::Flag(false),
+        value_type: ValueType::Bool,
+        default: DefaultValue::Flag(false),
         effect: Effect::Restart,
-        about: "Whether the API server asks about new pods that claim devices, and about objects of the group.",
+        about: "Whether the API server calls the admission webhook for new pods that claim \
+                devices, and for objects of the device API group.",
     },
     Key {
         path: "devices.webhook.bindAddress",
-        form: Form::Address { empty: Empty::Default },
-        default: Usual::Text(":9443"),
+        value_type: ValueType::Address { empty: EmptyMeaning::Default },
+        default: DefaultValue::Text(":9443"),
         effect: Effect::Restart,
-        about: "Where the API server is answered, about devices and with `mcad.checkUserAccess` about AppWrappers.",
+        about: "The address of the admission webhooks: for devices, and with \
+                `mcad.checkUserAccess` for AppWrappers.",
     },
     Key {
         path: "devices.webhook.url",
-        form: Form::Text,
-        default: Usual::Text(""),
+        value_type: ValueType::Text,
+        default: DefaultValue::Text(""),
         effect: Effect::Restart,
-        about: "Where the API server reaches that: `https://<host>:<port>`. Empty: the service `gantry-webhook` \
-                in the operator's namespace.",
+        about: "The URL at which the API server reaches the webhooks: `https://<host>:<port>`. \
+                Empty: the service `gantry-webhook` in the operator's namespace.",
     },
 ];
 
-/// Pods that claim devices.
+/// The settings for pods that claim devices.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Configuration {
-    /// Whether they are given devices and nodes.
+    /// Whether such pods are allocated devices and scheduled.
     pub enabled: bool,
-    /// Whether classes that look at devices of others need a quota; see [`Configuration::admin_quota`].
+    /// Whether classes with administrator access need a quota; see [`Configuration::admin_quota`].
     pub require_admin_quota: bool,
-    /// Who gives them to nodes, where they do not say.
+    /// Which scheduler binds the pods, where they do not say.
     #[serde(deserialize_with = "mode")]
     pub mode: Mode,
-    /// Whether and where the API server asks about them.
+    /// The admission webhook for them.
     pub webhook: Webhook,
 }
 
-/// Whether the API server asks about new pods and claims, and where it is answered whatever it asks.
+/// The settings of the admission webhook for new pods and claims.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Webhook {
-    /// Whether it does.
+    /// Whether the API server calls it.
     pub enabled: bool,
-    /// Where it is answered.
+    /// The address it listens on.
     #[serde(deserialize_with = "parsed")]
     pub bind_address: BindAddress,
-    /// Where the API server reaches it; empty for the service in the operator's namespace.
+    /// The URL at which the API server reaches it; empty for the service in the operator's
+    /// namespace.
     pub url: String,
 }
 
@@ -93,7 +99,7 @@ impl Configuration {
         values.section("devices")
     }
 
-    /// How quotas are asked for.
+    /// Returns how quotas are enforced.
     #[must_use]
     pub fn admin_quota(&self) -> AdminQuota {
         match self.require_admin_quota {
@@ -106,19 +112,19 @@ impl Configuration {
 fn mode<'de, D: Deserializer<'de>>(from: D) -> Result<Mode, D::Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    enum Word {
+    enum ModeName {
         Scheduler,
         Gate,
     }
-    let word = Word::deserialize(from)?;
+    let word = ModeName::deserialize(from)?;
     Ok(match word {
-        Word::Scheduler => Mode::Scheduler,
-        Word::Gate => Mode::Gate,
+        ModeName::Scheduler => Mode::Scheduler,
+        ModeName::Gate => Mode::Gate,
     })
 }
 
 /// Checks the rules that span keys: an API server calls webhooks at addresses of one form only.
-pub fn check(values: &mut Values, report: &mut Report) {
+pub fn check(values: &mut Values, report: &mut ConfigReport) {
     const URL: &str = "devices.webhook.url";
     const ADDRESS: &str = "devices.webhook.bindAddress";
     let url = values.text(URL);
@@ -132,7 +138,7 @@ pub fn check(values: &mut Values, report: &mut Report) {
     let listens = listens.is_ok_and(|it: BindAddress| it != BindAddress::Disabled);
     let switches = ["devices.webhook.enabled", "mcad.checkUserAccess"];
     let on = switches.into_iter().find(|key| values.is_on(key));
-    if let Some(on) = on.filter(|_| !listens && !report.blames(&[ADDRESS])) {
+    if let Some(on) = on.filter(|_| !listens && !report.has_error_for(&[ADDRESS])) {
         let text = format!("switches off what {on} switches on; name an address");
         report.refuse(values, ADDRESS, text);
     }

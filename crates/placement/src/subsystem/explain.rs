@@ -1,26 +1,26 @@
-//! What is known about a claim to devices.
+//! The `explain` page for device claims.
 
 use gantry_api::devices::DeviceClaim;
 use gantry_reconcile::{Kind, View as _};
 use gantry_subsystem::explain::{ExplainPage, ExplainRequest, Explanation};
 use serde_json::json;
 
-use crate::seen::Seen;
+use crate::views::DeviceObject;
 
 /// The page about claims.
 pub(super) const CLAIM: ExplainPage = ExplainPage {
-    resource: || Seen::<DeviceClaim>::RESOURCE,
-    kinds: || vec![Kind::of::<Seen<DeviceClaim>>()],
+    resource: || DeviceObject::<DeviceClaim>::RESOURCE,
+    kinds: || vec![Kind::of::<DeviceObject<DeviceClaim>>()],
     explain,
 };
 
 fn explain(request: &ExplainRequest<'_>) -> Option<Explanation> {
     let ExplainRequest { key, world, values, .. } = request;
-    let claim = world.shelf::<Seen<DeviceClaim>>().get(key)?;
+    let claim = world.store::<DeviceObject<DeviceClaim>>().get(key)?;
     let status = &claim.status;
     let mut lines = Vec::new();
     if let Err(problem) = &claim.object {
-        lines.push(format!("cannot be understood: {problem}"));
+        lines.push(format!("is invalid: {problem}"));
     }
     if !values.is_on("devices.enabled") {
         lines.push("the operator's devices.enabled is false: nothing is allocated".to_owned());
@@ -28,8 +28,8 @@ fn explain(request: &ExplainRequest<'_>) -> Option<Explanation> {
     let place = status.node_name.as_deref().map_or_else(String::new, |it| format!(" on node {it}"));
     match status.allocations.as_slice() {
         [] => {
-            let pod = "nothing is allocated; gantry schedule POD --explain says which devices a pod that uses \
-                       it would get, and why not others";
+            let pod = "nothing is allocated; gantry schedule POD --explain shows which devices a \
+                       pod that uses it would get, and why not others";
             lines.push(pod.to_owned());
         }
         held => {
@@ -68,7 +68,7 @@ mod tests {
     use crate::subsystem::configuration::KEYS;
 
     #[test]
-    fn a_claim_says_what_it_holds_and_for_whom() {
+    fn a_claim_shows_its_devices_and_consumers() {
         let world = World::new((CLAIM.kinds)());
         let claim = |name: &str, status: serde_json::Value| {
             json!({"apiVersion": "devmgmtproto.k8s.io/v1alpha1", "kind": "DeviceClaim",
@@ -77,14 +77,14 @@ mod tests {
         };
         let held = json!({"nodeName": "node-1", "podNames": ["p"],
             "allocations": [{"devicePoolName": "pool", "deviceName": "gpu-0"}]});
-        let shelf = world.find(&Seen::<DeviceClaim>::RESOURCE).unwrap();
+        let store = world.single_store_for(&DeviceObject::<DeviceClaim>::RESOURCE).unwrap();
         for object in [claim("held", held), claim("open", json!({}))] {
-            shelf.saw(&object.to_string()).unwrap().unwrap();
+            store.observe(&object.to_string()).unwrap().unwrap();
         }
         let mut on = Layer::default();
         on.set("devices.enabled", true.into(), Origin::Default);
         let ask = |name: &str, layers: &[Layer]| {
-            let values = Values::stack(KEYS, layers);
+            let values = Values::from_layers(KEYS, layers);
             let (key, now) = (Key::new("n", name), Timestamp::UNIX_EPOCH);
             explain(&ExplainRequest { key: &key, world: &world, unread: &[], values: &values, now })
         };

@@ -1,16 +1,16 @@
-//! The webhook about pods that claim devices, and about objects of their group.
+//! The admission webhook for pods that claim devices and for objects of the device API group.
 
 use gantry_subsystem::admission::{AdmissionHook, HookCaller};
 use gantry_subsystem::start::Host;
 use serde_json::Value;
 
-use super::{ACCOUNT, MANAGER};
-use crate::admission::{self, Failure, Mode, Question};
+use super::{ALLOCATOR_USER, FIELD_MANAGER};
+use crate::admission::{self, AdmissionCheck, FailurePolicy, Mode};
 
-/// Answers about devices.
+/// Answers admission reviews about devices.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeviceHook {
-    /// What pods get that name no scheduler.
+    /// How pods are changed that name no scheduler.
     pub(super) mode: Mode,
 }
 
@@ -19,31 +19,32 @@ impl AdmissionHook for DeviceHook {
         "devices"
     }
 
-    fn is_called_at(&self, path: &str) -> bool {
-        Question::at(path).is_some()
+    fn handles_path(&self, path: &str) -> bool {
+        AdmissionCheck::from_path(path).is_some()
     }
 
     fn review(&self, path: &str, review: &Value) -> Value {
-        Question::at(path).map_or(Value::Null, |it| admission::answer(self.mode, it, review))
+        AdmissionCheck::from_path(path)
+            .map_or(Value::Null, |it| admission::answer_review(self.mode, it, review))
     }
 
     fn manager(&self) -> &'static str {
-        MANAGER
+        FIELD_MANAGER
     }
 
     fn configurations(&self, caller: &HookCaller<'_>) -> Vec<Value> {
         let HookCaller { client, host, user } = caller;
         let (pods, allocator) = match host {
-            // It cannot be absent while the server is there; where a server is started without it, on the same
-            // directory, pods are as on any other.
-            Host::Embedded => (Failure::Ignore, ACCOUNT),
-            Host::Cluster => (Failure::Refuse, *user),
+            // The hook is part of the server, so it cannot be absent; if a server is started
+            // without it on the same directory, pods are treated as on any other server.
+            Host::Embedded => (FailurePolicy::Ignore, ALLOCATOR_USER),
+            Host::Cluster => (FailurePolicy::Fail, *user),
         };
         admission::configurations(client, pods, allocator).into_iter().collect()
     }
 
-    /// What drivers trust is written by that user alone.
-    fn names_user(&self) -> bool {
+    /// Only that user may write what drivers trust.
+    fn needs_operator_user(&self) -> bool {
         true
     }
 }

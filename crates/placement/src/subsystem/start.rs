@@ -1,49 +1,54 @@
-//! Starts the controllers of devices.
+//! Starts the device controllers.
 
 use std::sync::Arc;
 
-use gantry_controller::{Outside, Seat};
+use gantry_controller::{ExternalSystems, Registration};
 use gantry_reconcile::Controller;
-use gantry_subsystem::start::{Identity, Parts, Setup, StartError};
+use gantry_subsystem::start::{Identity, Setup, StartError, SubsystemComponents};
 
 use super::configuration::Configuration;
-use super::{ACCOUNT, MANAGER};
+use super::{ALLOCATOR_USER, FIELD_MANAGER};
 use crate::effects::config_inquiry;
 use crate::{
-    AdminQuota, Books, ClassStanding, DriverStanding, Gate, NAME, Release, Results, Scheduler,
+    AdminQuota, ClassStatusController, DriverStatusController, GateController, LedgerReconciler,
+    PodAnnotator, ReleaseController, SCHEDULER_NAME, Scheduler,
 };
 
-/// Starts the controllers where they are switched on.
-pub(super) fn start(setup: Setup<'_>) -> Result<Parts, StartError> {
+/// Starts the controllers if they are enabled.
+pub(super) fn start(setup: Setup<'_>) -> Result<SubsystemComponents, StartError> {
     let configuration = Configuration::read(setup.values)?;
     if !configuration.enabled {
-        return Ok(Parts::default());
+        return Ok(SubsystemComponents::default());
     }
-    let account = Identity::account(ACCOUNT);
-    let actor = setup.actor(&account, MANAGER, NAME)?;
-    let seat = |(controller, workers)| Seat { controller, actor: Arc::clone(&actor), workers };
+    let account = Identity::account(ALLOCATOR_USER);
+    let actor = setup.actor(&account, FIELD_MANAGER, SCHEDULER_NAME)?;
+    let register =
+        |(controller, workers)| Registration { controller, actor: Arc::clone(&actor), workers };
     let reader = setup.clients.reader(&account)?;
-    let seats = controllers(configuration.admin_quota()).into_iter();
-    Ok(Parts {
-        seats: seats.filter(|(it, _)| (setup.runs)(it.name())).map(seat).collect(),
-        outside: Outside {
+    let candidates = controllers(configuration.admin_quota()).into_iter();
+    Ok(SubsystemComponents {
+        registrations: candidates
+            .filter(|(it, _)| (setup.is_controller_enabled)(it.name()))
+            .map(register)
+            .collect(),
+        outside: ExternalSystems {
             inquiries: vec![config_inquiry(reader, setup.clock.clone())],
-            ..Outside::default()
+            ..ExternalSystems::default()
         },
-        ..Parts::default()
+        ..SubsystemComponents::default()
     })
 }
 
-/// The controllers, which ask for quotas in this way, and how many keys each plans at once.
+/// Returns the controllers, with this enforcement of quotas, and how many keys each plans at once.
 fn controllers(quota: AdminQuota) -> Vec<(Arc<dyn Controller>, usize)> {
     vec![
         (Arc::new(Scheduler::new(quota)), 1),
-        (Arc::new(Release), 4),
-        (Arc::new(Books), 4),
-        (Arc::new(Results), 4),
-        (Arc::new(Gate), 1),
-        (Arc::new(ClassStanding::default()), 1),
-        (Arc::new(DriverStanding), 1),
+        (Arc::new(ReleaseController), 4),
+        (Arc::new(LedgerReconciler), 4),
+        (Arc::new(PodAnnotator), 4),
+        (Arc::new(GateController), 1),
+        (Arc::new(ClassStatusController::default()), 1),
+        (Arc::new(DriverStatusController), 1),
     ]
 }
 

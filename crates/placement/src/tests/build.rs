@@ -1,10 +1,10 @@
-//! Objects of small worlds, and those who decide about them.
+//! Objects of small test worlds, and the controllers that decide about them.
 
 use gantry_api::devices::{
     DeviceClaim, DeviceClaimTemplate, DeviceClass, DeviceDriver, DevicePool, DevicePrivilegedClaim,
     PodDevices,
 };
-use gantry_harness::{Action, Asking, Failure, Outside, Scenario, Server};
+use gantry_harness::{ExternalSystems, Failure, Scenario, Server, SimulatedInquiry, UserAction};
 use gantry_pods::view::{Namespace, Node, Pod};
 use gantry_reconcile::{Controller, Key, Propagation, Resource, View};
 use proptest::test_runner::Config as ProptestConfig;
@@ -12,53 +12,62 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 use super::invariants;
-use crate::claim::ENTRY_ANNOTATION;
+use crate::claim::POD_CLAIM_NAME_ANNOTATION;
 use crate::{
-    AdminQuota, Books, ClassStanding, ConfigInquiry, ConfigObject, DriverStanding, Gate, Quota,
-    Reference, Release, Results, Scheduler, Seen,
+    AdminQuota, ClassStatusController, ConfigInquiry, ConfigObject, DeviceConfigReference,
+    DeviceObject, DriverStatusController, GateController, LedgerReconciler, PodAnnotator,
+    ReleaseController, ResourceQuota, Scheduler,
 };
 
 pub(super) const PODS: Resource = Pod::RESOURCE;
-pub(super) const CLAIMS: Resource = <Seen<DeviceClaim> as View>::RESOURCE;
-pub(super) const PRIVILEGED: Resource = <Seen<DevicePrivilegedClaim> as View>::RESOURCE;
-pub(super) const POOLS: Resource = <Seen<DevicePool> as View>::RESOURCE;
-pub(super) const CLASSES: Resource = <Seen<DeviceClass> as View>::RESOURCE;
-pub(super) const DRIVERS: Resource = <Seen<DeviceDriver> as View>::RESOURCE;
-pub(super) const TEMPLATES: Resource = <Seen<DeviceClaimTemplate> as View>::RESOURCE;
-pub(super) const POD_DEVICES: Resource = <Seen<PodDevices> as View>::RESOURCE;
+pub(super) const CLAIMS: Resource = <DeviceObject<DeviceClaim> as View>::RESOURCE;
+pub(super) const PRIVILEGED: Resource = <DeviceObject<DevicePrivilegedClaim> as View>::RESOURCE;
+pub(super) const POOLS: Resource = <DeviceObject<DevicePool> as View>::RESOURCE;
+pub(super) const CLASSES: Resource = <DeviceObject<DeviceClass> as View>::RESOURCE;
+pub(super) const DRIVERS: Resource = <DeviceObject<DeviceDriver> as View>::RESOURCE;
+pub(super) const TEMPLATES: Resource = <DeviceObject<DeviceClaimTemplate> as View>::RESOURCE;
+pub(super) const POD_DEVICES: Resource = <DeviceObject<PodDevices> as View>::RESOURCE;
 pub(super) const NAMESPACES: Resource = Namespace::RESOURCE;
-pub(super) const QUOTAS: Resource = Quota::RESOURCE;
+pub(super) const QUOTAS: Resource = ResourceQuota::RESOURCE;
 pub(super) const CONFIG_MAPS: Resource =
     Resource::namespaced("", "v1", "configmaps", "ConfigMap").without_status();
 
 pub(super) type Objects = Vec<(Resource, Value)>;
 
-/// Everyone who decides here.
-pub(super) struct Team {
+/// All controllers under test.
+pub(super) struct Controllers {
     scheduler: Scheduler,
-    classes: ClassStanding,
+    classes: ClassStatusController,
 }
 
-impl Team {
+impl Controllers {
     pub(super) fn new() -> Self {
-        Self { scheduler: Scheduler::default(), classes: ClassStanding::default() }
+        Self { scheduler: Scheduler::default(), classes: ClassStatusController::default() }
     }
 
-    /// One that wants quotas for whoever looks at devices of others.
+    /// Creates controllers that require quotas for classes with administrator access.
     pub(super) fn strict() -> Self {
         Self { scheduler: Scheduler::new(AdminQuota::Required), ..Self::new() }
     }
 
     pub(super) fn all(&self) -> Vec<&dyn Controller> {
-        vec![&self.scheduler, &Release, &Books, &Results, &Gate, &self.classes, &DriverStanding]
+        vec![
+            &self.scheduler,
+            &ReleaseController,
+            &LedgerReconciler,
+            &PodAnnotator,
+            &GateController,
+            &self.classes,
+            &DriverStatusController,
+        ]
     }
 }
 
-/// A run of everyone on these objects.
+/// Runs all controllers on these objects.
 pub(super) fn scenario<'a>(
     controllers: &'a [&'a dyn Controller],
     objects: Objects,
-    script: Vec<Action>,
+    script: Vec<UserAction>,
 ) -> Scenario<'a> {
     Scenario {
         controllers,
@@ -67,15 +76,15 @@ pub(super) fn scenario<'a>(
         script,
         replicas: 1,
         horizon: Duration::from_secs(30),
-        outside: Outside { inquiries: vec![&READS_CONFIGS], ..Outside::default() },
+        external: ExternalSystems { inquiries: vec![&READS_CONFIGS], ..ExternalSystems::default() },
     }
 }
 
-/// What reads the objects that configure devices.
-static READS_CONFIGS: Asking<ConfigInquiry> =
-    Asking { inquiry: ConfigInquiry, answer: read_config };
+/// Reads the objects that configure devices.
+static READS_CONFIGS: SimulatedInquiry<ConfigInquiry> =
+    SimulatedInquiry { inquiry: ConfigInquiry, answer: read_config };
 
-fn read_config(server: &Server, reference: &Reference) -> Result<ConfigObject, String> {
+fn read_config(server: &Server, reference: &DeviceConfigReference) -> Result<ConfigObject, String> {
     let place = Key::new(&reference.namespace, &reference.name);
     let Some(object) = server.get(&CONFIG_MAPS, &place) else { return Ok(ConfigObject::NotFound) };
     let mut object = object.clone();
@@ -86,7 +95,7 @@ fn read_config(server: &Server, reference: &Reference) -> Result<ConfigObject, S
     Ok(ConfigObject::Found(object))
 }
 
-/// Seeds for so many cases each of those that property tests are told to try, at least one.
+/// Returns as many seeds as property tests are configured to try, so many cases each, at least one.
 pub(super) fn seeds(cases_each: u32) -> u64 {
     u64::from((ProptestConfig::default().cases / cases_each).max(1))
 }
@@ -95,7 +104,7 @@ pub(super) fn key(name: &str) -> Key {
     Key::new("default", name)
 }
 
-/// What a node says of itself, which nobody here pretends.
+/// Fills in the status of a node, which no simulated kubelet writes here.
 pub(super) fn defaults(resource: &Resource, object: &mut Value) {
     if *resource == Node::RESOURCE && object["status"].is_null() {
         let cpu = object["metadata"]["labels"]["cpu"].as_str().unwrap_or("8").to_owned();
@@ -110,7 +119,7 @@ pub(super) fn node(name: &str) -> (Resource, Value) {
     small_node(name, "8")
 }
 
-/// A node with so many processors.
+/// Returns a node with so much CPU.
 pub(super) fn small_node(name: &str, cpu: &str) -> (Resource, Value) {
     (Node::RESOURCE, json!({"metadata": {"name": name, "labels": {"cpu": cpu}}}))
 }
@@ -131,7 +140,7 @@ pub(super) fn class(name: &str, more: &Value) -> (Resource, Value) {
     (CLASSES, json!({"metadata": {"name": name}, "spec": spec}))
 }
 
-/// A pool of so many devices on a node.
+/// Returns a pool of so many devices on a node.
 pub(super) fn pool(name: &str, node: &str, devices: usize) -> (Resource, Value) {
     let devices: Vec<Value> = (0..devices).map(|at| json!({"name": format!("d{at}")})).collect();
     let spec = json!({
@@ -140,8 +149,8 @@ pub(super) fn pool(name: &str, node: &str, devices: usize) -> (Resource, Value) 
     (POOLS, json!({"metadata": {"name": name}, "spec": spec}))
 }
 
-/// What asks for so many devices of a class.
-pub(super) fn wish(class: &str, count: usize) -> Value {
+/// Returns a request for so many devices of a class.
+pub(super) fn device_request(class: &str, count: usize) -> Value {
     json!({"claims": [{"name": "main", "deviceClass": class,
         "requests": {"count": count.to_string()}, "limits": {"count": count.to_string()}}]})
 }
@@ -155,7 +164,7 @@ pub(super) fn template(name: &str, spec: &Value) -> (Resource, Value) {
     (TEMPLATES, json!({"metadata": meta, "spec": {"claimSpec": spec}}))
 }
 
-/// A pod with these claims, all of them for its only container.
+/// Returns a pod with these claims, all of them for its only container.
 pub(super) fn pod(name: &str, claims: &Value) -> (Resource, Value) {
     let names = claims.as_array().into_iter().flatten().map(|it| json!({"name": it["name"]}));
     let devices = json!({"main": names.collect::<Vec<_>>()});
@@ -177,32 +186,32 @@ pub(super) fn pod(name: &str, claims: &Value) -> (Resource, Value) {
     (PODS, object)
 }
 
-/// A pod that uses a claim by name.
-pub(super) fn user(name: &str, claim: &str) -> (Resource, Value) {
+/// Returns a pod that uses a claim by name.
+pub(super) fn pod_with_claim(name: &str, claim: &str) -> (Resource, Value) {
     pod(name, &json!([{"name": "gpu", "claimName": claim}]))
 }
 
-/// A pod with a claim of its own.
-pub(super) fn owner(name: &str, template: &str) -> (Resource, Value) {
+/// Returns a pod with a claim of its own.
+pub(super) fn pod_with_template(name: &str, template: &str) -> (Resource, Value) {
     pod(name, &json!([{"name": "gpu", "claimTemplateName": template}]))
 }
 
-/// Ends a pod, as its node would.
-pub(super) fn end(name: &str) -> Action {
+/// Ends a pod, as its kubelet would.
+pub(super) fn end(name: &str) -> UserAction {
     let name = name.to_owned();
     Box::new(move |server| {
         server.edit(&PODS, &key(&name), |pod| pod["status"]["phase"] = json!("Succeeded"));
     })
 }
 
-/// Takes a pod away, as a user and its node would.
-pub(super) fn remove(name: &str) -> Action {
+/// Deletes a pod, as a user and its kubelet would.
+pub(super) fn remove(name: &str) -> UserAction {
     let name = name.to_owned();
     Box::new(move |server| server.delete(&PODS, &key(&name), Propagation::Background))
 }
 
-/// Lets the ConfigMap that configures devices say this.
-pub(super) fn configure(says: &'static str) -> Action {
+/// Sets the content of the ConfigMap that configures devices.
+pub(super) fn set_config(says: &'static str) -> UserAction {
     Box::new(move |server| {
         let object = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "data": {"x": says},
@@ -213,17 +222,17 @@ pub(super) fn configure(says: &'static str) -> Action {
     })
 }
 
-/// Makes an object, as a user would.
-pub(super) fn make(object: (Resource, Value)) -> Action {
+/// Creates an object, as a user would.
+pub(super) fn make(object: (Resource, Value)) -> UserAction {
     Box::new(move |server| {
         server.create(&object.0, object.1.clone());
     })
 }
 
-/// What matters in the end, whoever got which device: which pods run, which claims have how many
-/// devices for whom, and how many entries each has in ledgers. Claims that are made are called by what
-/// they are for.
-pub(super) fn shape(server: &Server) -> Value {
+/// Summarizes the final state, regardless of which claim got which device: which pods run, which
+/// claims have how many devices for which pods, and how many entries each has in ledgers. Generated
+/// claims are named by their purpose.
+pub(super) fn summary(server: &Server) -> Value {
     let mut out = json!({"pods": {}, "claims": {}, "entries": {}});
     for pod in server.list(&PODS) {
         let placed = pod["spec"]["nodeName"].is_string();
@@ -236,7 +245,9 @@ pub(super) fn shape(server: &Server) -> Value {
         for claim in server.list(&resource) {
             let meta = &claim["metadata"];
             let name = match meta["ownerReferences"][0]["name"].as_str() {
-                Some(owner) => format!("{owner}/{}", meta["annotations"][ENTRY_ANNOTATION]),
+                Some(owner) => {
+                    format!("{owner}/{}", meta["annotations"][POD_CLAIM_NAME_ANNOTATION])
+                }
                 None => meta["name"].as_str().unwrap().to_owned(),
             };
             let got = claim["status"]["allocations"].as_array().map_or(0, Vec::len);
@@ -256,14 +267,14 @@ pub(super) fn shape(server: &Server) -> Value {
     out
 }
 
-/// The same, and that everything held at every moment.
-pub(super) fn checked(server: &Server) -> Value {
-    invariants::hold(server, invariants::Claims::Always);
-    shape(server)
+/// Returns the same, and checks the invariants at every revision.
+pub(super) fn checked_summary(server: &Server) -> Value {
+    invariants::check_history(server, invariants::ClaimInvariant::Always);
+    summary(server)
 }
 
-/// What a proof says when it fails.
-pub(super) fn proven(proof: Result<(), Box<Failure>>) {
+/// Panics with the message of a failed proof.
+pub(super) fn assert_proven(proof: Result<(), Box<Failure>>) {
     if let Err(failure) = proof {
         panic!("{failure}");
     }

@@ -1,43 +1,43 @@
-//! Small worlds in which everything goes wrong.
+//! Small test worlds with crashes, lost responses and bad objects.
 
-use gantry_harness::{CONFLICTED, REFUSED, UNREADABLE, prove_worlds};
+use gantry_harness::{CONFLICTED_PREFIX, REFUSED_PREFIX, UNREADABLE_PREFIX, prove_worlds};
 use serde_json::json;
 
 use super::build::*;
 
 #[test]
 fn a_pod_with_a_claim_of_its_own_gets_it_once() {
-    let team = Team::new();
+    let team = Controllers::new();
     let all = team.all();
     let objects = vec![
         node("n1"),
         driver(),
         class("gpu", &json!({})),
         pool("p1", "n1", 2),
-        template("t", &wish("gpu", 1)),
-        owner("a", "t"),
+        template("t", &device_request("gpu", 1)),
+        pod_with_template("a", "t"),
     ];
-    proven(scenario(&all, objects, vec![]).prove(0..6, checked));
+    assert_proven(scenario(&all, objects, vec![]).prove(0..6, checked_summary));
 }
 
 #[test]
-fn pods_that_compete_take_turns() {
-    let team = Team::new();
+fn competing_pods_are_served_one_after_another() {
+    let team = Controllers::new();
     let all = team.all();
     let objects = vec![
         node("n1"),
         driver(),
         class("gpu", &json!({})),
         pool("p1", "n1", 1),
-        claim("one", &wish("gpu", 1)),
-        claim("two", &wish("gpu", 1)),
-        user("a", "one"),
-        user("b", "two"),
+        claim("one", &device_request("gpu", 1)),
+        claim("two", &device_request("gpu", 1)),
+        pod_with_claim("a", "one"),
+        pod_with_claim("b", "two"),
     ];
-    // A pod may end before it was given to a node at all.
+    // A pod may end before it was bound to a node at all.
     let script = vec![end("a"), end("b")];
-    proven(scenario(&all, objects, script).prove(0..4, |server| {
-        let mut shape = checked(server);
+    assert_proven(scenario(&all, objects, script).prove(0..4, |server| {
+        let mut shape = checked_summary(server);
         shape["pods"] = json!(null);
         shape
     }));
@@ -45,7 +45,7 @@ fn pods_that_compete_take_turns() {
 
 #[test]
 fn devices_of_several_pools_come_together() {
-    let team = Team::new();
+    let team = Controllers::new();
     let all = team.all();
     let objects = vec![
         node("n1"),
@@ -55,17 +55,17 @@ fn devices_of_several_pools_come_together() {
         pool("p1", "n1", 1),
         pool("p2", "n1", 2),
         pool("p3", "n2", 1),
-        claim("three", &wish("gpu", 3)),
-        claim("one", &wish("gpu", 1)),
-        user("a", "three"),
-        user("b", "one"),
+        claim("three", &device_request("gpu", 3)),
+        claim("one", &device_request("gpu", 1)),
+        pod_with_claim("a", "three"),
+        pod_with_claim("b", "one"),
     ];
-    proven(scenario(&all, objects, vec![]).prove(0..4, checked));
+    assert_proven(scenario(&all, objects, vec![]).prove(0..4, checked_summary));
 }
 
 #[test]
-fn everything_ends_with_its_pods() {
-    let team = Team::new();
+fn devices_are_released_when_pods_end() {
+    let team = Controllers::new();
     let all = team.all();
     let objects = vec![
         node("n1"),
@@ -74,15 +74,15 @@ fn everything_ends_with_its_pods() {
         class("gpu", &json!({})),
         pool("p1", "n1", 1),
         pool("p2", "n2", 1),
-        claim("shared", &wish("gpu", 1)),
-        template("t", &wish("gpu", 1)),
-        user("a", "shared"),
-        user("b", "shared"),
-        owner("c", "t"),
+        claim("shared", &device_request("gpu", 1)),
+        template("t", &device_request("gpu", 1)),
+        pod_with_claim("a", "shared"),
+        pod_with_claim("b", "shared"),
+        pod_with_template("c", "t"),
     ];
     let script = vec![remove("a"), remove("c"), remove("b")];
-    proven(scenario(&all, objects, script).prove(0..4, |server| {
-        let shape = checked(server);
+    assert_proven(scenario(&all, objects, script).prove(0..4, |server| {
+        let shape = checked_summary(server);
         assert_eq!(shape["entries"], json!({}), "nothing is held");
         assert_eq!(shape["claims"], json!({"shared": [0, null, false]}), "nothing is kept");
         shape
@@ -90,32 +90,33 @@ fn everything_ends_with_its_pods() {
 }
 
 #[test]
-fn a_claim_that_goes_takes_its_devices_along() {
-    let team = Team::new();
+fn a_deleted_claim_releases_its_devices() {
+    let team = Controllers::new();
     let all = team.all();
     let objects = vec![
         node("n1"),
         driver(),
         class("gpu", &json!({})),
         pool("p1", "n1", 1),
-        claim("one", &wish("gpu", 1)),
-        user("a", "one"),
+        claim("one", &device_request("gpu", 1)),
+        pod_with_claim("a", "one"),
     ];
     let gone = |server: &mut gantry_harness::Server| {
         server.delete(&CLAIMS, &key("one"), gantry_reconcile::Propagation::Background);
     };
-    let script: Vec<gantry_harness::Action> = vec![Box::new(gone), remove("a")];
-    proven(scenario(&all, objects, script).prove(0..4, checked));
+    let script: Vec<gantry_harness::UserAction> = vec![Box::new(gone), remove("a")];
+    assert_proven(scenario(&all, objects, script).prove(0..4, checked_summary));
 }
 
-/// Worlds of a few nodes, pools, claims and pods, made by chance.
+/// Random worlds of a few nodes, pools, claims and pods.
 #[test]
-fn worlds_made_by_chance_end_in_one_place() {
-    let team = Team::new();
+fn random_worlds_converge() {
+    let team = Controllers::new();
     let all = team.all();
     let world = |seed: u64| {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let mut objects = vec![driver(), class("gpu", &json!({})), template("t", &wish("gpu", 1))];
+        let mut objects =
+            vec![driver(), class("gpu", &json!({})), template("t", &device_request("gpu", 1))];
         let nodes = rng.usize(1..4);
         for at in 0..nodes {
             objects.push(node(&format!("n{at}")));
@@ -128,12 +129,15 @@ fn worlds_made_by_chance_end_in_one_place() {
         for at in 0..rng.usize(1..5) {
             let name = format!("pod{at}");
             let object = match rng.usize(..3) {
-                0 => owner(&name, "t"),
-                1 => pod(&name, &json!([{"name": "gpu", "claim": wish("gpu", rng.usize(1..3))}])),
+                0 => pod_with_template(&name, "t"),
+                1 => pod(
+                    &name,
+                    &json!([{"name": "gpu", "claim": device_request("gpu", rng.usize(1..3))}]),
+                ),
                 _ => {
                     let claim_name = format!("claim{at}");
-                    objects.push(claim(&claim_name, &wish("gpu", rng.usize(1..3))));
-                    user(&name, &claim_name)
+                    objects.push(claim(&claim_name, &device_request("gpu", rng.usize(1..3))));
+                    pod_with_claim(&name, &claim_name)
                 }
             };
             objects.push(object);
@@ -141,43 +145,45 @@ fn worlds_made_by_chance_end_in_one_place() {
         }
         scenario(&all, objects, script)
     };
-    proven(prove_worlds(0..15, world, |server| {
-        let shape = checked(server);
+    assert_proven(prove_worlds(0..15, world, |server| {
+        let shape = checked_summary(server);
         assert_eq!(shape["entries"], json!({}), "nothing is held");
         shape
     }));
 }
 
-/// Claims and pods that cannot be written, or cannot be read.
+/// Claims and pods that cannot be written, or cannot be parsed.
 #[test]
-fn bad_objects_harm_nobody_else() {
-    let team = Team::new();
+fn bad_objects_do_not_affect_others() {
+    let team = Controllers::new();
     let all = team.all();
     let mut objects = vec![
         node("n1"),
         driver(),
         class("gpu", &json!({})),
         pool("p1", "n1", 8),
-        template("t", &wish("gpu", 1)),
-        claim("good", &wish("gpu", 1)),
-        user("a", "good"),
-        owner("b", "t"),
+        template("t", &device_request("gpu", 1)),
+        claim("good", &device_request("gpu", 1)),
+        pod_with_claim("a", "good"),
+        pod_with_template("b", "t"),
     ];
     let mut bad = Vec::new();
-    for wrong in [REFUSED, CONFLICTED, UNREADABLE] {
+    for wrong in [REFUSED_PREFIX, CONFLICTED_PREFIX, UNREADABLE_PREFIX] {
         let (claim_name, own) = (format!("{wrong}-claim"), format!("own-{wrong}"));
-        objects.push(user(&format!("user-of-{wrong}"), &claim_name));
-        objects.push(claim(&own, &wish("gpu", 1)));
-        let mut objects =
-            [claim(&claim_name, &wish("gpu", 1)), user(&format!("{wrong}-pod"), &own)];
-        if wrong == UNREADABLE {
-            // No label is a number.
+        objects.push(pod_with_claim(&format!("user-of-{wrong}"), &claim_name));
+        objects.push(claim(&own, &device_request("gpu", 1)));
+        let mut objects = [
+            claim(&claim_name, &device_request("gpu", 1)),
+            pod_with_claim(&format!("{wrong}-pod"), &own),
+        ];
+        if wrong == UNREADABLE_PREFIX {
+            // A label that is a number is invalid.
             objects.iter_mut().for_each(|it| it.1["metadata"]["labels"] = json!({"x": 1}));
         }
         bad.extend(objects);
     }
-    proven(scenario(&all, objects, vec![]).prove_apart(&bad, 0..4, |server| {
-        let shape = shape(server);
+    assert_proven(scenario(&all, objects, vec![]).prove_isolation(&bad, 0..4, |server| {
+        let shape = summary(server);
         let good = |part: &str, name: &str| shape[part][name].clone();
         json!([
             good("pods", "a"),

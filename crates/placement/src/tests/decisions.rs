@@ -1,6 +1,6 @@
-//! What is decided, and what is said about it.
+//! What is decided, and how it is reported.
 
-use gantry_harness::{Ending, Faults};
+use gantry_harness::{Faults, FinalState};
 use gantry_pods::view::Node;
 use gantry_reconcile::{Controller as _, Key, Plan, Resource, Revision, View as _, World, Write};
 use serde_json::{Value, json};
@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 use super::build::*;
 use crate::scheduler::{self, Scheduler};
 
-fn run(objects: Objects) -> Ending {
-    let team = Team::new();
+fn run(objects: Objects) -> FinalState {
+    let team = Controllers::new();
     let all = team.all();
     scenario(&all, objects, vec![]).run(0, Faults::none()).unwrap()
 }
 
-fn get<'a>(ending: &'a Ending, resource: &Resource, name: &str) -> &'a Value {
+fn get<'a>(ending: &'a FinalState, resource: &Resource, name: &str) -> &'a Value {
     ending.server.get(resource, &key(name)).unwrap()
 }
 
-fn message(ending: &Ending, pod: &str) -> String {
+fn message(ending: &FinalState, pod: &str) -> String {
     let conditions = &get(ending, &PODS, pod)["status"]["conditions"];
     let said = conditions.as_array().unwrap().iter().find(|it| it["type"] == "PodScheduled");
     said.unwrap()["message"].as_str().unwrap_or_default().to_owned()
@@ -29,9 +29,9 @@ fn base() -> Objects {
 }
 
 #[test]
-fn a_pod_is_told_what_it_has() {
+fn a_pod_is_annotated_with_its_devices() {
     let mut objects = base();
-    objects.extend([template("t", &wish("gpu", 1)), owner("a", "t")]);
+    objects.extend([template("t", &device_request("gpu", 1)), pod_with_template("a", "t")]);
     let ending = run(objects);
     let pod = get(&ending, &PODS, "a");
     assert_eq!(pod["spec"]["nodeName"], "n1");
@@ -39,12 +39,12 @@ fn a_pod_is_told_what_it_has() {
     let [claim] = claims.as_slice() else { panic!("{claims:?}") };
     let name = claim["metadata"]["name"].as_str().unwrap();
     assert!(name.starts_with("a-gpu-") && name.len() == "a-gpu-".len() + 5, "{name}");
-    let told = |name: &str| -> Value {
+    let annotation = |name: &str| -> Value {
         serde_json::from_str(pod["metadata"]["annotations"][name].as_str().unwrap()).unwrap()
     };
-    assert_eq!(told("devmgmtproto.k8s.io/device-claim-statuses"), json!({"gpu": name}));
+    assert_eq!(annotation("devmgmtproto.k8s.io/device-claim-statuses"), json!({"gpu": name}));
     assert_eq!(
-        told("devmgmtproto.k8s.io/device-allocations"),
+        annotation("devmgmtproto.k8s.io/device-allocations"),
         json!({"main": [
             {"driver": "gpu.example.com", "pool": "p1", "claim": name, "device": "d0"}
         ]})
@@ -60,28 +60,28 @@ fn a_pod_is_told_what_it_has() {
 }
 
 #[test]
-fn it_is_said_why_a_pod_waits() {
+fn a_pending_pod_has_a_reason() {
     let claims = |more: &[(Resource, Value)]| {
         let mut objects = base();
         objects.extend(more.iter().cloned());
         objects
     };
-    let asks = |spec: &Value| claims(&[claim("c", spec), user("a", "c")]);
+    let asks = |spec: &Value| claims(&[claim("c", spec), pod_with_claim("a", "c")]);
     let table = [
         (
             "too many",
-            asks(&wish("gpu", 2)),
+            asks(&device_request("gpu", 2)),
             "0/1 nodes: 1 insufficient devices for claim gpu (1 too few)",
         ),
         (
             "a class that is not there",
-            asks(&wish("tpu", 1)),
+            asks(&device_request("tpu", 1)),
             "claim gpu, entry main: device class \"tpu\" not found",
         ),
-        ("a claim that is not there", claims(&[user("a", "c")]), "claim \"c\" not found"),
+        ("a claim that is not there", claims(&[pod_with_claim("a", "c")]), "claim \"c\" not found"),
         (
             "a template that is not there",
-            claims(&[owner("a", "t")]),
+            claims(&[pod_with_template("a", "t")]),
             "claim template \"t\" not found",
         ),
         (
@@ -92,7 +92,7 @@ fn it_is_said_why_a_pod_waits() {
         (
             "too small a node",
             {
-                let mut objects = asks(&wish("gpu", 1));
+                let mut objects = asks(&device_request("gpu", 1));
                 objects[0] = small_node("n1", "50m");
                 objects
             },
@@ -107,13 +107,13 @@ fn it_is_said_why_a_pod_waits() {
 }
 
 #[test]
-fn a_device_in_use_is_said_to_be() {
+fn a_device_in_use_is_reported() {
     let mut objects = base();
     objects.extend([
-        claim("one", &wish("gpu", 1)),
-        claim("two", &wish("gpu", 1)),
-        user("a", "one"),
-        user("b", "two"),
+        claim("one", &device_request("gpu", 1)),
+        claim("two", &device_request("gpu", 1)),
+        pod_with_claim("a", "one"),
+        pod_with_claim("b", "two"),
     ]);
     let ending = run(objects);
     let expected = "0/1 nodes: 1 insufficient devices for claim gpu (1 in use)";
@@ -124,17 +124,17 @@ fn a_device_in_use_is_said_to_be() {
         (&conditions[0]["status"], &conditions[0]["message"]),
         (&json!("False"), &json!(expected))
     );
-    assert!(ending.notes.iter().any(|it| it.reason == "FailedScheduling"), "{:?}", ending.notes);
+    assert!(ending.events.iter().any(|it| it.reason == "FailedScheduling"), "{:?}", ending.events);
 }
 
 #[test]
-fn carriers_that_cannot_be_read_are_never_ignored() {
-    let mut broken = user("a", "c");
+fn unreadable_device_claims_are_never_ignored() {
+    let mut broken = pod_with_claim("a", "c");
     broken.1["metadata"]["annotations"]["devmgmtproto.k8s.io/device-claims"] = json!("[{");
-    let mut twice = user("b", "c");
+    let mut twice = pod_with_claim("b", "c");
     twice.1["metadata"]["annotations"]["devmgmtproto.k8s.io/pod-devices"] = json!("x");
     let mut objects = base();
-    objects.extend([claim("c", &wish("gpu", 1)), broken, twice]);
+    objects.extend([claim("c", &device_request("gpu", 1)), broken, twice]);
     let ending = run(objects);
     for name in ["a", "b"] {
         assert!(get(&ending, &PODS, name)["spec"]["nodeName"].is_null(), "{name}");
@@ -146,8 +146,8 @@ fn carriers_that_cannot_be_read_are_never_ignored() {
 }
 
 #[test]
-fn a_companion_object_carries_claims_too() {
-    let mut carried = user("a", "c");
+fn a_pod_devices_object_has_claims_too() {
+    let mut carried = pod_with_claim("a", "c");
     carried.1["metadata"]["annotations"] = json!({"devmgmtproto.k8s.io/pod-devices": "beside"});
     let beside = json!({
         "metadata": {"name": "beside", "namespace": "default"},
@@ -157,14 +157,14 @@ fn a_companion_object_carries_claims_too() {
         },
     });
     let mut objects = base();
-    objects.extend([claim("c", &wish("gpu", 1)), carried, (POD_DEVICES, beside)]);
+    objects.extend([claim("c", &device_request("gpu", 1)), carried, (POD_DEVICES, beside)]);
     let ending = run(objects);
     assert_eq!(get(&ending, &PODS, "a")["spec"]["nodeName"], "n1");
     assert_eq!(get(&ending, &CLAIMS, "c")["status"]["podNames"], json!(["a"]));
 }
 
 #[test]
-fn classes_drivers_and_pools_say_what_they_are_worth() {
+fn classes_drivers_and_pools_have_conditions() {
     let mut objects = base();
     objects.extend([
         class("tpu", &json!({"deviceType": "tpu"})),
@@ -200,38 +200,42 @@ fn classes_drivers_and_pools_say_what_they_are_worth() {
 }
 
 #[test]
-fn an_object_is_read_as_a_server_keeps_it() {
+fn objects_are_read_as_the_server_stores_them() {
     let mut object = claim("c", &json!({"deviceClass": "gpu"})).1;
     object["metadata"]["managedFields"] = json!([
         {"manager": "kubectl", "operation": "Apply", "apiVersion": "devmgmtproto.k8s.io/v1alpha1",
             "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:deviceClass": {}}}},
     ]);
-    let seen: crate::Seen<gantry_api::devices::DeviceClaim> =
+    let seen: crate::DeviceObject<gantry_api::devices::DeviceClaim> =
         serde_json::from_value(object.clone()).unwrap();
     assert_eq!(seen.object.unwrap().spec.claims[0].name, "main", "old forms are read");
     object["spec"] = json!({"claims": []});
     object["status"] = json!({"nodeName": "n1"});
-    let seen: crate::Seen<gantry_api::devices::DeviceClaim> =
+    let seen: crate::DeviceObject<gantry_api::devices::DeviceClaim> =
         serde_json::from_value(object).unwrap();
     assert!(seen.object.is_err(), "what is wrong is said");
     assert_eq!(seen.status.node_name.as_deref(), Some("n1"), "and its status counts");
 }
 
-/// What the scheduler plans when it sees this, nothing more and nothing less.
+/// Returns exactly what the scheduler plans for these objects.
 fn planned(objects: &Objects) -> Plan {
     let scheduler = Scheduler::default();
     let world = World::new(scheduler.kinds());
-    for shelf in world.shelves() {
-        let of_kind = objects.iter().filter(|(resource, _)| *resource == shelf.resource());
+    for store in world.stores() {
+        let of_kind = objects.iter().filter(|(resource, _)| *resource == store.resource());
         let texts: Vec<String> = of_kind.map(|(_, object)| object.to_string()).collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        assert!(shelf.replace(&texts, Revision(9)).1.is_empty(), "{texts:?}");
+        assert!(store.replace(&texts, Revision(9)).1.is_empty(), "{texts:?}");
     }
-    scheduler.plan(&world, &Key::cluster(scheduler::NAME), "2026-01-01T00:01:00Z".parse().unwrap())
+    scheduler.plan(
+        &world,
+        &Key::cluster(scheduler::SCHEDULER_NAME),
+        "2026-01-01T00:01:00Z".parse().unwrap(),
+    )
 }
 
-/// The objects of a run that was stopped when everything had settled.
-fn all_of(ending: &Ending) -> Objects {
+/// Returns the objects of a run that was stopped when everything had settled.
+fn all_of(ending: &FinalState) -> Objects {
     let kinds = [PODS, Node::RESOURCE, CLAIMS, POOLS, CLASSES, DRIVERS, TEMPLATES];
     let list = |kind: &Resource| {
         let all = ending.server.list(kind).into_iter();
@@ -240,14 +244,14 @@ fn all_of(ending: &Ending) -> Objects {
     kinds.iter().flat_map(list).collect()
 }
 
-/// The entry, the claim and the node come one after the other, without a plan in between.
+/// The entry, the claim and the node are written one after the other, without a plan in between.
 #[test]
-fn one_plan_brings_a_pod_from_its_claim_to_its_node() {
+fn one_plan_allocates_and_binds_a_pod() {
     let mut objects = base();
-    objects.extend([template("t", &wish("gpu", 1)), owner("a", "t")]);
-    let mut told = all_of(&run(objects));
-    // Back to where the claim was just made.
-    for (resource, object) in &mut told {
+    objects.extend([template("t", &device_request("gpu", 1)), pod_with_template("a", "t")]);
+    let mut observed = all_of(&run(objects));
+    // Back to where the claim was just created.
+    for (resource, object) in &mut observed {
         if [PODS, CLAIMS, POOLS].contains(resource) {
             object.as_object_mut().unwrap().remove("status");
         }
@@ -258,7 +262,7 @@ fn one_plan_brings_a_pod_from_its_claim_to_its_node() {
                 .retain(|name, _| !name.contains("-statuses") && !name.contains("-allocations"));
         }
     }
-    let plan = planned(&told);
+    let plan = planned(&observed);
     let [entry] = plan.steps.as_slice() else { panic!("{plan:#?}") };
     let [commit] = entry.then.as_slice() else { panic!("{entry:#?}") };
     let [bind] = commit.then.as_slice() else { panic!("{commit:#?}") };
@@ -270,18 +274,21 @@ fn one_plan_brings_a_pod_from_its_claim_to_its_node() {
         annotations["devmgmtproto.k8s.io/device-allocations"].contains("d0"),
         "{annotations:?}"
     );
-    assert!(bind.then.is_empty() && bind.done.len() == 1, "it is told when it is so: {bind:#?}");
+    assert!(
+        bind.then.is_empty() && bind.success_events.len() == 1,
+        "it is reported in the same write: {bind:#?}"
+    );
 }
 
-/// An entry that is worth nothing keeps nobody waiting, and goes in the write that takes its place.
+/// A void entry makes no pod wait, and is removed in the write that replaces it.
 #[test]
-fn a_device_that_was_given_back_is_free_at_once() {
+fn a_released_device_is_free_at_once() {
     let mut objects = base();
-    objects.extend([claim("c", &wish("gpu", 1)), user("a", "c")]);
-    let mut told = all_of(&run(objects));
-    let uid = told.iter().find(|(it, _)| *it == CLAIMS).unwrap().1["metadata"]["uid"].clone();
-    told.retain(|(it, _)| *it != PODS);
-    for (_, object) in told.iter_mut().filter(|(it, _)| *it == CLAIMS) {
+    objects.extend([claim("c", &device_request("gpu", 1)), pod_with_claim("a", "c")]);
+    let mut observed = all_of(&run(objects));
+    let uid = observed.iter().find(|(it, _)| *it == CLAIMS).unwrap().1["metadata"]["uid"].clone();
+    observed.retain(|(it, _)| *it != PODS);
+    for (_, object) in observed.iter_mut().filter(|(it, _)| *it == CLAIMS) {
         let status = &mut object["status"];
         for field in ["allocations", "reservedFor", "podNames", "nodeName"] {
             status.as_object_mut().unwrap().remove(field);
@@ -291,15 +298,15 @@ fn a_device_that_was_given_back_is_free_at_once() {
             it["status"] = json!("False");
         }
     }
-    let (_, mut other) = claim("d", &wish("gpu", 1));
+    let (_, mut other) = claim("d", &device_request("gpu", 1));
     other["metadata"]["uid"] = json!("uid-d");
     other["metadata"]["resourceVersion"] = json!("7");
     other["metadata"]["finalizers"] = json!(["devmgmtproto.k8s.io/delete-protection"]);
-    let (_, mut pod) = user("b", "d");
+    let (_, mut pod) = pod_with_claim("b", "d");
     pod["metadata"]["uid"] = json!("uid-b");
     pod["metadata"]["resourceVersion"] = json!("8");
-    told.extend([(CLAIMS, other), (PODS, pod)]);
-    let plan = planned(&told);
+    observed.extend([(CLAIMS, other), (PODS, pod)]);
+    let plan = planned(&observed);
     let [entry] = plan.steps.as_slice() else { panic!("{plan:#?}") };
     let Write::Merge { body, .. } = &entry.write else { panic!("{entry:#?}") };
     let entries = body["status"]["allocations"].as_array().unwrap();

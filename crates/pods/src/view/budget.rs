@@ -1,4 +1,4 @@
-//! Budgets: how many pods may be missing at once.
+//! PodDisruptionBudgets: how many pods may be unavailable at once.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,17 @@ use gantry_reconcile::{Meta, Resource, Selector, View};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::{Condition, Share};
+use super::{Condition, IntOrPercent};
 
-/// A budget for disruptions.
+/// A PodDisruptionBudget.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct PodDisruptionBudget {
     /// Metadata.
     pub metadata: Meta,
-    /// What is wanted.
+    /// The desired state.
     pub spec: BudgetSpec,
-    /// What is.
+    /// The observed state.
     pub status: BudgetStatus,
 }
 
@@ -29,34 +29,34 @@ impl View for PodDisruptionBudget {
     }
 }
 
-/// What a budget is about.
+/// The spec of a PodDisruptionBudget.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BudgetSpec {
-    /// Which pods; none when absent.
+    /// The pods it protects; none when absent.
     pub selector: Option<Selector>,
-    /// How many must be left.
-    pub min_available: Option<Share>,
-    /// How many may be missing.
-    pub max_unavailable: Option<Share>,
+    /// How many must stay available.
+    pub min_available: Option<IntOrPercent>,
+    /// How many may be unavailable.
+    pub max_unavailable: Option<IntOrPercent>,
 }
 
-/// What is left of a budget.
+/// The status of a PodDisruptionBudget.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BudgetStatus {
-    /// How many more pods may go now.
+    /// How many more pods may be evicted now.
     pub disruptions_allowed: i64,
-    /// Pods that were told to go and are still there, and since when.
+    /// Pods whose eviction was accepted and that are still there, and since when.
     pub disrupted_pods: BTreeMap<String, Timestamp>,
     /// How many pods are healthy.
     pub current_healthy: i64,
-    /// How many must be.
+    /// How many must be healthy.
     pub desired_healthy: i64,
-    /// How many there should be.
+    /// How many pods there should be.
     pub expected_pods: i64,
-    /// For which generation this was found.
+    /// The generation for which this was computed.
     pub observed_generation: i64,
-    /// What is true of it.
+    /// Its conditions.
     pub conditions: Vec<Condition>,
 }

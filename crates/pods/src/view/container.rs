@@ -1,34 +1,34 @@
-//! What a container says about its surroundings: variables, mounts, probes and hooks.
+//! The environment of a container: variables, mounts, probes and hooks.
 
 use gantry_api::quantity::Quantity;
 use serde::Deserialize;
 
-use super::Named;
+use super::NameReference;
 
 /// A variable of a container's environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Variable {
+pub struct EnvVar {
     /// Its name.
     pub name: String,
-    /// Its value, when it is written out.
+    /// Its value, if it is given literally.
     pub value: String,
-    /// Where its value is read, when it is not written out.
-    pub value_from: Option<Box<VariableSource>>,
+    /// The source of its value, if it is not given literally.
+    pub value_from: Option<Box<EnvVarSource>>,
 }
 
-/// Where the value of a variable is read: one of these.
+/// The source of a variable's value: one of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct VariableSource {
+pub struct EnvVarSource {
     /// A field of the pod.
     pub field_ref: Option<FieldRef>,
     /// A resource of a container.
     pub resource_field_ref: Option<ResourceFieldRef>,
     /// A key of a ConfigMap.
-    pub config_map_key_ref: Option<KeyRef>,
+    pub config_map_key_ref: Option<KeySelector>,
     /// A key of a Secret.
-    pub secret_key_ref: Option<KeyRef>,
+    pub secret_key_ref: Option<KeySelector>,
 }
 
 /// A field of the pod.
@@ -43,9 +43,9 @@ pub struct FieldRef {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceFieldRef {
-    /// The container; empty for the one that asks.
+    /// The container; empty for the one that has the variable.
     pub container_name: String,
-    /// Which one, such as `limits.cpu`.
+    /// The resource, such as `limits.cpu`.
     pub resource: String,
     /// The unit it is counted in; absent or zero for one.
     pub divisor: Option<Quantity>,
@@ -54,7 +54,7 @@ pub struct ResourceFieldRef {
 /// A key of an object in the pod's namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct KeyRef {
+pub struct KeySelector {
     /// The object.
     pub name: String,
     /// The key.
@@ -63,11 +63,11 @@ pub struct KeyRef {
     pub optional: bool,
 }
 
-/// An object all of whose keys become variables: one of the two.
+/// An object all of whose keys become environment variables: one of the two.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvFrom {
-    /// What the names of the variables begin with.
+    /// The prefix of the variables' names.
     pub prefix: String,
     /// A ConfigMap.
     pub config_map_ref: Option<ObjectRef>,
@@ -85,7 +85,7 @@ pub struct ObjectRef {
     pub optional: bool,
 }
 
-/// Where a container finds a volume.
+/// Where a volume is mounted in a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeMount {
@@ -95,9 +95,9 @@ pub struct VolumeMount {
     pub mount_path: String,
     /// The path in the volume; empty for all of it.
     pub sub_path: String,
-    /// The same with variables.
+    /// The same with variables to expand.
     pub sub_path_expr: String,
-    /// Whether the container may not write.
+    /// Whether the mount is read-only.
     pub read_only: bool,
 }
 
@@ -117,44 +117,44 @@ impl Default for PortName {
     }
 }
 
-/// How a container is asked whether it is well.
+/// A probe of a container's health.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Probe {
-    /// What is asked.
+    /// The action of the probe.
     #[serde(flatten)]
-    pub action: Action,
-    /// How long after its start it is asked first, in seconds.
+    pub action: Handler,
+    /// The delay after the container's start before the first probe, in seconds.
     pub initial_delay_seconds: Option<i32>,
-    /// How often, in seconds; ten when absent.
+    /// The interval between probes, in seconds; ten when absent.
     pub period_seconds: Option<i32>,
-    /// How long an answer may take, in seconds; one when absent.
+    /// The timeout of a probe, in seconds; one when absent.
     pub timeout_seconds: Option<i32>,
-    /// After how many good answers in a row it is well; one when absent.
+    /// After how many successes in a row the container counts as healthy; one when absent.
     pub success_threshold: Option<i32>,
-    /// After how many bad answers in a row it is not; three when absent.
+    /// After how many failures in a row it counts as unhealthy; three when absent.
     pub failure_threshold: Option<i32>,
-    /// How long it may take to end when it is not well, in seconds.
+    /// The grace period when the container is stopped because the probe failed, in seconds.
     pub termination_grace_period_seconds: Option<i64>,
 }
 
-/// What a probe asks or a hook does: one of these.
+/// The action of a probe or a hook: one of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Action {
-    /// A GET request.
+pub struct Handler {
+    /// An HTTP GET request.
     pub http_get: Option<HttpGet>,
-    /// A connection.
+    /// A TCP connection.
     pub tcp_socket: Option<TcpSocket>,
     /// A command in the container.
     pub exec: Option<Exec>,
-    /// A request of the health service of gRPC.
+    /// A request to the gRPC health service.
     pub grpc: Option<Grpc>,
     /// A pause, for hooks.
     pub sleep: Option<Sleep>,
 }
 
-/// A GET request.
+/// An HTTP GET request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpGet {
@@ -166,7 +166,7 @@ pub struct HttpGet {
     pub host: String,
     /// `HTTP` or `HTTPS`.
     pub scheme: String,
-    /// More headers.
+    /// Additional headers.
     pub http_headers: Vec<HttpHeader>,
 }
 
@@ -180,7 +180,7 @@ pub struct HttpHeader {
     pub value: String,
 }
 
-/// A connection.
+/// A TCP connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct TcpSocket {
@@ -198,7 +198,7 @@ pub struct Exec {
     pub command: Vec<String>,
 }
 
-/// A request of the health service of gRPC.
+/// A request to the gRPC health service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Grpc {
@@ -216,35 +216,35 @@ pub struct Sleep {
     pub seconds: i64,
 }
 
-/// What is done when a container starts, and before it stops.
+/// The hooks of a container after its start and before its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Lifecycle {
-    /// After its start.
-    pub post_start: Option<Action>,
-    /// Before its end.
-    pub pre_stop: Option<Action>,
+    /// Runs after its start.
+    pub post_start: Option<Handler>,
+    /// Runs before its end.
+    pub pre_stop: Option<Handler>,
 }
 
-/// Where the last words of a container are found.
+/// Where the termination message of a container is read from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum TerminationMessagePolicy {
-    /// In its file.
+    /// From its file.
     #[default]
     File,
-    /// In its file, or else at the end of its log if it failed.
+    /// From its file, or the end of its log if it failed and the file is empty.
     FallbackToLogsOnError,
 }
 
-/// What volumes are made of, as far as nodes make them of objects.
+/// A volume made of a Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct SecretVolume {
+pub struct SecretVolumeSource {
     /// The Secret.
     pub secret_name: String,
     /// Which keys, and under which paths; all of them when empty.
-    pub items: Vec<KeyPath>,
-    /// The mode of files that say none.
+    pub items: Vec<KeyToPath>,
+    /// The mode of files that specify none.
     pub default_mode: Option<i32>,
     /// Whether it may be missing.
     pub optional: bool,
@@ -253,12 +253,12 @@ pub struct SecretVolume {
 /// A volume made of a ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ConfigMapVolume {
+pub struct ConfigMapVolumeSource {
     /// The ConfigMap.
     pub name: String,
     /// Which keys, and under which paths; all of them when empty.
-    pub items: Vec<KeyPath>,
-    /// The mode of files that say none.
+    pub items: Vec<KeyToPath>,
+    /// The mode of files that specify none.
     pub default_mode: Option<i32>,
     /// Whether it may be missing.
     pub optional: bool,
@@ -267,7 +267,7 @@ pub struct ConfigMapVolume {
 /// A key, and the path of its file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct KeyPath {
+pub struct KeyToPath {
     /// The key.
     pub key: String,
     /// The path in the volume.
@@ -279,17 +279,17 @@ pub struct KeyPath {
 /// A volume made of fields of the pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct DownwardVolume {
+pub struct DownwardApiVolumeSource {
     /// Its files.
-    pub items: Vec<DownwardFile>,
-    /// The mode of files that say none.
+    pub items: Vec<DownwardApiVolumeFile>,
+    /// The mode of files that specify none.
     pub default_mode: Option<i32>,
 }
 
 /// A file made of a field of the pod or a resource of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct DownwardFile {
+pub struct DownwardApiVolumeFile {
     /// The path in the volume.
     pub path: String,
     /// A field of the pod.
@@ -303,28 +303,28 @@ pub struct DownwardFile {
 /// A volume made of several sources.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ProjectedVolume {
+pub struct ProjectedVolumeSource {
     /// The sources.
-    pub sources: Vec<Projection>,
-    /// The mode of files that say none.
+    pub sources: Vec<VolumeProjection>,
+    /// The mode of files that specify none.
     pub default_mode: Option<i32>,
 }
 
 /// A source of a projected volume: one of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Projection {
+pub struct VolumeProjection {
     /// A Secret.
     pub secret: Option<ProjectedObject>,
     /// A ConfigMap.
     pub config_map: Option<ProjectedObject>,
     /// Fields of the pod.
     #[serde(rename = "downwardAPI")]
-    pub downward_api: Option<DownwardVolume>,
-    /// A token of the pod's account.
-    pub service_account_token: Option<TokenFile>,
+    pub downward_api: Option<DownwardApiVolumeSource>,
+    /// A token of the pod's service account.
+    pub service_account_token: Option<ServiceAccountTokenProjection>,
     /// Certificates of signers; not provided by simulated nodes.
-    pub cluster_trust_bundle: Option<Named>,
+    pub cluster_trust_bundle: Option<NameReference>,
 }
 
 /// A Secret or a ConfigMap in a projected volume.
@@ -334,18 +334,18 @@ pub struct ProjectedObject {
     /// The object.
     pub name: String,
     /// Which keys, and under which paths; all of them when empty.
-    pub items: Vec<KeyPath>,
+    pub items: Vec<KeyToPath>,
     /// Whether it may be missing.
     pub optional: bool,
 }
 
-/// A file with a token of the pod's account.
+/// A file with a token of the pod's service account.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct TokenFile {
-    /// For whom it is meant; the API server when empty.
+pub struct ServiceAccountTokenProjection {
+    /// The audience of the token; the API server when empty.
     pub audience: String,
-    /// For how long it is good, in seconds; an hour when absent.
+    /// The lifetime of the token in seconds; an hour when absent.
     pub expiration_seconds: Option<i64>,
     /// The path in the volume.
     pub path: String,

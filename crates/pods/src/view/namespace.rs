@@ -9,13 +9,13 @@ use serde::Deserialize;
 pub struct Namespace {
     /// Metadata.
     pub metadata: Meta,
-    /// What is.
+    /// The observed state.
     pub status: NamespaceStatus,
 }
 
 impl View for Namespace {
     const RESOURCE: Resource =
-        Resource::namespaced("", "v1", "namespaces", "Namespace").cluster_wide();
+        Resource::namespaced("", "v1", "namespaces", "Namespace").cluster_scoped();
 
     fn meta(&self) -> &Meta {
         &self.metadata
@@ -23,14 +23,14 @@ impl View for Namespace {
 }
 
 impl Namespace {
-    /// Whether new objects may be made in it.
+    /// Whether objects may be created in it.
     #[must_use]
     pub fn is_active(&self) -> bool {
-        self.status.phase == "Active" && !self.metadata.is_going()
+        self.status.phase == "Active" && !self.metadata.is_terminating()
     }
 }
 
-/// What is true of a namespace.
+/// The status of a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct NamespaceStatus {

@@ -4,7 +4,7 @@ use gantry_reconcile::{Meta, Resource, View};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::{Amounts, Truth};
+use super::{ConditionStatus, ResourceList};
 
 /// A node.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -12,14 +12,14 @@ use super::{Amounts, Truth};
 pub struct Node {
     /// Metadata.
     pub metadata: Meta,
-    /// What is wanted.
+    /// The desired state.
     pub spec: NodeSpec,
-    /// What is.
+    /// The observed state.
     pub status: NodeStatus,
 }
 
 impl View for Node {
-    const RESOURCE: Resource = Resource::namespaced("", "v1", "nodes", "Node").cluster_wide();
+    const RESOURCE: Resource = Resource::namespaced("", "v1", "nodes", "Node").cluster_scoped();
 
     fn meta(&self) -> &Meta {
         &self.metadata
@@ -27,67 +27,67 @@ impl View for Node {
 }
 
 impl Node {
-    /// One of its conditions.
+    /// Returns one of its conditions.
     #[must_use]
     pub fn condition(&self, kind: &str) -> Option<&NodeCondition> {
         self.status.conditions.iter().find(|it| it.kind == kind)
     }
 
-    /// Whether it says it can take pods.
+    /// Whether its `Ready` condition is true.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.condition("Ready").is_some_and(|it| it.status == Truth::True)
+        self.condition("Ready").is_some_and(|it| it.status == ConditionStatus::True)
     }
 
-    /// Whether it reports that it is not ready, or has stopped reporting. A node that has not reported yet
-    /// is neither ready nor this.
+    /// Whether it reports that it is not ready, or has stopped reporting. A node that has not
+    /// reported yet is neither ready nor this.
     #[must_use]
     pub fn is_not_ready(&self) -> bool {
-        self.condition("Ready").is_some_and(|it| it.status != Truth::True)
+        self.condition("Ready").is_some_and(|it| it.status != ConditionStatus::True)
     }
 }
 
-/// What is wanted of a node.
+/// The spec of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSpec {
-    /// Whether new pods stay away.
+    /// Whether it is cordoned: new pods are not scheduled there.
     pub unschedulable: bool,
-    /// What keeps pods away.
+    /// Its taints.
     pub taints: Vec<Taint>,
-    /// The addresses of its pods.
+    /// The CIDR of its pods' addresses.
     #[serde(rename = "podCIDR")]
     pub pod_cidr: String,
 }
 
-/// What keeps pods away from a node.
+/// A taint of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Taint {
-    /// Its name.
+    /// Its key.
     pub key: String,
     /// Its value.
     pub value: String,
-    /// What it does.
+    /// Its effect.
     pub effect: TaintEffect,
-    /// Since when.
+    /// When it was added.
     pub time_added: Option<Timestamp>,
 }
 
-/// What a taint does.
+/// The effect of a taint on pods that do not tolerate it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 pub enum TaintEffect {
-    /// New pods stay away.
+    /// New pods are not scheduled there.
     #[default]
     NoSchedule,
-    /// New pods rather stay away.
+    /// New pods are scheduled elsewhere if possible.
     PreferNoSchedule,
-    /// New pods stay away and those there go.
+    /// New pods are not scheduled there, and running pods are evicted.
     NoExecute,
 }
 
 impl TaintEffect {
-    /// As objects spell it.
+    /// Returns the name as objects spell it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -98,57 +98,57 @@ impl TaintEffect {
     }
 }
 
-/// What is true of a node.
+/// The status of a node.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeStatus {
-    /// What it has for pods.
-    pub allocatable: Amounts,
-    /// What it has in all.
-    pub capacity: Amounts,
-    /// What is true of it.
+    /// The resources available for pods.
+    pub allocatable: ResourceList,
+    /// The resources it has in all.
+    pub capacity: ResourceList,
+    /// Its conditions.
     pub conditions: Vec<NodeCondition>,
-    /// Where it is reached.
-    pub addresses: Vec<Address>,
-    /// What it is.
-    pub node_info: NodeInfo,
+    /// Its addresses.
+    pub addresses: Vec<NodeAddress>,
+    /// Its system information.
+    pub node_info: NodeSystemInfo,
     /// `Running` once it is there.
     pub phase: String,
 }
 
-/// What a node is.
+/// The system information of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct NodeInfo {
-    /// Its processor, as Go names it.
+pub struct NodeSystemInfo {
+    /// Its CPU architecture, as Go names it.
     pub architecture: String,
-    /// Which of its starts this is.
+    /// The ID of its current boot.
     #[serde(rename = "bootID")]
     pub boot_id: String,
-    /// What runs containers.
+    /// The name and version of its container runtime.
     pub container_runtime_version: String,
     /// The release of its kernel.
     pub kernel_version: String,
-    /// The version of the proxy that no longer says so.
+    /// The version of kube-proxy, which no longer reports it.
     pub kube_proxy_version: String,
     /// The version of its kubelet.
     pub kubelet_version: String,
-    /// Which machine it is.
+    /// Its machine ID.
     #[serde(rename = "machineID")]
     pub machine_id: String,
-    /// Its system, as Go names it.
+    /// Its operating system, as Go names it.
     pub operating_system: String,
-    /// Its system, as people name it.
+    /// The name of its operating system image.
     pub os_image: String,
-    /// Which machine it is, by its firmware.
+    /// Its system UUID, from the firmware.
     #[serde(rename = "systemUUID")]
     pub system_uuid: String,
 }
 
-/// Where a node is reached.
+/// An address of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Address {
+pub struct NodeAddress {
     /// `InternalIP`, `Hostname`.
     #[serde(rename = "type")]
     pub kind: String,
@@ -156,21 +156,21 @@ pub struct Address {
     pub address: String,
 }
 
-/// Something that is true, false or not known of a node.
+/// A condition of a node: something that is true, false or unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeCondition {
-    /// What.
+    /// The type of the condition.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Whether.
-    pub status: Truth,
-    /// Why, in one word.
+    /// Whether it holds.
+    pub status: ConditionStatus,
+    /// The reason, in CamelCase.
     pub reason: String,
-    /// Why, in a sentence.
+    /// The reason, as a sentence.
     pub message: String,
-    /// When the node last said so.
+    /// When the node last reported it.
     pub last_heartbeat_time: Option<Timestamp>,
-    /// Since when.
+    /// When the status last changed.
     pub last_transition_time: Option<Timestamp>,
 }

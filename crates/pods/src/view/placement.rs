@@ -1,14 +1,14 @@
-//! Where pods want to be.
+//! Scheduling constraints of pods: tolerations, affinity and topology spread.
 
 use gantry_reconcile::Selector;
 use gantry_reconcile::labels::Requirement;
 use serde::Deserialize;
 
-/// A taint that is put up with.
+/// A toleration of taints.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Toleration {
-    /// The taint; empty for every one.
+    /// The taint's key; empty for every one.
     pub key: String,
     /// `Exists`, or `Equal` when empty.
     pub operator: String,
@@ -16,85 +16,86 @@ pub struct Toleration {
     pub value: String,
     /// The taint's effect; empty for every one.
     pub effect: String,
-    /// For how long, with effect `NoExecute`; for ever when absent.
+    /// For how long the taint is tolerated with effect `NoExecute`, in seconds; without end when
+    /// absent.
     pub toleration_seconds: Option<i64>,
 }
 
-/// Where a pod wants to be.
+/// The affinity of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Affinity {
-    /// By nodes.
+    /// Its affinity to nodes.
     pub node_affinity: NodeAffinity,
-    /// Near other pods.
+    /// Its affinity to other pods.
     pub pod_affinity: PodAffinity,
-    /// Far from other pods.
+    /// Its anti-affinity to other pods.
     pub pod_anti_affinity: PodAffinity,
 }
 
-/// Which nodes a pod wants.
+/// The affinity of a pod to nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeAffinity {
-    /// One of these must do.
+    /// One of these terms must match.
     #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
     pub required: Option<NodeSelector>,
-    /// These are better.
+    /// Nodes that match these terms are preferred.
     #[serde(rename = "preferredDuringSchedulingIgnoredDuringExecution")]
-    pub preferred: Vec<Preferred>,
+    pub preferred: Vec<PreferredSchedulingTerm>,
 }
 
-/// Nodes of which one of some things is true.
+/// A selector that matches nodes by any of its terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelector {
-    /// One of these must be true.
+    /// The terms, of which one must match.
     pub node_selector_terms: Vec<NodeSelectorTerm>,
 }
 
-/// Nodes of which all of this is true.
+/// A term that matches nodes that fulfil all of its requirements.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelectorTerm {
-    /// About labels.
+    /// Requirements on labels.
     pub match_expressions: Vec<Requirement>,
-    /// About `metadata.name`.
+    /// Requirements on `metadata.name`.
     pub match_fields: Vec<Requirement>,
 }
 
-/// Nodes that are better.
+/// A preference for nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Preferred {
-    /// By how much.
+pub struct PreferredSchedulingTerm {
+    /// The weight of the preference.
     pub weight: i64,
-    /// Which.
+    /// The preferred nodes.
     pub preference: NodeSelectorTerm,
 }
 
-/// Other pods to be near to, or far from.
+/// The affinity or anti-affinity of a pod to other pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodAffinity {
-    /// All of these must be so.
+    /// All of these terms must hold.
     #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
     pub required: Vec<PodAffinityTerm>,
-    /// These are better.
+    /// Nodes for which these terms hold are preferred.
     #[serde(rename = "preferredDuringSchedulingIgnoredDuringExecution")]
-    pub preferred: Vec<Weighted>,
+    pub preferred: Vec<WeightedPodAffinityTerm>,
 }
 
-/// A wish about other pods, and how strong it is.
+/// A preference about other pods, with its weight.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Weighted {
-    /// How strong.
+pub struct WeightedPodAffinityTerm {
+    /// The weight of the preference.
     pub weight: i64,
-    /// The wish.
+    /// The term.
     pub pod_affinity_term: PodAffinityTerm,
 }
 
-/// Other pods, and what counts as near.
+/// Other pods, and the topology domain that counts as near.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodAffinityTerm {
@@ -102,30 +103,30 @@ pub struct PodAffinityTerm {
     pub label_selector: Option<Selector>,
     /// In which namespaces.
     pub namespaces: Vec<String>,
-    /// In namespaces with these labels too.
+    /// Namespaces with these labels are included too.
     pub namespace_selector: Option<Selector>,
-    /// Nodes with the same value of this label are near each other.
+    /// Nodes with the same value of this label are in one domain.
     pub topology_key: String,
 }
 
-/// How pods spread over parts of a cluster.
+/// How pods spread over topology domains.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct SpreadConstraint {
-    /// By how many the fullest part may exceed the emptiest.
+pub struct TopologySpreadConstraint {
+    /// By how many pods the fullest domain may exceed the emptiest.
     pub max_skew: i64,
-    /// Nodes with the same value of this label are one part.
+    /// Nodes with the same value of this label are in one domain.
     pub topology_key: String,
     /// `DoNotSchedule` or `ScheduleAnyway`.
     pub when_unsatisfiable: String,
     /// Which pods are counted.
     pub label_selector: Option<Selector>,
-    /// How many parts there should be at least.
+    /// How many domains there should be at least.
     pub min_domains: Option<i64>,
     /// Labels whose values pods must share with this one to be counted.
     pub match_label_keys: Vec<String>,
-    /// `Ignore` when nodes the pod cannot be on count as well.
+    /// `Ignore` if nodes that the pod cannot be on count as well.
     pub node_affinity_policy: String,
-    /// `Honor` when nodes with taints the pod does not put up with do not count.
+    /// `Honor` if nodes with taints that the pod does not tolerate do not count.
     pub node_taints_policy: String,
 }

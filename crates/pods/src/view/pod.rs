@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use gantry_reconcile::world::Tag;
+use gantry_reconcile::world::IndexValue;
 use gantry_reconcile::{Meta, Resource, View, Write};
 use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::{
-    Affinity, Amounts, EnvFrom, Lifecycle, PodResourceClaim, PodResourceClaimStatus, Probe,
-    SpreadConstraint, TerminationMessagePolicy, Toleration, UsedClaim, Variable, Volume,
-    VolumeMount,
+    Affinity, EnvFrom, EnvVar, Lifecycle, PodResourceClaim, PodResourceClaimStatus, Probe,
+    ResourceList, TerminationMessagePolicy, Toleration, TopologySpreadConstraint, UsedVolumeClaim,
+    Volume, VolumeMount,
 };
 
 /// A pod.
@@ -19,9 +19,9 @@ use super::{
 pub struct Pod {
     /// Metadata.
     pub metadata: Meta,
-    /// What is wanted.
+    /// The desired state.
     pub spec: PodSpec,
-    /// What is.
+    /// The observed state.
     pub status: PodStatus,
 }
 
@@ -32,21 +32,21 @@ impl View for Pod {
         &self.metadata
     }
 
-    fn tags(&self) -> Vec<Tag> {
+    fn index_values(&self) -> Vec<IndexValue> {
         let owner = match self.metadata.controller() {
-            Some(owner) => Tag::owner(&owner.uid),
-            None => Self::without_owner(&self.metadata.namespace),
+            Some(owner) => IndexValue::owner(&owner.uid),
+            None => Self::unowned_tag(&self.metadata.namespace),
         };
-        let job = self.metadata.labels.get(Self::APP_WRAPPER);
-        let job = job.map(|name| Self::of_app_wrapper(&self.metadata.namespace, name));
+        let job = self.metadata.labels.get(Self::APP_WRAPPER_LABEL);
+        let job = job.map(|name| Self::app_wrapper_tag(&self.metadata.namespace, name));
         let namespace = &self.metadata.namespace;
-        let claims = self.used_claims().map(|it| Self::using_claim(namespace, &it.claim));
-        let tags = [owner, Self::on_node(&self.spec.node_name)].into_iter().chain(job);
+        let claims = self.volume_claims().map(|it| Self::volume_claim_tag(namespace, &it.claim));
+        let tags = [owner, Self::node_tag(&self.spec.node_name)].into_iter().chain(job);
         tags.chain(claims).collect()
     }
 
-    /// A pod that was given to a node is there, whatever the watch still shows: the next decision
-    /// counts on it.
+    /// A pod that was bound to a node is there, whatever the watch still shows: the next decision
+    /// relies on it.
     fn after(&self, write: &Write) -> Option<Self> {
         match write {
             Write::Bind { uid, node, annotations, .. } if *uid == self.metadata.uid => {
@@ -65,101 +65,101 @@ impl View for Pod {
 }
 
 impl Pod {
-    /// The label that says which AppWrapper a pod belongs to.
-    pub const APP_WRAPPER: &str = "appwrapper.mcad.ibm.com";
+    /// The label that names the AppWrapper a pod belongs to.
+    pub const APP_WRAPPER_LABEL: &str = "appwrapper.mcad.ibm.com";
 
-    /// What the pods of an AppWrapper are filed under.
+    /// Returns the index value of the pods of an AppWrapper.
     #[must_use]
-    pub fn of_app_wrapper(namespace: &str, name: &str) -> Tag {
-        Tag { index: "appwrapper", value: format!("{namespace}/{name}") }
+    pub fn app_wrapper_tag(namespace: &str, name: &str) -> IndexValue {
+        IndexValue { index: "appwrapper", value: format!("{namespace}/{name}") }
     }
 
-    /// What the pods on a node are filed under; those on none are under the empty name.
+    /// Returns the index value of the pods on a node; pods without a node have the empty name.
     #[must_use]
-    pub fn on_node(node: &str) -> Tag {
-        Tag { index: "node", value: node.to_owned() }
+    pub fn node_tag(node: &str) -> IndexValue {
+        IndexValue { index: "node", value: node.to_owned() }
     }
 
-    /// What the pods of a namespace that nobody controls are filed under.
+    /// Returns the index value of the pods of a namespace that have no controller.
     #[must_use]
-    pub fn without_owner(namespace: &str) -> Tag {
-        Tag { index: "orphan", value: namespace.to_owned() }
+    pub fn unowned_tag(namespace: &str) -> IndexValue {
+        IndexValue { index: "orphan", value: namespace.to_owned() }
     }
 
-    /// One of its conditions.
+    /// Returns one of its conditions.
     #[must_use]
     pub fn condition(&self, kind: &str) -> Option<&Condition> {
         self.status.conditions.iter().find(|it| it.kind == kind)
     }
 
-    /// Whether it says it can do its work.
+    /// Whether its `Ready` condition is true.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.condition("Ready").is_some_and(|it| it.status == Truth::True)
+        self.condition("Ready").is_some_and(|it| it.status == ConditionStatus::True)
     }
 
-    /// Since when it has been ready for `seconds`; `Err` says when that will be, `None` that it is
-    /// not ready.
+    /// Returns since when it has been ready for `seconds`; `Err` says when that will be, `None`
+    /// that it is not ready.
     #[must_use]
     pub fn available_since(
         &self,
         seconds: i64,
         now: Timestamp,
     ) -> Option<Result<Timestamp, Timestamp>> {
-        let ready = self.condition("Ready").filter(|it| it.status == Truth::True)?;
+        let ready = self.condition("Ready").filter(|it| it.status == ConditionStatus::True)?;
         let since = ready.last_transition_time.unwrap_or(now);
         let from = since.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap_or(since);
         Some(if from <= now { Ok(from) } else { Err(from) })
     }
 
-    /// Whether it has ended, well or badly.
+    /// Whether it has succeeded or failed.
     #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub fn is_terminal(&self) -> bool {
         matches!(self.status.phase, Phase::Succeeded | Phase::Failed)
     }
 
-    /// The PersistentVolumeClaims it uses, in the order of its volumes.
-    pub fn used_claims(&self) -> impl Iterator<Item = UsedClaim<'_>> {
+    /// Returns the PersistentVolumeClaims it uses, in the order of its volumes.
+    pub fn volume_claims(&self) -> impl Iterator<Item = UsedVolumeClaim<'_>> {
         self.spec.volumes.iter().filter_map(|volume| {
             let (claim, ephemeral) = match (&volume.persistent_volume_claim, &volume.ephemeral) {
                 (Some(source), _) => (source.claim_name.as_str().into(), false),
                 (None, Some(_)) => (format!("{}-{}", self.metadata.name, volume.name).into(), true),
                 (None, None) => return None,
             };
-            Some(UsedClaim { volume: &volume.name, claim, ephemeral })
+            Some(UsedVolumeClaim { volume: &volume.name, claim, ephemeral })
         })
     }
 
-    /// What the pods that use a PersistentVolumeClaim are filed under.
+    /// Returns the index value of the pods that use a PersistentVolumeClaim.
     #[must_use]
-    pub fn using_claim(namespace: &str, claim: &str) -> Tag {
-        Tag { index: "claim", value: format!("{namespace}/{claim}") }
+    pub fn volume_claim_tag(namespace: &str, claim: &str) -> IndexValue {
+        IndexValue { index: "claim", value: format!("{namespace}/{claim}") }
     }
 }
 
-/// What is wanted of a pod.
+/// The spec of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
-    /// The node it is given to; empty until then.
+    /// The node it is bound to; empty until then.
     pub node_name: String,
-    /// What runs.
+    /// Its containers.
     pub containers: Vec<Container>,
-    /// What runs before, or beside when it restarts always.
+    /// Containers that run before the others, or beside them with restart policy `Always`.
     pub init_containers: Vec<Container>,
-    /// Taints it puts up with.
+    /// The taints it tolerates.
     pub tolerations: Vec<Toleration>,
     /// Labels its node must have.
     pub node_selector: BTreeMap<String, String>,
-    /// Where it wants to be.
+    /// Its affinity to nodes and other pods.
     pub affinity: Affinity,
-    /// What must be removed before it is given to a node.
-    pub scheduling_gates: Vec<Named>,
-    /// Who gives it to a node.
+    /// What must be removed before it is scheduled.
+    pub scheduling_gates: Vec<NameReference>,
+    /// The scheduler that binds it to a node.
     pub scheduler_name: String,
-    /// How important it is.
+    /// Its priority.
     pub priority: i32,
-    /// Whether others may be pushed out for it: `Never` or `PreemptLowerPriority`.
+    /// Whether it may preempt other pods: `Never` or `PreemptLowerPriority`.
     pub preemption_policy: String,
     /// What happens when a container ends.
     pub restart_policy: RestartPolicy,
@@ -172,20 +172,20 @@ pub struct PodSpec {
     /// Conditions beside its containers that make it ready.
     pub readiness_gates: Vec<ReadinessGate>,
     /// What it needs beside its containers.
-    pub overhead: Amounts,
-    /// What it needs as a whole, when that is said.
-    pub resources: Resources,
-    /// How it spreads with others of its kind.
-    pub topology_spread_constraints: Vec<SpreadConstraint>,
-    /// Its name on the network.
+    pub overhead: ResourceList,
+    /// What it needs as a whole, if that is given.
+    pub resources: ResourceRequirements,
+    /// How it spreads with similar pods.
+    pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
+    /// Its host name.
     pub hostname: String,
-    /// The headless service that name is below.
+    /// The headless service that its host name is below.
     pub subdomain: String,
     /// Its volumes.
     pub volumes: Vec<Volume>,
-    /// The ResourceClaims its containers use, by names of its own.
+    /// The ResourceClaims its containers use, by their names in the pod.
     pub resource_claims: Vec<PodResourceClaim>,
-    /// The account it acts as.
+    /// The service account it runs as.
     pub service_account_name: String,
 }
 
@@ -197,10 +197,10 @@ pub struct ReadinessGate {
     pub condition_type: String,
 }
 
-/// Something of which only the name matters.
+/// A reference of which only the name matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Named {
+pub struct NameReference {
     /// The name.
     pub name: String,
 }
@@ -208,12 +208,12 @@ pub struct Named {
 /// What happens when a container ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum RestartPolicy {
-    /// It starts again.
+    /// It is restarted.
     #[default]
     Always,
-    /// It starts again if it failed.
+    /// It is restarted if it failed.
     OnFailure,
-    /// Nothing.
+    /// It is not restarted.
     Never,
 }
 
@@ -225,124 +225,136 @@ pub struct Container {
     pub name: String,
     /// Its image.
     pub image: String,
-    /// The program, if not the image's own.
+    /// The entrypoint, if not the image's own.
     pub command: Vec<String>,
-    /// What the program is told.
+    /// The arguments of the entrypoint.
     pub args: Vec<String>,
     /// Its environment.
-    pub env: Vec<Variable>,
-    /// `Always` for one that starts before the others and stays.
+    pub env: Vec<EnvVar>,
+    /// `Always` for a sidecar, which starts before the others and keeps running.
     pub restart_policy: Option<RestartPolicy>,
-    /// What it needs.
-    pub resources: Resources,
-    /// Where it listens.
-    pub ports: Vec<Port>,
-    /// Objects whose keys become variables.
+    /// Its resource requests and limits.
+    pub resources: ResourceRequirements,
+    /// The ports it listens on.
+    pub ports: Vec<ContainerPort>,
+    /// ConfigMaps and Secrets whose keys become environment variables.
     pub env_from: Vec<EnvFrom>,
-    /// Where it finds volumes.
+    /// Where volumes are mounted.
     pub volume_mounts: Vec<VolumeMount>,
-    /// Whether it has started.
+    /// The probe that decides whether it has started.
     pub startup_probe: Option<Box<Probe>>,
-    /// Whether it is ready.
+    /// The probe that decides whether it is ready.
     pub readiness_probe: Option<Box<Probe>>,
-    /// Whether it must be started again.
+    /// The probe that decides whether it must be restarted.
     pub liveness_probe: Option<Box<Probe>>,
-    /// What is done when it starts and before it stops.
+    /// The hooks after its start and before its end.
     pub lifecycle: Option<Box<Lifecycle>>,
-    /// The file of its last words.
+    /// The path of the file with its termination message.
     pub termination_message_path: String,
-    /// Where else they are found.
+    /// Where else the termination message is read from.
     pub termination_message_policy: TerminationMessagePolicy,
 }
 
-/// What is needed at least and at most.
+/// Resource requests and limits.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct Resources {
-    /// At least.
-    pub requests: Amounts,
-    /// At most.
-    pub limits: Amounts,
+pub struct ResourceRequirements {
+    /// The minimum amounts.
+    pub requests: ResourceList,
+    /// The maximum amounts.
+    pub limits: ResourceList,
+    /// The ResourceClaims of the pod that it uses.
+    pub claims: Vec<ContainerClaim>,
 }
 
-/// Where a container listens.
+/// A ResourceClaim that a container uses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ContainerClaim {
+    /// The claim, by its name in the pod.
+    pub name: String,
+    /// The request of the claim, if not all of it.
+    pub request: String,
+}
+
+/// A port that a container listens on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Port {
-    /// What others call it.
+pub struct ContainerPort {
+    /// The name of the port.
     pub name: String,
     /// The port of the pod.
     pub container_port: i32,
     /// The port of the node; zero for none.
     pub host_port: i32,
-    /// The node's address it takes; empty for all.
+    /// The node's address it listens on; empty for all.
     #[serde(rename = "hostIP")]
     pub host_ip: String,
     /// `TCP`, `UDP` or `SCTP`.
     pub protocol: String,
 }
 
-/// What is true of a pod.
+/// The status of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatus {
-    /// How far it is.
+    /// Its phase.
     pub phase: Phase,
-    /// What is true of it.
+    /// Its conditions.
     pub conditions: Vec<Condition>,
-    /// Why it is so, in one word.
+    /// The reason for the phase, in CamelCase.
     pub reason: String,
-    /// Why it is so, in a sentence.
+    /// The reason for the phase, as a sentence.
     pub message: String,
-    /// Its address.
+    /// Its IP address.
     #[serde(rename = "podIP")]
     pub pod_ip: String,
-    /// All its addresses, one per family.
+    /// All its IP addresses, one per family.
     #[serde(rename = "podIPs")]
-    pub pod_ips: Vec<PodAddress>,
-    /// Its node's address.
+    pub pod_ips: Vec<PodIp>,
+    /// Its node's IP address.
     #[serde(rename = "hostIP")]
     pub host_ip: String,
-    /// When its node took it on.
+    /// When its kubelet acknowledged it.
     pub start_time: Option<Timestamp>,
-    /// The node others are pushed out of for it.
+    /// The node on which other pods are preempted for it.
     pub nominated_node_name: String,
-    /// Its containers.
+    /// The statuses of its containers.
     pub container_statuses: Vec<ContainerStatus>,
-    /// Its init containers.
+    /// The statuses of its init containers.
     pub init_container_statuses: Vec<ContainerStatus>,
-    /// The generation of the pod that its node has seen.
+    /// The generation of the pod that its kubelet has observed.
     pub observed_generation: Option<i64>,
-    /// The claims that were made from templates.
+    /// The claims that were created from templates.
     pub resource_claim_statuses: Vec<PodResourceClaimStatus>,
 }
 
 /// An address of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct PodAddress {
+pub struct PodIp {
     /// The address.
     pub ip: String,
 }
 
-/// How far a pod is.
+/// The phase of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 pub enum Phase {
     /// Not all of its containers have started.
     #[default]
     Pending,
-    /// They have.
+    /// All of its containers have started.
     Running,
-    /// All have ended well.
+    /// All containers have ended with success.
     Succeeded,
-    /// All have ended, one of them badly.
+    /// All containers have ended, at least one with failure.
     Failed,
-    /// Its node does not answer.
+    /// Its node does not report.
     Unknown,
 }
 
 impl Phase {
-    /// As objects spell it.
+    /// Returns the name as objects spell it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -355,42 +367,42 @@ impl Phase {
     }
 }
 
-/// Something that is true, false or not known of an object.
+/// A condition of an object: something that is true, false or unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
-    /// What.
+    /// The type of the condition.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Whether.
-    pub status: Truth,
-    /// Why, in one word.
+    /// Whether it holds.
+    pub status: ConditionStatus,
+    /// The reason, in CamelCase.
     pub reason: String,
-    /// Why, in a sentence.
+    /// The reason, as a sentence.
     pub message: String,
-    /// Since when.
+    /// When the status last changed.
     pub last_transition_time: Option<Timestamp>,
-    /// When it was last written, where that is told.
+    /// When it was last written, where that is given.
     pub last_update_time: Option<Timestamp>,
-    /// The generation of the object it is about, where that is told.
+    /// The generation of the object it is about, where that is given.
     pub observed_generation: Option<i64>,
 }
 
 /// Whether a condition holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
-pub enum Truth {
+pub enum ConditionStatus {
     /// It does.
     True,
     /// It does not.
     False,
-    /// Nobody knows.
+    /// It is unknown.
     #[default]
     #[serde(other)]
     Unknown,
 }
 
-impl Truth {
-    /// As objects spell it.
+impl ConditionStatus {
+    /// Returns the name as objects spell it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -401,7 +413,7 @@ impl Truth {
     }
 }
 
-/// What is true of a container.
+/// The status of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerStatus {
@@ -409,69 +421,69 @@ pub struct ContainerStatus {
     pub name: String,
     /// Its image.
     pub image: String,
-    /// The image's content.
+    /// The digest of the image.
     #[serde(rename = "imageID")]
     pub image_id: String,
-    /// Which of all its runs this is.
+    /// The ID of the current run.
     #[serde(rename = "containerID")]
     pub container_id: String,
-    /// Whether it has begun its work.
+    /// Whether its startup probe has succeeded.
     pub started: bool,
-    /// Whether it can do its work.
+    /// Whether it is ready.
     pub ready: bool,
-    /// How often it was started again.
+    /// How often it was restarted.
     pub restart_count: i64,
-    /// What it does now.
+    /// Its current state.
     pub state: ContainerState,
-    /// What it did before.
+    /// The state of its previous run.
     pub last_state: ContainerState,
 }
 
-/// What a container does: one of these, or nothing yet.
+/// The state of a container: one of these, or none yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ContainerState {
     /// It waits.
-    pub waiting: Option<Waiting>,
+    pub waiting: Option<ContainerStateWaiting>,
     /// It runs.
-    pub running: Option<Running>,
+    pub running: Option<ContainerStateRunning>,
     /// It has ended.
-    pub terminated: Option<Terminated>,
+    pub terminated: Option<ContainerStateTerminated>,
 }
 
 /// Why a container does not run yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Waiting {
-    /// In one word.
+pub struct ContainerStateWaiting {
+    /// The reason, in CamelCase.
     pub reason: String,
-    /// In a sentence.
+    /// The reason, as a sentence.
     pub message: String,
 }
 
-/// Since when a container runs.
+/// The state of a running container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Running {
-    /// Since when.
+pub struct ContainerStateRunning {
+    /// When it started.
     pub started_at: Option<Timestamp>,
 }
 
 /// How a container ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Terminated {
-    /// What it answered; zero is well.
+pub struct ContainerStateTerminated {
+    /// Its exit code; zero is success.
     pub exit_code: i64,
-    /// Why, in one word.
+    /// The reason, in CamelCase.
     pub reason: String,
-    /// Which of its runs it was.
+    /// The ID of the run that ended.
     #[serde(rename = "containerID")]
     pub container_id: String,
-    /// When it began.
+    /// When it started.
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
-    /// Its last words.
+    /// Its termination message.
     pub message: String,
 }

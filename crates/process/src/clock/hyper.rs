@@ -1,4 +1,4 @@
-//! Lets hyper live by our clock, so that its time limits can be tested without waiting for them.
+//! Lets hyper use our clock, so that its timeouts can be tested without waiting for them.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! Serves a router at an address until told to stop.
+//! Serves a router at an address until shutdown.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
@@ -18,24 +18,24 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::Clock;
 use crate::tasks::{Backoff, OnLoss, TaskError, Tasks};
 
-/// The time a client has to send the head of a request, and that a connection may be idle between
-/// two. Probes come every few seconds, so a kept connection is worth little more than this.
-const HEAD: Duration = Duration::from_secs(10);
-/// The longest life of a connection: a client that reads one byte a minute must not keep it.
-const LIFE: Duration = Duration::from_secs(300);
-/// The time for the answer in progress when a connection shall end.
-const DRAIN: Duration = Duration::from_secs(2);
+/// The timeout for the head of a request, and for an idle connection between two requests. Probes
+/// come every few seconds, so a kept connection is worth little more than this.
+const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// The maximum age of a connection: a client that reads one byte a minute must not keep it.
+const MAX_CONNECTION_AGE: Duration = Duration::from_secs(300);
+/// The timeout of the response in progress when a connection is to be closed.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections at one time; the next ones wait in the listener's backlog. A kubelet and a few
 /// scrapers need less than ten.
-const CONNECTIONS: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 /// The most a client can make us buffer: the head of a request, no probe has a body.
-const BUFFER: usize = 16 * 1024;
+const MAX_REQUEST_HEAD_BYTES: usize = 16 * 1024;
 
-/// Listens at `address` and answers with `router` in a task called `name` until the token of
-/// `tasks` is cancelled; then finishes the answers in progress.
+/// Listens at `address` and serves `router` in a task called `name` until the token of `tasks` is
+/// cancelled; then finishes the responses in progress.
 ///
-/// Gives back where it listens, which is the only way to learn a port that the system chose, or
-/// `None` when the address is disabled.
+/// Returns the address it listens on, which is the only way to learn a port that the system chose,
+/// or `None` when the address is disabled.
 ///
 /// # Errors
 /// The address cannot be listened on.
@@ -54,7 +54,8 @@ pub async fn serve(
     let bound = listener.local_addr().map_err(failed)?;
     tracing::info!(server = name, address = %bound, "listening");
     let (listener, owner) = (Arc::new(listener), Mutex::new(tasks.child()));
-    // Broken means out of file descriptors or memory: that passes, and the backlog holds meanwhile.
+    // A failure means out of file descriptors or memory: that is temporary, and the backlog holds
+    // meanwhile.
     let backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
     tasks.spawn_restarting(name, backoff, move |stop| {
         let connections = owner.lock().unwrap_or_else(PoisonError::into_inner).child();
@@ -69,33 +70,33 @@ async fn accept(
     mut connections: Tasks,
     stop: CancellationToken,
 ) -> Result<(), TaskError> {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let end = loop {
         let (stream, peer, permit) = tokio::select! {
             biased;
-            // Each may be dropped: none has taken anything off a queue before it is ready.
+            // Each is cancel-safe: none has taken anything off a queue before it is ready.
             () = stop.cancelled() => break Ok(()),
             _ = connections.join(), if !connections.is_empty() => continue,
-            next = next(&listener, &permits) => match next {
+            next = accept_next(&listener, &permits) => match next {
                 Ok(next) => next,
                 Err(error) => break Err(error.into()),
             },
         };
-        let router = router.clone().layer(Extension(Peer(peer)));
+        let router = router.clone().layer(Extension(PeerAddress(peer)));
         let clock = connections.clock().clone();
         connections.spawn("http connection", OnLoss::CarryOn, |stop| async move {
-            converse(stream, router, &clock, &stop).await;
+            serve_connection(stream, router, &clock, &stop).await;
             drop(permit);
             Ok(())
         });
     };
-    // Already so when we were told to stop, but not when accepting broke.
+    // Already cancelled on shutdown, but not when accepting failed.
     connections.token().cancel();
     while connections.join().await.is_err() {}
     end
 }
 
-async fn next(
+async fn accept_next(
     listener: &TcpListener,
     permits: &Arc<Semaphore>,
 ) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
@@ -103,51 +104,57 @@ async fn next(
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => return Ok((stream, peer, permit)),
-            // The client went away before we came to it.
+            // The client disconnected before its connection was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Answers one client until it leaves or its time is up. How it left is its own affair.
-async fn converse(stream: TcpStream, router: Router, clock: &Clock, stop: &CancellationToken) {
+/// Serves one client until it disconnects or reaches the maximum age. Errors of the connection are
+/// ignored.
+async fn serve_connection(
+    stream: TcpStream,
+    router: Router,
+    clock: &Clock,
+    stop: &CancellationToken,
+) {
     let connection = http1::Builder::new()
         .timer(clock.hyper_timer())
-        .header_read_timeout(HEAD)
-        .max_buf_size(BUFFER)
+        .header_read_timeout(HEADER_READ_TIMEOUT)
+        .max_buf_size(MAX_REQUEST_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     let mut connection = pin!(connection);
     tokio::select! {
         biased;
-        // Each may be dropped: the connection is only borrowed, the others only wait.
+        // Each is cancel-safe: the connection is only borrowed, the others only wait.
         _ = connection.as_mut() => return,
         () = stop.cancelled() => {}
-        () = clock.sleep(LIFE) => {}
+        () = clock.sleep(MAX_CONNECTION_AGE) => {}
     }
     connection.as_mut().graceful_shutdown();
-    let _ = clock.timeout(DRAIN, connection).await;
+    let _ = clock.timeout(DRAIN_TIMEOUT, connection).await;
 }
 
-/// Who sent a request, for pages that are not for everybody: an extension of every request.
+/// The address of the client, an extension of every request, for pages that are not public.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer(pub SocketAddr);
+pub struct PeerAddress(pub SocketAddr);
 
-impl Peer {
-    /// Whether it is on this machine, or in this pod: so are those that `kubectl port-forward` lets in.
+impl PeerAddress {
+    /// Whether it is on this machine, or in this pod: so are clients of `kubectl port-forward`.
     #[must_use]
     pub fn is_local(&self) -> bool {
         self.0.ip().to_canonical().is_loopback()
     }
 }
 
-/// Where to listen, if at all.
+/// The address to listen on, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BindAddress {
-    /// `0` or nothing: not at all.
+    /// `0` or empty: do not listen.
     Disabled,
     /// `:8081`: this port on every interface. Port zero lets the system choose.
-    Everywhere(u16),
+    AllInterfaces(u16),
     /// `127.0.0.1:8081`, `[::1]:8081` or `localhost:8081`.
     At(SocketAddr),
 }
@@ -160,7 +167,7 @@ impl BindAddress {
             Self::Disabled => Vec::new(),
             Self::At(address) => vec![address],
             // The first also takes IPv4, except where IPv6 is switched off.
-            Self::Everywhere(port) => {
+            Self::AllInterfaces(port) => {
                 vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()]
             }
         }
@@ -183,7 +190,7 @@ impl FromStr for BindAddress {
         if text.is_empty() || text == "0" {
             Ok(Self::Disabled)
         } else if let Some(port) = text.strip_prefix(':') {
-            port.parse().map(Self::Everywhere).map_err(wrong)
+            port.parse().map(Self::AllInterfaces).map_err(wrong)
         } else if let Some(port) = text.strip_prefix("localhost:") {
             port.parse().map(|port| Self::At((Ipv4Addr::LOCALHOST, port).into())).map_err(wrong)
         } else {
@@ -196,13 +203,13 @@ impl fmt::Display for BindAddress {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Disabled => formatter.write_str("0"),
-            Self::Everywhere(port) => write!(formatter, ":{port}"),
+            Self::AllInterfaces(port) => write!(formatter, ":{port}"),
             Self::At(address) => address.fmt(formatter),
         }
     }
 }
 
-/// The configured address is none.
+/// The configured address is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "cannot listen on {value:?}: write a port as \":8081\", an address and a port as \
@@ -213,13 +220,13 @@ pub struct BindAddressError {
     pub value: String,
 }
 
-/// The address could not be taken.
+/// The address could not be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("could not listen on {address}; choose another address or stop what has it")]
 pub struct ServeError {
-    /// Where we tried to listen.
+    /// The address.
     pub address: BindAddress,
-    /// What the system said.
+    /// The error of the system.
     pub source: io::Error,
 }
 
@@ -233,8 +240,8 @@ mod tests {
         let table = [
             ("", Some(BindAddress::Disabled)),
             ("0", Some(BindAddress::Disabled)),
-            (":8081", Some(BindAddress::Everywhere(8081))),
-            (":0", Some(BindAddress::Everywhere(0))),
+            (":8081", Some(BindAddress::AllInterfaces(8081))),
+            (":0", Some(BindAddress::AllInterfaces(0))),
             ("127.0.0.1:0", local(0)),
             ("localhost:8081", local(8081)),
             ("[::1]:8081", Some(BindAddress::At((Ipv6Addr::LOCALHOST, 8081).into()))),

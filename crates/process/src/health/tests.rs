@@ -7,23 +7,23 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::clock::Hand;
-use crate::metrics::Build;
-use crate::tasks::{Counters, Tasks};
+use crate::clock::FakeClock;
+use crate::metrics::BuildInfo;
+use crate::tasks::{TaskMetrics, Tasks};
 
-struct Site {
-    hand: Hand,
+struct TestServer {
+    hand: FakeClock,
     metrics: Metrics,
     health: Health,
     tasks: Tasks,
     address: SocketAddr,
 }
 
-/// A server on loopback with two liveness and two readiness checks, on a clock that stands.
-async fn site(endpoints: Endpoints) -> Site {
-    let hand = Hand::at(Timestamp::UNIX_EPOCH);
-    let metrics = Metrics::new(&Build { version: "1", revision: "2" });
-    let counters = Counters::register(&metrics).unwrap();
+/// A server on loopback with two liveness and two readiness checks, on a fake clock.
+async fn test_server(endpoints: Endpoints) -> TestServer {
+    let hand = FakeClock::at(Timestamp::UNIX_EPOCH);
+    let metrics = Metrics::new(&BuildInfo { version: "1", revision: "2" });
+    let counters = TaskMetrics::register(&metrics).unwrap();
     let jitter = fastrand::Rng::with_seed(1);
     let mut tasks = Tasks::new(hand.clock(), counters, jitter, &CancellationToken::new());
     let health = Health::default();
@@ -33,10 +33,10 @@ async fn site(endpoints: Endpoints) -> Site {
     let router = health.router(&endpoints).merge(metrics_router(metrics.clone()));
     let local = "127.0.0.1:0".parse().unwrap();
     let address = serve(&mut tasks, "probes", &local, router).await.unwrap().unwrap();
-    Site { hand, metrics, health, tasks, address }
+    TestServer { hand, metrics, health, tasks, address }
 }
 
-impl Site {
+impl TestServer {
     /// Status, head and body of a GET.
     async fn get(&self, path: &str) -> (u16, String, String) {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
@@ -51,7 +51,7 @@ impl Site {
 
 #[tokio::test]
 async fn probes_answer_like_kubernetes() {
-    let site = site(Endpoints::default()).await;
+    let site = test_server(Endpoints::default()).await;
     let leases = site.health.handle(Probe::Ready, "leases/own", "not started").unwrap();
     let failing = "[+]cache ok\n[-]leases/own failed: not started\nreadyz check failed\n";
     let excluded = "[+]cache ok\n[+]leases/own excluded: ok\nreadyz check passed\n";
@@ -91,7 +91,7 @@ async fn probes_answer_like_kubernetes() {
 
 #[tokio::test]
 async fn metrics_are_served_with_their_content_type() {
-    let site = site(Endpoints::default()).await;
+    let site = test_server(Endpoints::default()).await;
     let (status, head, page) = site.get("/metrics").await;
     assert_eq!(status, 200);
     let expected = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n";
@@ -102,7 +102,7 @@ async fn metrics_are_served_with_their_content_type() {
 
 #[tokio::test]
 async fn endpoints_go_by_their_configured_names() {
-    let site = site(Endpoints::new("/alive", "set").unwrap()).await;
+    let site = test_server(Endpoints::new("/alive", "set").unwrap()).await;
     for (path, status) in [("/alive", 200), ("/livez", 200), ("/set", 200), ("/healthz", 404)] {
         assert_eq!(site.get(path).await.0, status, "{path}");
     }
@@ -111,8 +111,8 @@ async fn endpoints_go_by_their_configured_names() {
 
 #[test]
 fn endpoint_names_are_checked() {
-    let unfit = |name: &str| Err(EndpointError::Unfit { name: name.to_owned() });
-    let taken = |name: &str| Err(EndpointError::Taken { name: name.to_owned() });
+    let unfit = |name: &str| Err(EndpointError::InvalidName { name: name.to_owned() });
+    let taken = |name: &str| Err(EndpointError::DuplicateName { name: name.to_owned() });
     let table = [
         ("", "", Ok(Endpoints::default())),
         ("healthz", "/readyz", Ok(Endpoints::default())),
@@ -135,16 +135,16 @@ fn a_check_is_added_once_per_probe() {
     health.add(Probe::Live, "store", || Ok(())).unwrap();
     health.add(Probe::Ready, "store", || Ok(())).unwrap();
     let again = health.handle(Probe::Live, "store", "").unwrap_err();
-    assert_eq!(again, CheckError::Taken { name: "store".to_owned() });
+    assert_eq!(again, CheckError::DuplicateName { name: "store".to_owned() });
     for name in ["", "a b", "a//b", "../x", "a?b", "{x}"] {
         let refused = health.add(Probe::Live, name, || Ok(()));
-        assert_eq!(refused, Err(CheckError::Unfit { name: name.to_owned() }));
+        assert_eq!(refused, Err(CheckError::InvalidName { name: name.to_owned() }));
     }
 }
 
 #[tokio::test]
 async fn a_disabled_address_is_not_served_and_a_taken_one_is_named() {
-    let mut site = site(Endpoints::default()).await;
+    let mut site = test_server(Endpoints::default()).await;
     let off = serve(&mut site.tasks, "off", &BindAddress::Disabled, Router::new()).await;
     assert_eq!(off.unwrap(), None);
     let taken = BindAddress::At(site.address);
@@ -153,7 +153,7 @@ async fn a_disabled_address_is_not_served_and_a_taken_one_is_named() {
     assert_eq!(site.tasks.names(), [Arc::from("probes")]);
 }
 
-/// Gives the server its turns until `done`; the kernel, not the clock, decides how many.
+/// Yields to the server until `done`; the kernel, not the clock, decides how often.
 async fn until(done: impl Fn() -> bool) {
     while !done() {
         tokio::task::yield_now().await;
@@ -164,7 +164,7 @@ async fn until(done: impl Fn() -> bool) {
 async fn a_slow_head_and_an_idle_connection_are_cut_off() {
     let opening = ["GET /livez HT", "GET /livez HTTP/1.1\r\nhost: a\r\n\r\n"];
     for (opening, answered) in opening.into_iter().zip([false, true]) {
-        let site = site(Endpoints::default()).await;
+        let site = test_server(Endpoints::default()).await;
         let mut stream = TcpStream::connect(site.address).await.unwrap();
         stream.write_all(opening.as_bytes()).await.unwrap();
         let mut answer = [0; 12];
@@ -172,7 +172,7 @@ async fn a_slow_head_and_an_idle_connection_are_cut_off() {
             stream.read_exact(&mut answer).await.unwrap();
             assert_eq!(&answer, b"HTTP/1.1 200");
         }
-        // The life of the connection, and the head it is waiting for.
+        // The maximum age of the connection, and the timeout of the head.
         until(|| site.hand.waiting() == 2).await;
         site.hand.advance(Duration::from_secs(9)).await;
         assert_eq!(site.hand.waiting(), 2, "there is time left");
@@ -187,7 +187,7 @@ async fn a_slow_head_and_an_idle_connection_are_cut_off() {
 
 #[tokio::test]
 async fn stopping_finishes_the_answer_and_leaves_idle_clients() {
-    let mut site = site(Endpoints::default()).await;
+    let mut site = test_server(Endpoints::default()).await;
     let mut idle = TcpStream::connect(site.address).await.unwrap();
     idle.write_all(b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     let mut answer = [0; 12];
@@ -200,7 +200,7 @@ async fn stopping_finishes_the_answer_and_leaves_idle_clients() {
     let page = site.metrics.encode().unwrap();
     let ended = r#"gantry_task_ends_total{task="probes",how="finished"} 1"#;
     assert!(page.contains(ended), "{page}");
-    assert!(TcpStream::connect(site.address).await.is_err(), "nobody listens any more");
+    assert!(TcpStream::connect(site.address).await.is_err(), "it no longer listens");
 }
 
 const REQUEST: &[u8] = b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -214,8 +214,8 @@ async fn ask(stream: &mut TcpStream) {
 }
 
 #[tokio::test]
-async fn even_a_busy_connection_has_an_end() {
-    let site = site(Endpoints::default()).await;
+async fn a_busy_connection_has_a_maximum_age() {
+    let site = test_server(Endpoints::default()).await;
     let mut stream = TcpStream::connect(site.address).await.unwrap();
     for _ in 0..33 {
         ask(&mut stream).await;
@@ -229,8 +229,8 @@ async fn even_a_busy_connection_has_an_end() {
 }
 
 #[tokio::test]
-async fn one_client_too_many_waits_for_its_turn() {
-    let site = site(Endpoints::default()).await;
+async fn connections_are_limited() {
+    let site = test_server(Endpoints::default()).await;
     let mut clients = Vec::new();
     for _ in 0..64 {
         let mut client = TcpStream::connect(site.address).await.unwrap();
@@ -241,7 +241,7 @@ async fn one_client_too_many_waits_for_its_turn() {
     let mut late = TcpStream::connect(site.address).await.unwrap();
     late.write_all(REQUEST).await.unwrap();
     site.hand.advance(Duration::ZERO).await;
-    assert_eq!(site.hand.waiting(), 128, "nobody talks to it yet");
+    assert_eq!(site.hand.waiting(), 128, "it is not accepted yet");
     drop(clients.pop());
     assert_eq!(late.read_u8().await.unwrap(), b'H');
 }

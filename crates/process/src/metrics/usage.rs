@@ -1,4 +1,4 @@
-//! What the process takes from the machine, read from `/proc` at each scrape.
+//! Resource usage of the process, read from `/proc` at each scrape.
 
 use std::{fmt, fs};
 
@@ -8,14 +8,14 @@ use prometheus_client::metrics::{counter::ConstCounter, gauge::ConstGauge};
 
 /// Kernel clock ticks a second as user space sees them: the same on every architecture we build
 /// for, whatever the kernel's own rate.
-const TICKS: f64 = 100.0;
+const CLOCK_TICKS_PER_SECOND: f64 = 100.0;
 
 /// Collects from `/proc/self`. A file that cannot be read leaves its metrics out: a wrong zero
-/// would be believed.
+/// would be misleading.
 #[derive(Debug)]
-pub(super) struct OfThisProcess;
+pub(super) struct ProcessCollector;
 
-impl Collector for OfThisProcess {
+impl Collector for ProcessCollector {
     fn encode(&self, mut page: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let read = |path| fs::read_to_string(path).ok();
         if let Some(bytes) = read("/proc/self/status").as_deref().and_then(resident_bytes) {
@@ -54,20 +54,23 @@ fn resident_bytes(status: &str) -> Option<f64> {
 }
 
 #[derive(Debug, PartialEq)]
-struct Times {
+struct ProcessTimes {
     /// Processor seconds, user and system.
     spent: f64,
     /// From boot to the start of the process, in seconds.
     since_boot: f64,
 }
 
-fn times(stat: &str) -> Option<Times> {
+fn times(stat: &str) -> Option<ProcessTimes> {
     // The second field is the program's name in parentheses and may contain both of them.
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
     // Numbered as in proc(5), where the first field after the name is the third.
     let field = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();
-    Some(Times { spent: (field(14)? + field(15)?) / TICKS, since_boot: field(22)? / TICKS })
+    Some(ProcessTimes {
+        spent: (field(14)? + field(15)?) / CLOCK_TICKS_PER_SECOND,
+        since_boot: field(22)? / CLOCK_TICKS_PER_SECOND,
+    })
 }
 
 fn boot_time(stat: &str) -> Option<f64> {
@@ -94,7 +97,7 @@ mod tests {
     #[test]
     fn times_are_found_behind_any_name() {
         let tail = "S 1 2 3 0 -1 4194560 5 6 7 8 250 50 9 10 20 0 4 0 12345 1000 77";
-        let expected = Some(Times { spent: 3.0, since_boot: 123.45 });
+        let expected = Some(ProcessTimes { spent: 3.0, since_boot: 123.45 });
         for name in ["gantry", "a) S 1 (b", "(((", ") ) )"] {
             assert_eq!(times(&format!("42 ({name}) {tail}")), expected, "{name}");
         }

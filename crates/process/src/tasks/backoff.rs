@@ -1,11 +1,11 @@
-//! How long to wait before the next attempt.
+//! Exponential backoff with jitter.
 
 use std::time::Duration;
 
-/// The shortest first wait: a task that breaks at once must not keep a core busy.
-const LEAST: Duration = Duration::from_millis(1);
+/// The shortest first delay: a task that fails at once must not keep a core busy.
+const MIN_FIRST_DELAY: Duration = Duration::from_millis(1);
 
-/// Waits that double from `first` up to `cap`, each shortened by chance.
+/// Delays that double from `first` up to `cap`, each shortened at random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
@@ -13,28 +13,28 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Waits from `first`, but at least a millisecond, to `cap`, but at least `first`.
+    /// Delays from `first`, but at least a millisecond, to `cap`, but at least `first`.
     #[must_use]
     pub fn new(first: Duration, cap: Duration) -> Self {
-        let first = first.max(LEAST);
+        let first = first.max(MIN_FIRST_DELAY);
         Self { first, cap: cap.max(first) }
     }
 
-    /// The wait after this many earlier failures: anything from half of its ceiling to all of it.
+    /// The delay after this many earlier failures: anything from half of its ceiling to all of it.
     ///
-    /// Half is random so that tasks that broke together do not come back together; the other half
-    /// is not, so that chance alone never makes a restart immediate.
+    /// Half is random so that tasks that failed together do not restart together; the other half is
+    /// not, so that a restart is never immediate.
     #[must_use]
     pub fn delay(&self, failures: u32, jitter: &mut fastrand::Rng) -> Duration {
         let half = self.ceiling(failures) / 2;
-        // Beyond five hundred years the random part is a smaller one; nobody will notice.
+        // Beyond five hundred years the random part is a smaller one, which makes no difference.
         let nanoseconds = u64::try_from(half.as_nanos()).unwrap_or(u64::MAX);
         half + Duration::from_nanos(jitter.u64(0..=nanoseconds))
     }
 
     /// Whether a run was long enough for earlier failures not to count any more.
     #[must_use]
-    pub fn forgives(&self, lasted: Duration) -> bool {
+    pub fn should_reset(&self, lasted: Duration) -> bool {
         lasted > self.cap
     }
 
@@ -66,14 +66,14 @@ mod tests {
             assert_eq!(backoff.ceiling(failures), Duration::from_secs(ceiling), "{why}");
         }
         let hasty = Backoff::new(Duration::ZERO, Duration::ZERO);
-        assert_eq!(hasty.ceiling(9), LEAST, "no settings make a busy loop");
-        assert!(!backoff.forgives(Duration::from_secs(30)));
-        assert!(backoff.forgives(Duration::from_secs(31)));
+        assert_eq!(hasty.ceiling(9), MIN_FIRST_DELAY, "no settings make a busy loop");
+        assert!(!backoff.should_reset(Duration::from_secs(30)));
+        assert!(backoff.should_reset(Duration::from_secs(31)));
     }
 
     proptest! {
-        /// No settings and no chance give a wait of nothing, a wait beyond the cap, or a wait that
-        /// the next failure could undercut by more than the jitter.
+        /// No settings and no random number give a delay of zero, a delay beyond the cap, or a
+        /// delay that the next failure could undercut by more than the jitter.
         #[test]
         fn waits_are_bounded(
             first in any::<Duration>(), cap in any::<Duration>(), failures: u32, seed: u64,
@@ -83,7 +83,7 @@ mod tests {
             let delay = backoff.delay(failures, &mut jitter);
             prop_assert!(delay <= backoff.cap);
             prop_assert!(delay >= backoff.first / 2);
-            prop_assert!(delay >= LEAST / 2);
+            prop_assert!(delay >= MIN_FIRST_DELAY / 2);
             let next = backoff.delay(failures.saturating_add(1), &mut jitter);
             prop_assert!(next >= delay / 2);
         }

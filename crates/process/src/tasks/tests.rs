@@ -4,25 +4,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use jiff::Timestamp;
 
 use super::*;
-use crate::clock::{Hand, Moment};
-use crate::metrics::Build;
+use crate::clock::{FakeClock, Moment};
+use crate::metrics::BuildInfo;
 
-struct Bench {
-    hand: Hand,
+struct TasksFixture {
+    hand: FakeClock,
     metrics: Metrics,
     tasks: Tasks,
 }
 
-fn bench() -> Bench {
-    let hand = Hand::at(Timestamp::UNIX_EPOCH);
-    let metrics = Metrics::new(&Build::default());
-    let counters = Counters::register(&metrics).unwrap();
+fn tasks_fixture() -> TasksFixture {
+    let hand = FakeClock::at(Timestamp::UNIX_EPOCH);
+    let metrics = Metrics::new(&BuildInfo::default());
+    let counters = TaskMetrics::register(&metrics).unwrap();
     let jitter = fastrand::Rng::with_seed(7);
     let tasks = Tasks::new(hand.clock(), counters, jitter, &CancellationToken::new());
-    Bench { hand, metrics, tasks }
+    TasksFixture { hand, metrics, tasks }
 }
 
-impl Bench {
+impl TasksFixture {
     fn assert_metric(&self, line: &str) {
         let text = self.metrics.encode().unwrap();
         assert!(text.lines().any(|have| have == line), "no {line} in\n{text}");
@@ -43,12 +43,12 @@ async fn a_lost_task_is_named_counted_and_ends_the_owner() {
         ("failed", "returned an error", || Err("disk full".into())),
     ];
     for (how, cause, end) in table {
-        let mut bench = bench();
+        let mut bench = tasks_fixture();
         bench.tasks.spawn("sibling", OnLoss::EndOwner, until_stopped);
         bench.tasks.spawn("store", OnLoss::EndOwner, move |_| async move { end() });
         let lost = bench.tasks.join().await.unwrap_err();
         assert_eq!((&*lost.task, &*lost.cause.to_string()), ("store", cause));
-        assert!(bench.tasks.token().is_cancelled(), "the siblings are told");
+        assert!(bench.tasks.token().is_cancelled(), "the siblings are cancelled");
         assert_eq!(bench.tasks.names(), [Arc::from("sibling")]);
         bench.tasks.join().await.unwrap();
         assert!(bench.tasks.is_empty() && bench.tasks.names().is_empty());
@@ -60,7 +60,7 @@ async fn a_lost_task_is_named_counted_and_ends_the_owner() {
 
 #[tokio::test]
 async fn a_panic_before_the_first_await_is_the_tasks_own() {
-    let mut bench = bench();
+    let mut bench = tasks_fixture();
     bench.tasks.spawn("eager", OnLoss::EndOwner, |stop| {
         assert!(stop.is_cancelled(), "not yet");
         until_stopped(stop)
@@ -71,8 +71,8 @@ async fn a_panic_before_the_first_await_is_the_tasks_own() {
 }
 
 #[tokio::test]
-async fn a_spared_task_is_counted_and_nothing_else() {
-    let mut bench = bench();
+async fn a_carry_on_task_is_only_counted() {
+    let mut bench = tasks_fixture();
     bench.tasks.spawn("connection", OnLoss::CarryOn, |_| async { panic!("bad request") });
     bench.tasks.join().await.unwrap();
     assert!(!bench.tasks.token().is_cancelled());
@@ -81,7 +81,7 @@ async fn a_spared_task_is_counted_and_nothing_else() {
 
 #[tokio::test]
 async fn a_broken_task_restarts_with_growing_capped_waits() {
-    let mut bench = bench();
+    let mut bench = tasks_fixture();
     let begun: Arc<Mutex<Vec<Moment>>> = Arc::default();
     let (clock, log) = (bench.hand.clock(), Arc::clone(&begun));
     let backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(8));
@@ -116,7 +116,7 @@ async fn a_broken_task_restarts_with_growing_capped_waits() {
 
 #[tokio::test]
 async fn stopping_ends_the_wait_for_a_restart() {
-    let mut bench = bench();
+    let mut bench = tasks_fixture();
     let backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(1));
     let attempts = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&attempts);
@@ -133,7 +133,7 @@ async fn stopping_ends_the_wait_for_a_restart() {
 
 #[tokio::test]
 async fn threads_are_named_stopped_and_joined() {
-    let mut bench = bench();
+    let mut bench = tasks_fixture();
     let (name, named) = oneshot::channel();
     bench
         .tasks
@@ -155,8 +155,8 @@ async fn threads_are_named_stopped_and_joined() {
 }
 
 #[tokio::test]
-async fn dropping_the_owner_takes_its_tasks_and_children_along() {
-    let mut bench = bench();
+async fn dropping_the_owner_aborts_tasks_and_children() {
+    let mut bench = tasks_fixture();
     let (alive, ended) = oneshot::channel::<Infallible>();
     bench.tasks.spawn("deaf", OnLoss::EndOwner, |_| async move {
         let _alive = alive;

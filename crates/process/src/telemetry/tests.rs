@@ -3,13 +3,13 @@ use std::io;
 use tracing::{debug, error, info, trace, warn};
 
 use super::*;
-use crate::clock::Hand;
+use crate::clock::FakeClock;
 
-/// A writer whose content can be looked at.
+/// A writer whose content can be read.
 #[derive(Clone, Default)]
-struct Page(Arc<Mutex<Vec<u8>>>);
+struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Page {
+impl Write for LogBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -20,15 +20,15 @@ impl Write for Page {
     }
 }
 
-impl Page {
+impl LogBuffer {
     fn take(&self) -> String {
         String::from_utf8(std::mem::take(&mut self.0.lock().unwrap())).unwrap()
     }
 }
 
-fn logged(settings: &Settings, events: impl FnOnce(&Handle)) -> String {
-    let page = Page::default();
-    let hand = Hand::at("2026-11-15T19:53:02.123456789Z".parse().unwrap());
+fn logged(settings: &Settings, events: impl FnOnce(&LogHandle)) -> String {
+    let page = LogBuffer::default();
+    let hand = FakeClock::at("2026-11-15T19:53:02.123456789Z".parse().unwrap());
     let (subscriber, handle) = subscriber(settings, hand.clock(), page.clone()).unwrap();
     tracing::subscriber::with_default(subscriber, || events(&handle));
     page.take()
@@ -111,11 +111,11 @@ const EVENTS: [(&str, u8, fn()); 14] = [
 
 #[test]
 fn verbosity_shows_what_the_table_says_and_changes_at_run_time() {
-    let page = Page::default();
+    let page = LogBuffer::default();
     let settings = Settings::default();
     let (subscriber, handle) = subscriber(&settings, Clock::system(), page.clone()).unwrap();
     tracing::subscriber::with_default(subscriber, || {
-        // Up and down again: what was hidden once must come back.
+        // Up and down again: events that were hidden must be shown again.
         for verbosity in (0..=MOST_VERBOSE).chain((0..=MOST_VERBOSE).rev()) {
             handle.set_verbosity(verbosity).unwrap();
             for (why, from, event) in EVENTS {
@@ -127,7 +127,7 @@ fn verbosity_shows_what_the_table_says_and_changes_at_run_time() {
 }
 
 #[test]
-fn a_filter_replaces_the_verbosity_until_it_is_taken_back() {
+fn a_filter_overrides_the_verbosity() {
     let filter = Some("gantry_process=debug,h2=trace".to_owned());
     let settings = Settings { filter, ..Settings::default() };
     let page = logged(&settings, |handle| {
@@ -149,7 +149,7 @@ fn a_filter_replaces_the_verbosity_until_it_is_taken_back() {
 #[test]
 fn settings_are_checked() {
     let refused = |settings: &Settings| {
-        let outcome = subscriber(settings, Clock::system(), Page::default());
+        let outcome = subscriber(settings, Clock::system(), LogBuffer::default());
         outcome.map(|_| ()).unwrap_err().to_string()
     };
     let loud = Settings { verbosity: 11, ..Settings::default() };
@@ -176,5 +176,5 @@ fn refused_lines_are_counted() {
         info!("one");
         info!("two");
     });
-    assert_eq!(handle.lost(), 2);
+    assert_eq!(handle.lost_lines(), 2);
 }

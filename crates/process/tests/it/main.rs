@@ -1,4 +1,4 @@
-//! What changes the whole process and therefore cannot share one with the unit tests.
+//! Tests that change the whole process and therefore cannot share one with the unit tests.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use gantry_process::clock::Clock;
-use gantry_process::metrics::{Build, Metrics};
-use gantry_process::shutdown::{self, Rest, Signal, Signals};
-use gantry_process::tasks::{Counters, OnLoss, Tasks};
+use gantry_process::metrics::{BuildInfo, Metrics};
+use gantry_process::shutdown::{self, RemainingTasks, Signal, Signals};
+use gantry_process::tasks::{OnLoss, TaskMetrics, Tasks};
 use gantry_process::telemetry::{self, Settings, TelemetryError};
 use tokio_util::sync::CancellationToken;
 
@@ -41,7 +41,7 @@ async fn a_process_logs_its_panics_and_stops_on_real_signals() {
     let again = telemetry::install(&Settings::default(), Clock::system(), io::sink());
     assert!(matches!(again, Err(TelemetryError::AlreadyInstalled)));
 
-    let counters = Counters::register(&Metrics::new(&Build::default())).unwrap();
+    let counters = TaskMetrics::register(&Metrics::new(&BuildInfo::default())).unwrap();
     let jitter = fastrand::Rng::with_seed(1);
     let mut tasks = Tasks::new(Clock::system(), counters, jitter, &CancellationToken::new());
     tasks.spawn("clumsy", OnLoss::CarryOn, |_| async { panic!("two\nlines") });
@@ -61,7 +61,10 @@ async fn a_process_logs_its_panics_and_stops_on_real_signals() {
         std::future::pending().await
     });
     let ending = shutdown::run(&mut tasks, &mut signals, Duration::MAX).await;
-    assert_eq!(ending.asked, Some(Signal::Terminate));
+    assert_eq!(ending.signal, Some(Signal::Terminate));
     let running = vec![Arc::from("deaf")];
-    assert_eq!(ending.rest, Rest::Insisted { signal: Signal::Interrupt, running });
+    assert_eq!(
+        ending.remaining,
+        RemainingTasks::SecondSignal { signal: Signal::Interrupt, running }
+    );
 }

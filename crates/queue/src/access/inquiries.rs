@@ -1,25 +1,25 @@
-//! What is asked about the authors of AppWrappers, and when.
+//! Inquiries about the authors of AppWrappers, and when they are made.
 
 use std::time::Duration;
 
-use gantry_reconcile::inquiry::{InquiryPolicy, Wanted};
+use gantry_reconcile::inquiry::{InquiryPolicy, WantedQuestions};
 use gantry_reconcile::{Change, Inquiry, Key, Kind, World};
 use jiff::Timestamp;
 
 use super::{
     ALLOWED_VALIDITY, AccessQuestion, AccessReview, AuthorRecording, CREATION_TIME_PRECISION,
-    DENIED_VALIDITY, counts, is_arriving, is_undecided, questions,
+    DENIED_VALIDITY, is_creating_items, is_review_valid, needs_access_review, questions,
 };
 use crate::app_wrapper::AppWrapper;
 use crate::settings::UserAccess;
 
 /// How long one answer may take.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
-/// The first and the longest pause after an attempt that failed.
+/// The first and the longest delay after a failed attempt.
 const REVIEW_RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
-/// When a yes is asked for again, so that there is another before it is over.
+/// When an allowed review is renewed, so that there is another before it expires.
 const ALLOWED_REFRESH_INTERVAL: Duration = Duration::from_secs(15);
-/// How often at most an answer is asked for again that does not count for an AppWrapper.
+/// How often at most an answer is requested again that is not valid for an AppWrapper.
 const STALE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How often it is checked whether authors are recorded: while they are, and while they are not.
 const RECORDING_REFRESH_INTERVALS: (Duration, Duration) =
@@ -27,8 +27,8 @@ const RECORDING_REFRESH_INTERVALS: (Duration, Duration) =
 
 /// Asks what the authors of AppWrappers may create.
 ///
-/// An AppWrapper is asked about when it comes and for as long as it is decided about, so that what is decided by
-/// is never old. Only the leader asks.
+/// An AppWrapper is asked about when it is created and for as long as it is pending, so that
+/// decisions never use an old answer. Only the leader asks.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessReviewer {
     access: UserAccess,
@@ -38,7 +38,7 @@ impl AccessReviewer {
     /// The name of the inquiry.
     pub const NAME: &str = "queue-access-reviews";
 
-    /// Asks what has to be known where items are created with these rights.
+    /// Creates the inquiry for items that are created with these permissions.
     #[must_use]
     pub fn new(access: UserAccess) -> Self {
         Self { access }
@@ -60,7 +60,7 @@ impl Inquiry for AccessReviewer {
         let (before, after) = (change.before::<AppWrapper>(), change.after::<AppWrapper>());
         let same = match (before, after) {
             (Some(before), Some(after)) => {
-                let stage = |it: &AppWrapper| (is_undecided(it), is_arriving(it));
+                let stage = |it: &AppWrapper| (needs_access_review(it), is_creating_items(it));
                 let items = before.items().iter().zip(after.items());
                 let mut items = items.map(|(a, b)| a.name == b.name && a.privilege == b.privilege);
                 stage(before) == stage(after)
@@ -70,30 +70,37 @@ impl Inquiry for AccessReviewer {
             }
             (None, _) | (_, None) => false,
         };
-        let matters = change.both::<AppWrapper>().any(is_undecided);
+        let matters = change.both::<AppWrapper>().any(needs_access_review);
         if same || !matters { Vec::new() } else { vec![change.key.clone()] }
     }
 
-    fn wanted(&self, world: &World, key: &Key, now: Timestamp) -> Wanted<AccessQuestion> {
-        let Some(wrapper) = world.shelf::<AppWrapper>().get(key) else { return Wanted::default() };
-        let mut wanted: Wanted<AccessQuestion> =
+    fn wanted_questions(
+        &self,
+        world: &World,
+        key: &Key,
+        now: Timestamp,
+    ) -> WantedQuestions<AccessQuestion> {
+        let Some(wrapper) = world.store::<AppWrapper>().get(key) else {
+            return WantedQuestions::default();
+        };
+        let mut wanted: WantedQuestions<AccessQuestion> =
             questions(&wrapper, self.access).into_iter().collect();
         let reviews = world.facts::<AccessReview>();
         let made = wrapper.metadata.creation_timestamp.unwrap_or(Timestamp::MIN);
         let mut checked = false;
         for question in &wanted.questions {
             let Some(review) = reviews.observed(question) else {
-                // An answer that is under way may be older than this AppWrapper needs it.
+                // An answer that is in flight may be older than this AppWrapper requires.
                 let since = made.checked_add(CREATION_TIME_PRECISION + REVIEW_TIMEOUT);
-                checked |= is_arriving(&wrapper) || since.is_ok_and(|it| now < it);
+                checked |= is_creating_items(&wrapper) || since.is_ok_and(|it| now < it);
                 continue;
             };
-            let counts = counts(&review.value, review.at, &wrapper, now);
+            let counts = is_review_valid(&review.value, review.at, &wrapper, now);
             let needs_other = match review.value {
                 AccessReview::Allowed => false,
                 AccessReview::Denied { .. } => !counts,
-                // It may have been installed since.
-                AccessReview::NoSuchKind => !counts || is_arriving(&wrapper),
+                // The kind may have been installed since.
+                AccessReview::NoSuchKind => !counts || is_creating_items(&wrapper),
             };
             checked |= needs_other;
             if needs_other && review.age(now) >= STALE_CHECK_INTERVAL {
@@ -110,7 +117,7 @@ impl Inquiry for AccessReviewer {
             refresh_interval: ALLOWED_REFRESH_INTERVAL,
             timeout: REVIEW_TIMEOUT,
             first_retry_delay,
-            longest_retry_delay,
+            max_retry_delay: longest_retry_delay,
             leader_only: true,
         }
     }
@@ -131,7 +138,7 @@ impl RecordingCheck {
     /// The name of the inquiry.
     pub const NAME: &str = "queue-author-recording";
 
-    /// The one key there is.
+    /// Returns the only key.
     fn key() -> Key {
         Key::cluster("authors")
     }
@@ -154,8 +161,8 @@ impl Inquiry for RecordingCheck {
         if stays { Vec::new() } else { vec![Self::key()] }
     }
 
-    fn wanted(&self, world: &World, _: &Key, _: Timestamp) -> Wanted<()> {
-        let is_used = !world.shelf::<AppWrapper>().is_empty();
+    fn wanted_questions(&self, world: &World, _: &Key, _: Timestamp) -> WantedQuestions<()> {
+        let is_used = !world.store::<AppWrapper>().is_empty();
         is_used.then_some(()).into_iter().collect()
     }
 
@@ -165,8 +172,8 @@ impl Inquiry for RecordingCheck {
             refresh_interval,
             timeout: REVIEW_TIMEOUT,
             first_retry_delay: retry_delay,
-            longest_retry_delay: retry_delay,
-            // Quota leaves are bound to authors, whoever leads.
+            max_retry_delay: retry_delay,
+            // Quota leaves are bound to authors, on every replica.
             leader_only: false,
         }
     }
@@ -177,7 +184,7 @@ impl Inquiry for RecordingCheck {
     }
 }
 
-// A yes is renewed while it counts.
+// An allowed review is renewed while it is valid.
 const _: () = assert!(
     ALLOWED_REFRESH_INTERVAL.as_secs() + REVIEW_TIMEOUT.as_secs() < ALLOWED_VALIDITY.as_secs()
 );

@@ -1,4 +1,4 @@
-use gantry_reconcile::inquiry::Wanted;
+use gantry_reconcile::inquiry::WantedQuestions;
 use gantry_reconcile::{Change, FactChange, Inquiry as _, Kind, Observed};
 use serde_json::json;
 
@@ -15,7 +15,7 @@ fn jobs() -> TypeName {
     TypeName { api_version: "batch/v1".into(), kind: "Job".into() }
 }
 
-/// An AppWrapper around a Job and a Pod that was made at 100.
+/// Returns an AppWrapper around a Job and a Pod, created at 100.
 fn wrapper(author: Option<&str>) -> AppWrapper {
     let mut object = json!({
         "metadata": {"name": "a", "namespace": "n", "creationTimestamp": at(100)},
@@ -27,7 +27,7 @@ fn wrapper(author: Option<&str>) -> AppWrapper {
         ]}},
     });
     if let Some(author) = author {
-        object["metadata"]["annotations"] = json!({crate::app_wrapper::AUTHOR: author});
+        object["metadata"]["annotations"] = json!({crate::app_wrapper::AUTHOR_ANNOTATION: author});
     }
     serde_json::from_value(object).unwrap()
 }
@@ -36,34 +36,40 @@ fn recorded(world: &World, since: Option<Timestamp>) {
     world.facts::<AuthorRecording>().record((), AuthorRecording { since }, at(100));
 }
 
-fn question(need: Need) -> AccessQuestion {
-    AccessQuestion { author: ALICE.into(), namespace: "n".into(), need }
+fn question(need: RequiredPermission) -> AccessQuestion {
+    AccessQuestion { author: ALICE.into(), namespace: "n".into(), permission: need }
 }
 
-/// A world in which authors have been recorded since 50, and in which this was said about pods and jobs.
+/// Returns a world in which authors have been recorded since 50, with these reviews about pods and
+/// jobs.
 fn world(pods: Option<(AccessReview, i64)>, job: Option<(AccessReview, i64)>) -> World {
     let world = World::new([Kind::of::<AppWrapper>()]);
     recorded(&world, Some(at(50)));
     let pod = TypeName { api_version: "v1".into(), kind: "Pod".into() };
     for (name, answer) in [(pod, pods), (jobs(), job)] {
         if let Some((answer, second)) = answer {
-            let question = question(Need::Create(name));
+            let question = question(RequiredPermission::Create(name));
             world.facts::<AccessReview>().record(question, answer, at(second));
         }
     }
     world
 }
 
-/// What the reviewer wants to know for an AppWrapper.
-fn wanted(world: &World, wrapper: &AppWrapper, now: i64) -> Wanted<AccessQuestion> {
-    world.shelf::<AppWrapper>().set(wrapper.clone());
+/// Returns the questions of the reviewer for an AppWrapper.
+fn wanted(world: &World, wrapper: &AppWrapper, now: i64) -> WantedQuestions<AccessQuestion> {
+    world.store::<AppWrapper>().set(wrapper.clone());
     let reviewer = AccessReviewer::new(UserAccess::Reviewed);
-    reviewer.wanted(world, &wrapper.metadata.key(), at(now))
+    reviewer.wanted_questions(world, &wrapper.metadata.key(), at(now))
 }
 
-fn no() -> AccessReview {
+fn denied_review() -> AccessReview {
     let (resource, group) = ("jobs".to_owned(), "batch".to_owned());
-    let asked = Attributes { verb: "create".to_owned(), resource, group, ..Attributes::default() };
+    let asked = ResourceAttributes {
+        verb: "create".to_owned(),
+        resource,
+        group,
+        ..ResourceAttributes::default()
+    };
     AccessReview::Denied { asked, reason: "no binding".to_owned() }
 }
 
@@ -71,26 +77,27 @@ fn no() -> AccessReview {
 fn ds_9_an_answer_counts_for_as_long_as_it_may_be_true() {
     let yes = Some((AccessReview::Allowed, 110));
     let open = "whether user \"alice\" may create Job of batch/v1 in the namespace \"n\" is being \
-                found out";
+                checked";
     let denied = "user \"alice\" cannot create resource \"jobs\" in API group \"batch\" in the \
-                  namespace \"n\": no binding; have the right granted, then create the AppWrapper anew";
+                  namespace \"n\": no binding; have the permission granted, \
+                  then create the AppWrapper again";
     let table = [
-        // why  about jobs  now  may it pass  is it asked
-        ("nobody has asked", None, 111, Some(open), true),
+        // why  about jobs  now  may it be admitted  is it asked
+        ("not asked yet", None, 111, Some(open), true),
         ("yes", Some((AccessReview::Allowed, 110)), 111, None, false),
         ("a yes is asked for again", Some((AccessReview::Allowed, 110)), 125, None, true),
         ("and is over", Some((AccessReview::Allowed, 110)), 140, Some(open), true),
-        ("no", Some((no(), 101)), 102, Some(denied), false),
-        ("a no from before it was made", Some((no(), 100)), 101, Some(open), true),
-        ("is not asked about all the time", Some((no(), 100)), 100, Some(open), false),
-        ("a no is over", Some((no(), 101)), 111, Some(open), true),
+        ("no", Some((denied_review(), 101)), 102, Some(denied), false),
+        ("a no from before it was made", Some((denied_review(), 100)), 101, Some(open), true),
+        ("is not asked about all the time", Some((denied_review(), 100)), 100, Some(open), false),
+        ("a no is over", Some((denied_review(), 101)), 111, Some(open), true),
         ("no such kind", Some((AccessReview::NoSuchKind, 101)), 102, None, false),
         ("which may have come", Some((AccessReview::NoSuchKind, 101)), 111, Some(open), true),
     ];
     for (why, about_jobs, now, kept_back, asked) in table {
         let world = world(yes.clone(), about_jobs);
         let wrapper = wrapper(Some(ALICE));
-        let found = may_pass(&world, &wrapper, UserAccess::Reviewed, at(now))
+        let found = may_admit(&world, &wrapper, UserAccess::Reviewed, at(now))
             .err()
             .map(|it| it.to_string());
         match kept_back {
@@ -103,9 +110,10 @@ fn ds_9_an_answer_counts_for_as_long_as_it_may_be_true() {
     }
 }
 
-/// Whether it is asked now what the author of an AppWrapper may do with jobs.
+/// Returns whether it is asked now what the author of an AppWrapper may do with jobs.
 fn is_due(world: &World, wrapper: &AppWrapper, now: i64) -> bool {
-    let (wanted, jobs) = (wanted(world, wrapper, now), question(Need::Create(jobs())));
+    let (wanted, jobs) =
+        (wanted(world, wrapper, now), question(RequiredPermission::Create(jobs())));
     let reviewer = AccessReviewer::new(UserAccess::Reviewed);
     let known = world.facts::<AccessReview>().observed(&jobs);
     let is_old = |it: &Observed<AccessReview>| {
@@ -115,28 +123,28 @@ fn is_due(world: &World, wrapper: &AppWrapper, now: i64) -> bool {
         && (wanted.stale.contains(&jobs) || known.is_none_or(|it| is_old(&it)))
 }
 
-/// A server that does not answer takes nothing back that it said before. When that is over, whoever waits is told
-/// why there is no other.
+/// A server that does not answer does not revoke earlier answers. When they expire, pending
+/// AppWrappers report why there is no other.
 #[test]
-fn ds_9_a_failure_is_told_when_nothing_else_counts() {
+fn ds_9_a_failure_is_reported_when_no_review_is_valid() {
     let world = world(Some((AccessReview::Allowed, 110)), Some((AccessReview::Allowed, 90)));
-    let jobs = question(Need::Create(jobs()));
+    let jobs = question(RequiredPermission::Create(jobs()));
     let kept = |now: i64| {
-        let kept = may_pass(&world, &wrapper(Some(ALICE)), UserAccess::Reviewed, at(now));
+        let kept = may_admit(&world, &wrapper(Some(ALICE)), UserAccess::Reviewed, at(now));
         kept.err().map(|it| (it.reason(), it.to_string()))
     };
     let change = world.facts::<AccessReview>().fail(jobs.clone(), "forbidden".to_owned(), at(112));
     assert_eq!(kept(119), None, "the yes from 90 still counts");
     let why = "could not ask whether user \"alice\" may create Job of batch/v1 in the namespace \
                \"n\": forbidden";
-    assert_eq!(kept(120), Some((reason::OPEN, why.to_owned())));
-    assert!(is_news(&change.of().unwrap()));
-    world.facts::<AccessReview>().record(jobs, no(), at(121));
+    assert_eq!(kept(120), Some((reason::UNSETTLED, why.to_owned())));
+    assert!(changes_authorization(&change.of().unwrap()));
+    world.facts::<AccessReview>().record(jobs, denied_review(), at(121));
     assert_eq!(kept(122).unwrap().0, reason::DENIED);
 }
 
 #[test]
-fn ds_9_an_author_that_anybody_could_have_written_is_none() {
+fn ds_9_an_author_annotation_from_before_recording_is_ignored() {
     let all = || world(Some((AccessReview::Allowed, 110)), Some((AccessReview::Allowed, 110)));
     let late = all();
     recorded(&late, Some(at(101)));
@@ -145,11 +153,11 @@ fn ds_9_an_author_that_anybody_could_have_written_is_none() {
     let other = r#"{"username":"alice","groups":["team"]}"#;
     let table = [
         ("recorded", all(), Some(ALICE), None),
-        ("not recorded", all(), None, Some("who made it is not recorded")),
-        ("no author", all(), Some("alice"), Some("who made it is not recorded")),
-        ("somebody else of that name", all(), Some(other), Some("is being found out")),
-        ("from before", late, Some(ALICE), Some("made before 1970-01-01T00:01:41Z")),
-        ("nobody records", never, Some(ALICE), Some("authors are not recorded")),
+        ("not recorded", all(), None, Some("its author is not recorded")),
+        ("no author", all(), Some("alice"), Some("its author is not recorded")),
+        ("another user of that name", all(), Some(other), Some("is being checked")),
+        ("from before", late, Some(ALICE), Some("created before 1970-01-01T00:01:41Z")),
+        ("not recording", never, Some(ALICE), Some("authors are not recorded")),
         (
             "nothing is known",
             World::new([Kind::of::<AppWrapper>()]),
@@ -158,7 +166,7 @@ fn ds_9_an_author_that_anybody_could_have_written_is_none() {
         ),
     ];
     for (why, world, author, kept_back) in table {
-        let found = may_pass(&world, &wrapper(author), UserAccess::Reviewed, at(111))
+        let found = may_admit(&world, &wrapper(author), UserAccess::Reviewed, at(111))
             .err()
             .map(|it| it.to_string());
         match kept_back {
@@ -168,66 +176,77 @@ fn ds_9_an_author_that_anybody_could_have_written_is_none() {
             }
         }
     }
-    let nobody = [None, Some("alice")].map(|it| questions(&wrapper(it), UserAccess::Reviewed));
-    assert_eq!(nobody, [[], []], "there is nobody to ask about");
+    let unknown = [None, Some("alice")].map(|it| questions(&wrapper(it), UserAccess::Reviewed));
+    assert_eq!(unknown, [[], []], "there is no author to ask about");
 }
 
-/// A kind that was not there when an AppWrapper passed may have come since.
+/// A kind that did not exist when an AppWrapper was admitted may have been installed since.
 #[test]
-fn ds_9_what_is_made_was_asked_for() {
+fn ds_9_created_items_were_reviewed() {
     let world = world(Some((AccessReview::Allowed, 110)), Some((AccessReview::NoSuchKind, 110)));
     let mut wrapper = wrapper(Some(ALICE));
-    assert_eq!(may_pass(&world, &wrapper, UserAccess::Reviewed, at(111)), Ok(()));
+    assert_eq!(may_admit(&world, &wrapper, UserAccess::Reviewed, at(111)), Ok(()));
     let kept = may_create(&world, &wrapper, UserAccess::Reviewed, at(111)).unwrap_err();
-    assert!(kept.is_open(), "{kept}");
+    assert!(kept.is_pending(), "{kept}");
     assert!(!is_due(&world, &wrapper, 112), "it waits");
     wrapper.status.can_run = true;
     wrapper.status.state = Some(gantry_api::queue::AppWrapperState::Pending);
     assert!(is_due(&world, &wrapper, 112), "it is to be made");
     wrapper.status.state = Some(gantry_api::queue::AppWrapperState::Running);
-    assert_eq!(wanted(&world, &wrapper, 150), Wanted::default(), "it was made");
+    assert_eq!(wanted(&world, &wrapper, 150), WantedQuestions::default(), "it was made");
 }
 
-/// An answer that is under way may be from before an AppWrapper was made. It is looked at again until no such
-/// answer can come any more.
+/// An answer in flight may be from before an AppWrapper was created. It is checked again until no
+/// such answer can arrive any more.
 #[test]
 fn ds_9_an_answer_that_is_under_way_may_be_too_old() {
     let world = world(Some((AccessReview::Allowed, 100)), None);
     let wrapper = wrapper(Some(ALICE));
     assert_eq!(wanted(&world, &wrapper, 101).requeue_at, Some(at(102)));
-    world.facts::<AccessReview>().record(question(Need::Create(jobs())), no(), at(100));
+    world.facts::<AccessReview>().record(
+        question(RequiredPermission::Create(jobs())),
+        denied_review(),
+        at(100),
+    );
     let again = wanted(&world, &wrapper, 102);
     assert_eq!((again.stale.len(), again.requeue_at), (1, Some(at(103))), "a no from before");
-    world.facts::<AccessReview>().forget(&question(Need::Create(jobs())));
+    world.facts::<AccessReview>().forget(&question(RequiredPermission::Create(jobs())));
     assert_eq!(wanted(&world, &wrapper, 111).requeue_at, None, "whatever comes now is new enough");
 }
 
 fn record(world: &World, answer: AccessReview, second: i64) -> FactChange {
-    world.facts::<AccessReview>().record(question(Need::Create(jobs())), answer, at(second))
+    world.facts::<AccessReview>().record(
+        question(RequiredPermission::Create(jobs())),
+        answer,
+        at(second),
+    )
 }
 
 #[test]
-fn ds_9_the_same_again_is_no_news() {
+fn ds_9_an_unchanged_review_enqueues_nothing() {
     let world = world(None, None);
     let table = [
         ("the first", AccessReview::Allowed, 0, true),
         ("the same in time", AccessReview::Allowed, 15, false),
         ("the same too late", AccessReview::Allowed, 45, true),
-        ("another", no(), 50, true),
-        ("a no is for whoever came since", no(), 51, true),
+        ("another", denied_review(), 50, true),
+        ("a denial counts for a newer AppWrapper", denied_review(), 51, true),
         ("a right that was granted", AccessReview::Allowed, 52, true),
     ];
     for (why, answer, second, expected) in table {
         let change = record(&world, answer, second);
-        assert_eq!(is_news(&change.of().unwrap()), expected, "{why}");
+        assert_eq!(changes_authorization(&change.of().unwrap()), expected, "{why}");
     }
-    let gone = world.facts::<AccessReview>().forget(&question(Need::Create(jobs()))).unwrap();
-    assert!(!is_news(&gone.of().unwrap()));
+    let gone = world
+        .facts::<AccessReview>()
+        .forget(&question(RequiredPermission::Create(jobs())))
+        .unwrap();
+    assert!(!changes_authorization(&gone.of().unwrap()));
 }
 
-/// An answer concerns those who wait for it and no others of the same author.
+/// An answer concerns the AppWrappers that wait for it and no others of the same author.
 #[test]
-fn ds_9_an_answer_plans_only_those_that_wait_for_it() {
+fn ds_9_a_review_enqueues_only_app_wrappers_that_need_it() {
     let world = world(None, None);
     let see = |name: &str, namespace: &str, kind: &str, can_run: bool| {
         let mut one = wrapper(Some(ALICE));
@@ -235,39 +254,43 @@ fn ds_9_an_answer_plans_only_those_that_wait_for_it() {
         one.spec.resources.items.retain(|it| it.name.as_ref().is_some_and(|it| &*it.kind == kind));
         one.status.state = Some(gantry_api::queue::AppWrapperState::Pending);
         one.status.can_run = can_run;
-        world.shelf::<AppWrapper>().set(one);
+        world.store::<AppWrapper>().set(one);
     };
     see("pending", "n", "Job", false);
     see("admitted", "n", "Job", true);
     see("elsewhere", "m", "Job", true);
     see("other", "n", "Pod", true);
     let concerned = |change: &FactChange| -> Vec<String> {
-        let keys = concerned_by(&world, &change.of().unwrap(), UserAccess::Reviewed);
+        let keys = affected_wrappers(&world, &change.of().unwrap(), UserAccess::Reviewed);
         keys.iter().map(|it| it.name().to_owned()).collect()
     };
     assert_eq!(concerned(&record(&world, AccessReview::Allowed, 110)), ["admitted"]);
     assert_eq!(concerned(&record(&world, AccessReview::Allowed, 125)), [""; 0], "it is known");
-    assert_eq!(concerned(&record(&world, no(), 126)), ["admitted", "pending"], "it fails");
+    assert_eq!(
+        concerned(&record(&world, denied_review(), 126)),
+        ["admitted", "pending"],
+        "it fails"
+    );
 }
 
-/// Statuses are written all the time. They change nothing about what is asked.
+/// Statuses are written all the time. They do not change the questions.
 #[test]
-fn ds_9_what_is_said_about_an_app_wrapper_asks_nothing_again() {
+fn ds_9_a_status_change_repeats_no_review() {
     let world = world(None, None);
     let reviewer = AccessReviewer::new(UserAccess::Reviewed);
     let write = |change: &dyn Fn(&mut AppWrapper)| {
-        let shelf = world.shelf::<AppWrapper>();
+        let store = world.store::<AppWrapper>();
         let key = Key::new("n", "a");
-        let mut one = shelf.get(&key).map_or_else(|| wrapper(Some(ALICE)), |it| (*it).clone());
+        let mut one = store.get(&key).map_or_else(|| wrapper(Some(ALICE)), |it| (*it).clone());
         change(&mut one);
-        let change: Change = shelf.set(one);
+        let change: Change = store.set(one);
         let asked = reviewer.enqueue(&world, &change).len();
         (asked, RecordingCheck.enqueue(&world, &change).len())
     };
     assert_eq!(write(&|_| {}), (1, 1), "a new one");
     assert_eq!(write(&|it| it.status.message = Some("waits".to_owned())), (0, 0));
     let other = r#"{"username":"bob"}"#.to_owned();
-    let author = crate::app_wrapper::AUTHOR.to_owned();
+    let author = crate::app_wrapper::AUTHOR_ANNOTATION.to_owned();
     let rewrite = |it: &mut AppWrapper| {
         it.metadata.annotations.insert(author.clone(), other.clone());
     };
@@ -277,17 +300,28 @@ fn ds_9_what_is_said_about_an_app_wrapper_asks_nothing_again() {
         it.status.state = Some(gantry_api::queue::AppWrapperState::Running);
         it.status.can_run = true;
     };
-    assert_eq!(write(&run), (1, 0), "nobody needs to know any more");
+    assert_eq!(write(&run), (1, 0), "no AppWrapper needs it any more");
     assert_eq!(write(&|it| it.status.running = 3), (0, 0));
-    assert!(!RecordingCheck.wanted(&world, &Key::cluster("authors"), at(0)).questions.is_empty());
-    let gone = world.shelf::<AppWrapper>().unset(&Key::new("n", "a")).unwrap();
+    assert!(
+        !RecordingCheck
+            .wanted_questions(&world, &Key::cluster("authors"), at(0))
+            .questions
+            .is_empty()
+    );
+    let gone = world.store::<AppWrapper>().unset(&Key::new("n", "a")).unwrap();
     assert_eq!(RecordingCheck.enqueue(&world, &gone).len(), 1);
-    assert!(RecordingCheck.wanted(&world, &Key::cluster("authors"), at(0)).questions.is_empty());
+    assert!(
+        RecordingCheck
+            .wanted_questions(&world, &Key::cluster("authors"), at(0))
+            .questions
+            .is_empty()
+    );
 }
 
 #[test]
 fn ds_9_what_is_not_allowed_is_denied_in_the_words_of_the_server() {
-    let asked = || Attributes { verb: "create".to_owned(), ..Attributes::default() };
+    let asked =
+        || ResourceAttributes { verb: "create".to_owned(), ..ResourceAttributes::default() };
     let denied = |reason: &str| AccessReview::Denied { asked: asked(), reason: reason.to_owned() };
     let table = [
         (json!({"allowed": true, "reason": "RBAC: allowed"}), AccessReview::Allowed),
@@ -303,24 +337,25 @@ fn ds_9_what_is_not_allowed_is_denied_in_the_words_of_the_server() {
 }
 
 #[test]
-fn ds_9_a_server_of_many_takes_a_while_to_ask() {
+fn ds_9_recording_counts_after_the_webhook_has_propagated() {
     let mut object = json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}});
     let since = |object: &Value| AuthorRecording::read(object).since;
     let at = |text: &str| Some(text.parse().unwrap());
     assert_eq!(since(&object), at("2026-01-01T00:00:05Z"));
-    object["metadata"]["annotations"] = json!({SOURCE: "x"});
-    assert_eq!(since(&object), at("2026-01-01T00:00:00Z"), "one that told itself does not");
+    object["metadata"]["annotations"] = json!({SOURCE_ANNOTATION: "x"});
+    assert_eq!(since(&object), at("2026-01-01T00:00:00Z"), "one that configures itself does not");
     assert_eq!(since(&json!({})), None);
 }
 
-/// A RoleBinding, a Role and a Secret for a token, which give more than the right to create them.
+/// Returns a RoleBinding, a Role and a Secret for a token, which grant more than the permission to
+/// create them.
 fn granting() -> AppWrapper {
     let rbac = "rbac.authorization.k8s.io/v1";
     let token = json!({"name": "s", "annotations": {"kubernetes.io/service-account.name": "sa"}});
     let object = json!({
         "metadata": {
             "name": "a", "namespace": "n", "creationTimestamp": at(100),
-            "annotations": {crate::app_wrapper::AUTHOR: ALICE},
+            "annotations": {crate::app_wrapper::AUTHOR_ANNOTATION: ALICE},
         },
         "spec": {"resources": {"GenericItems": [
             {"generictemplate": {"apiVersion": rbac, "kind": "RoleBinding", "metadata": {"name": "b"},
@@ -338,7 +373,7 @@ fn ds_9_authors_need_what_the_server_would_ask_of_them_for_objects_that_give_rig
     let wrapper = granting();
     let asked = |access| -> Vec<String> {
         let questions = questions(&wrapper, access);
-        questions.into_iter().map(|it| it.need.to_string()).collect()
+        questions.into_iter().map(|it| it.permission.to_string()).collect()
     };
     let creations = [
         "create Role of rbac.authorization.k8s.io/v1",
@@ -352,25 +387,26 @@ fn ds_9_authors_need_what_the_server_would_ask_of_them_for_objects_that_give_rig
         "create resource \"serviceaccounts/token\" named \"sa\" in API group \"\"",
     ];
     assert_eq!(asked(UserAccess::Reviewed), [&creations[..], &privileges].concat());
-    // The server looks at these itself, and also at what the author holds.
+    // The server checks these itself, and also what the author holds.
     assert_eq!(asked(UserAccess::OnBehalf), creations);
-    // Whoever may create all of them and lacks one of the others is refused, by its name.
+    // An author that may create all of them and lacks one of the other permissions is refused, by
+    // its name.
     for denied in questions(&wrapper, UserAccess::Reviewed) {
-        let Need::Privilege(privilege) = &denied.need else { continue };
+        let RequiredPermission::Privilege(privilege) = &denied.permission else { continue };
         let world = world(None, None);
         for question in questions(&wrapper, UserAccess::Reviewed) {
             let answer = match question == denied {
                 true => {
-                    let asked = Attributes::of(privilege);
+                    let asked = ResourceAttributes::of(privilege);
                     AccessReview::Denied { asked, reason: String::new() }
                 }
                 false => AccessReview::Allowed,
             };
             world.facts::<AccessReview>().record(question, answer, at(111));
         }
-        let kept = may_pass(&world, &wrapper, UserAccess::Reviewed, at(112)).unwrap_err();
-        let words = format!("user \"alice\" cannot {} in the namespace \"n\"; ", denied.need);
+        let kept = may_admit(&world, &wrapper, UserAccess::Reviewed, at(112)).unwrap_err();
+        let words = format!("user \"alice\" cannot {} in the namespace \"n\"; ", denied.permission);
         assert!(kept.to_string().starts_with(&words), "{kept}");
-        assert_eq!(may_pass(&world, &wrapper, UserAccess::OnBehalf, at(112)), Ok(()));
+        assert_eq!(may_admit(&world, &wrapper, UserAccess::OnBehalf, at(112)), Ok(()));
     }
 }

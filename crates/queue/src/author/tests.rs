@@ -3,7 +3,7 @@ use super::*;
 const ALICE: &str = r#"{"username":"alice","groups":["team"]}"#;
 const BOB: &str = r#"{"username":"bob"}"#;
 
-/// An AppWrapper around an item of this name, with these annotations.
+/// Returns an AppWrapper around an item of this name, with these annotations.
 fn wrapper(item: &str, annotations: &Value) -> Value {
     let template = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": item}});
     let mut object = json!({
@@ -17,7 +17,7 @@ fn wrapper(item: &str, annotations: &Value) -> Value {
 }
 
 fn by(name: &str) -> Value {
-    json!({AUTHOR: name, "other": "stays"})
+    json!({AUTHOR_ANNOTATION: name, "other": "stays"})
 }
 
 fn review(user: &str, operation: &str, old: &Value, object: &Value) -> Value {
@@ -27,7 +27,7 @@ fn review(user: &str, operation: &str, old: &Value, object: &Value) -> Value {
     }})
 }
 
-/// The annotations of an object after what was answered is done to it.
+/// Returns the annotations of an object after the answer is applied to it.
 fn after(answer: &Value, object: &Value) -> Value {
     let mut annotations = object["metadata"]["annotations"].clone();
     let Some(patch) = answer["response"]["patch"].as_str() else { return annotations };
@@ -37,9 +37,13 @@ fn after(answer: &Value, object: &Value) -> Value {
     for change in patch.as_array().unwrap() {
         match (change["op"].as_str().unwrap(), change["path"].as_str().unwrap()) {
             ("add", "/metadata/annotations") => annotations = change["value"].clone(),
-            ("add", path) if path == one => annotations[AUTHOR] = change["value"].clone(),
+            ("add", path) if path == one => {
+                annotations[AUTHOR_ANNOTATION] = change["value"].clone();
+            }
             ("remove", path) if path == one => {
-                assert!(annotations.as_object_mut().unwrap().shift_remove(AUTHOR).is_some());
+                assert!(
+                    annotations.as_object_mut().unwrap().shift_remove(AUTHOR_ANNOTATION).is_some()
+                );
             }
             (op, path) => panic!("{op} {path}"),
         }
@@ -48,36 +52,42 @@ fn after(answer: &Value, object: &Value) -> Value {
 }
 
 #[test]
-fn ds_9_the_author_is_who_wrote_the_items_whatever_is_written() {
+fn ds_9_the_author_is_the_user_that_wrote_the_items() {
     let none = Value::Null;
     let other = json!({"other": "stays"});
     let table = [
         // why  who  operation  before  written  expected
         (
-            "who creates is the author",
+            "the creator is the author",
             ALICE,
             none.clone(),
             wrapper("x", &none),
-            json!({AUTHOR: ALICE}),
+            json!({AUTHOR_ANNOTATION: ALICE}),
         ),
         ("beside other annotations", ALICE, none.clone(), wrapper("x", &other), by(ALICE)),
         ("a forged one is replaced", BOB, none.clone(), wrapper("x", &by(ALICE)), by(BOB)),
         ("the right one stays", ALICE, none.clone(), wrapper("x", &by(ALICE)), by(ALICE)),
         (
-            "who changes items is the author",
+            "a user that changes items is the author",
             BOB,
             wrapper("x", &by(ALICE)),
             wrapper("y", &by(ALICE)),
             by(BOB),
         ),
         (
-            "who changes anything else is not",
+            "one that changes anything else is not",
             BOB,
             wrapper("x", &by(ALICE)),
             wrapper("x", &by(ALICE)),
             by(ALICE),
         ),
-        ("nor who says so", BOB, wrapper("x", &by(ALICE)), wrapper("x", &by(BOB)), by(ALICE)),
+        (
+            "nor one that claims it",
+            BOB,
+            wrapper("x", &by(ALICE)),
+            wrapper("x", &by(BOB)),
+            by(ALICE),
+        ),
         (
             "an author is not taken away",
             BOB,
@@ -88,34 +98,28 @@ fn ds_9_the_author_is_who_wrote_the_items_whatever_is_written() {
         (
             "not with all annotations either",
             BOB,
-            wrapper("x", &json!({AUTHOR: ALICE})),
+            wrapper("x", &json!({AUTHOR_ANNOTATION: ALICE})),
             wrapper("x", &none),
-            json!({AUTHOR: ALICE}),
+            json!({AUTHOR_ANNOTATION: ALICE}),
         ),
-        (
-            "nobody is made the author later",
-            BOB,
-            wrapper("x", &other),
-            wrapper("x", &by(BOB)),
-            other,
-        ),
+        ("no author is added later", BOB, wrapper("x", &other), wrapper("x", &by(BOB)), other),
         (
             "unless they write the items",
             BOB,
             wrapper("x", &none),
             wrapper("y", &none),
-            json!({AUTHOR: BOB}),
+            json!({AUTHOR_ANNOTATION: BOB}),
         ),
     ];
     for (why, user, old, object, expected) in table {
         let operation = if old.is_null() { "CREATE" } else { "UPDATE" };
-        let said = answer(&review(user, operation, &old, &object));
+        let said = answer_review(&review(user, operation, &old, &object));
         assert_eq!(said["response"]["allowed"], true, "{why}");
         assert_eq!(said["response"]["uid"], "u1", "{why}");
         assert_eq!(after(&said, &object), expected, "{why}");
         let mut written = object;
         written["metadata"]["annotations"] = expected.clone();
-        let again = answer(&review(user, operation, &old, &written));
+        let again = answer_review(&review(user, operation, &old, &written));
         assert_eq!(again["response"]["patch"], Value::Null, "asked again nothing changes: {why}");
     }
 }
@@ -129,12 +133,12 @@ fn ds_9_what_is_not_about_items_is_left_alone() {
         ("a status", status, true),
         ("a deletion", review(ALICE, "DELETE", &object, &Value::Null), true),
         ("nothing at all", json!({}), true),
-        ("nobody in particular", review("{}", "CREATE", &Value::Null, &object), false),
+        ("no user", review("{}", "CREATE", &Value::Null, &object), false),
         ("no user", review("7", "CREATE", &Value::Null, &object), false),
         ("no operation", json!({"request": {"object": object}}), false),
     ];
     for (why, review, allowed) in table {
-        let said = answer(&review);
+        let said = answer_review(&review);
         assert_eq!(said["response"]["allowed"], allowed, "{why}");
         assert_eq!(said["response"]["patch"], Value::Null, "{why}");
     }
@@ -153,7 +157,7 @@ fn an_author_is_read_as_it_was_written() {
         assert_eq!(Author::read(text), None, "{text}");
     }
     let jobs = gantry_reconcile::Resource::namespaced("batch", "v1", "jobs", "Job");
-    let review = author.review("n", &Attributes::create(&jobs));
+    let review = author.access_review("n", &ResourceAttributes::create(&jobs));
     assert_eq!(
         review["spec"],
         json!({
@@ -164,10 +168,10 @@ fn an_author_is_read_as_it_was_written() {
     );
 }
 
-/// An author that somebody could choose not to have recorded would be of no use.
+/// An author that users could choose not to have recorded would be of no use.
 #[test]
-fn ds_9_nothing_keeps_the_server_from_asking() {
-    let configuration = configuration(|path| json!({"url": path}));
+fn ds_9_the_webhook_cannot_be_bypassed() {
+    let configuration = webhook_configuration(|path| json!({"url": path}));
     let hook = &configuration["webhooks"][0];
     assert_eq!(hook["failurePolicy"], "Fail");
     assert_eq!((&hook["namespaceSelector"], &hook["objectSelector"]), (&json!({}), &json!({})));

@@ -1,21 +1,21 @@
-use gantry_pods::gang::Gang;
+use crate::gang::Gang;
 use gantry_reconcile::{Controller as _, Resource, Write};
 
 use super::*;
+use crate::admission_cycle::Dispatch;
 use crate::app_wrapper::AppWrapper;
-use crate::books::Books;
-use crate::decide::Dispatch;
-use crate::packing::{Fit, Floor, Gone};
-use crate::settings::{Live, Settings};
+use crate::packing::{AssumedGone, Fit, NodePacking};
+use crate::queue_cache::QueueCache;
+use crate::settings::{LiveSettings, Settings};
 
 const API: &str = "devmgmtproto.k8s.io/v1alpha1";
 const CLAIMS: &str = "devmgmtproto.k8s.io/device-claims";
 
 fn show(world: &World, resource: &Resource, object: &Value) {
-    world.find(resource).unwrap().saw(&object.to_string()).unwrap();
+    world.single_store_for(resource).unwrap().observe(&object.to_string()).unwrap();
 }
 
-/// Two nodes with four processors each; one has two GPUs, the other one.
+/// Returns two nodes with four processors each; one has two GPUs, the other one.
 fn world() -> World {
     let own = [Kind::of::<AppWrapper>(), Kind::of::<Pod>(), Kind::of::<Node>()];
     let world = World::new(own.into_iter().chain(kinds()));
@@ -28,18 +28,23 @@ fn world() -> World {
         let meta = json!({"name": format!("pool-{name}"), "uid": name, "resourceVersion": "1"});
         let spec = json!({"driver": "gpu.example.com", "deviceType": "gpu", "nodeName": name,
             "devices": devices});
-        show(&world, &Seen::<DevicePool>::RESOURCE, &json!({"metadata": meta, "spec": spec}));
+        show(
+            &world,
+            &DeviceObject::<DevicePool>::RESOURCE,
+            &json!({"metadata": meta, "spec": spec}),
+        );
     }
     let meta = json!({"name": "gpu.example.com", "uid": "driver", "resourceVersion": "1"});
     let driver = json!({"metadata": meta, "deviceTypes": ["gpu"]});
-    show(&world, &Seen::<DeviceDriver>::RESOURCE, &driver);
+    show(&world, &DeviceObject::<DeviceDriver>::RESOURCE, &driver);
     let meta = json!({"name": "gpu", "uid": "gpu", "resourceVersion": "1"});
     let spec = json!({"deviceType": "gpu"});
-    show(&world, &Seen::<DeviceClass>::RESOURCE, &json!({"metadata": meta, "spec": spec}));
+    show(&world, &DeviceObject::<DeviceClass>::RESOURCE, &json!({"metadata": meta, "spec": spec}));
     world
 }
 
-/// An AppWrapper whose job has so many pods that claim this, with what else it brings along.
+/// Returns an AppWrapper whose job has this many pods with these claims, and further objects that
+/// it wraps.
 fn wrapper(pods: i64, cpu: i64, claims: &Value, more: &[Value]) -> AppWrapper {
     serde_json::from_value(wrapped(pods, cpu, claims, more)).unwrap()
 }
@@ -62,12 +67,12 @@ fn ask(world: &World, wrapper: &AppWrapper) -> Fit {
 }
 
 fn ask_without(world: &World, wrapper: &AppWrapper, gone: &[&str]) -> Fit {
-    let books = Books::of(world, &Settings { devices: true, ..Settings::default() });
+    let cache = QueueCache::of(world, &Settings { devices: true, ..Settings::default() });
     let constraints = Arc::new(Constraints::default());
     let wrappers = gone.iter().map(|name| Key::new("n", name)).collect();
-    let gone = Gone { wrappers, below: None };
-    let mut floor = Floor::new(world, &books, Some(&constraints));
-    floor.ask(&Gang::of(wrapper), &Default::default(), &gone)
+    let gone = AssumedGone { wrappers, below: None };
+    let mut floor = NodePacking::new(world, &cache, Some(&constraints));
+    floor.fit(&Gang::of(wrapper), &Default::default(), &gone)
 }
 
 fn spec(count: i64) -> Value {
@@ -83,7 +88,7 @@ fn claim(name: &str, version: u64, status: &Value) -> Value {
 }
 
 #[test]
-fn pods_pass_if_there_are_devices_for_all_of_them() {
+fn pods_fit_if_there_are_devices_for_all_of_them() {
     let inline = |count: i64| json!([{"name": "gpu", "template": spec(count)}]);
     let named = json!([{"name": "gpu", "claimTemplateName": "t"}]);
     let kind = |kind: &str, spec: Value| json!({"apiVersion": API, "kind": kind, "metadata": {"name": "t"}, "spec": spec});
@@ -108,7 +113,7 @@ fn pods_pass_if_there_are_devices_for_all_of_them() {
 }
 
 #[test]
-fn what_stands_in_the_way_is_told() {
+fn missing_devices_are_reported() {
     let world = world();
     let table = [
         (
@@ -130,7 +135,7 @@ fn what_stands_in_the_way_is_told() {
 fn a_claim_that_is_there_is_shared_and_pins() {
     let world = world();
     let named = json!([{"name": "gpu", "claimName": "c"}]);
-    let resource = Seen::<DeviceClaim>::RESOURCE;
+    let resource = DeviceObject::<DeviceClaim>::RESOURCE;
     show(&world, &resource, &claim("c", 1, &json!({})));
     assert_eq!(ask(&world, &wrapper(4, 1, &named, &[])), Fit::Yes, "all on one node");
     assert_ne!(ask(&world, &wrapper(5, 1, &named, &[])), Fit::Yes, "they do not fit there");
@@ -146,7 +151,7 @@ fn a_claim_that_is_there_is_shared_and_pins() {
     );
 }
 
-/// The device of node `b` is held by a pod of the AppWrapper `other`.
+/// A pod of the AppWrapper `other` holds the device of node `b`.
 fn hold(world: &World) {
     let since = "2026-01-01T00:00:00Z";
     let meta = json!({"name": "pool-b", "uid": "b", "resourceVersion": "2"});
@@ -155,13 +160,13 @@ fn hold(world: &World) {
     let spec = json!({"driver": "gpu.example.com", "deviceType": "gpu", "nodeName": "b",
         "devices": [{"name": "gpu0"}]});
     let pool = json!({"metadata": meta, "spec": spec, "status": {"allocations": ledger}});
-    show(world, &Seen::<DevicePool>::RESOURCE, &pool);
+    show(world, &DeviceObject::<DevicePool>::RESOURCE, &pool);
     let has = json!({"nodeName": "b", "reservedFor": [{"name": "p", "uid": "p"}], "allocations": [
         {"claimName": "t", "devicePoolName": "pool-b", "deviceName": "gpu0",
          "accessMode": "ReadWriteExclusive"}]});
-    show(world, &Seen::<DeviceClaim>::RESOURCE, &claim("c", 1, &has));
+    show(world, &DeviceObject::<DeviceClaim>::RESOURCE, &claim("c", 1, &has));
     let pod = json!({"metadata": {"name": "p", "namespace": "n", "uid": "p", "resourceVersion": "1",
-        "labels": {crate::dispatch::LABEL: "other"}}, "spec": {"nodeName": "b"},
+        "labels": {crate::item_objects::APP_WRAPPER_LABEL: "other"}}, "spec": {"nodeName": "b"},
         "status": {"phase": "Running"}});
     show(world, &Pod::RESOURCE, &pod);
 }
@@ -176,7 +181,7 @@ fn what_is_held_is_free_when_its_holder_is_gone() {
 }
 
 #[test]
-fn who_is_less_important_makes_room_for_devices() {
+fn lower_priorities_are_preempted_for_devices() {
     let world = world();
     hold(&world);
     let claims = json!([{"name": "gpu", "template": spec(1)}]);
@@ -193,9 +198,9 @@ fn who_is_less_important_makes_room_for_devices() {
     comes("too-large", 5, 4, json!({"state": "Pending"}));
     let settings =
         Settings { devices: true, preemption: true, active_eviction: true, ..Settings::default() };
-    let dispatch = Dispatch::new(Live::new(settings));
+    let dispatch = Dispatch::new(LiveSettings::new(settings));
     let now = "2026-01-01T00:01:00Z".parse().unwrap();
-    let plan = dispatch.plan(&world, &Dispatch::queue(), now);
+    let plan = dispatch.plan(&world, &Dispatch::queue_key(), now);
     let written: Vec<(&str, &Value)> = plan
         .steps
         .iter()

@@ -1,25 +1,28 @@
-//! Asks the server what the authors of AppWrappers may create, and whether it has them recorded.
+//! Asks the API server what the authors of AppWrappers may create, and whether it has them
+//! recorded.
 
 use std::time::Duration;
 
 use gantry_controller::discovery::{self, DISCOVERY_BOUNDS, DiscoveryError};
-use gantry_controller::outside::{Later, Responder, ResponderContext};
-use gantry_controller::read::{self, Bounds};
+use gantry_controller::external::{BoxFuture, Responder, ResponderContext};
+use gantry_controller::read::{self, ReadBounds};
 use gantry_reconcile::{ApiPath, Resource};
 use http::Method;
 use jiff::Timestamp;
 use kube::Client;
 
-use crate::access::{AccessQuestion, AccessReview, Attributes, AuthorRecording, Need};
+use crate::access::{
+    AccessQuestion, AccessReview, AuthorRecording, RequiredPermission, ResourceAttributes,
+};
 use crate::app_wrapper::TypeName;
 use crate::author::{Author, CONFIGURATION};
 use crate::kind_discovery::{self, ServedKind};
 use gantry_process::error_chain;
 
-/// What one review may take.
-const REVIEW_BOUNDS: Bounds = Bounds { time: Duration::from_secs(10), bytes: 1 << 20 };
+/// The limits of one review.
+const REVIEW_BOUNDS: ReadBounds = ReadBounds { time: Duration::from_secs(10), bytes: 1 << 20 };
 
-/// Asks a server about the rights of authors.
+/// Asks an API server about the permissions of authors.
 #[derive(Clone)]
 pub struct AccessResponder {
     client: Client,
@@ -43,19 +46,19 @@ impl AccessResponder {
         question: &AccessQuestion,
         context: &ResponderContext,
     ) -> Result<AccessReview, String> {
-        let AccessQuestion { author, namespace, need } = question;
+        let AccessQuestion { author, namespace, permission: need } = question;
         let Some(author) = Author::read(author) else {
             return Err("the recorded author cannot be read".to_owned());
         };
         let asked = match need {
-            Need::Privilege(privilege) => Attributes::of(privilege),
-            Need::Create(name) => match self.resource(name, context).await {
-                Ok(Some(resource)) => Attributes::create(&resource),
+            RequiredPermission::Privilege(privilege) => ResourceAttributes::of(privilege),
+            RequiredPermission::Create(name) => match self.resource(name, context).await {
+                Ok(Some(resource)) => ResourceAttributes::create(&resource),
                 Ok(None) => return Ok(AccessReview::NoSuchKind),
                 Err(error) => return Err(error_chain(&error)),
             },
         };
-        let body = author.review(namespace, &asked);
+        let body = author.access_review(namespace, &asked);
         let path = ApiPath::from_static("/apis/authorization.k8s.io/v1/subjectaccessreviews");
         let body = ("application/json", Some(&body));
         let (client, clock) = (&self.client, &context.clock);
@@ -63,15 +66,15 @@ impl AccessResponder {
         answer.map(|it| AccessReview::read(&it, asked)).map_err(|error| error_chain(&error))
     }
 
-    /// The resource of a kind, as it was discovered. Where nothing is known of it yet, it is looked for here, so
-    /// that no question waits for another.
+    /// Returns the resource of a kind, as it was discovered. A kind that is not known yet is
+    /// discovered here, so that no question waits for another.
     async fn resource(
         &self,
         name: &TypeName,
         context: &ResponderContext,
     ) -> Result<Option<Resource>, DiscoveryError> {
         let ResponderContext { handle, clock } = context;
-        match kind_discovery::look(handle.world(), name, Timestamp::MIN) {
+        match kind_discovery::served_kind(handle.world(), name, Timestamp::MIN) {
             Some(ServedKind::Usable(resource) | ServedKind::MissingRights { resource, .. }) => {
                 return Ok(Some(resource));
             }
@@ -80,7 +83,7 @@ impl AccessResponder {
         }
         let kind = (&*name.api_version, &*name.kind);
         match discovery::find(&self.client, clock, kind, DISCOVERY_BOUNDS).await {
-            // Users write it: what is no group and version is served by nobody.
+            // Users write it: no server serves an invalid group and version.
             Err(DiscoveryError::InvalidApiVersion(_)) => Ok(None),
             found => Ok(found?.map(|it| it.resource)),
         }
@@ -92,7 +95,7 @@ impl Responder<AccessReview> for AccessResponder {
         &'a self,
         question: &'a AccessQuestion,
         context: &'a ResponderContext,
-    ) -> Later<'a, Result<AccessReview, String>> {
+    ) -> BoxFuture<'a, Result<AccessReview, String>> {
         Box::pin(self.review(question, context))
     }
 }
@@ -127,7 +130,8 @@ impl RecordingResponder {
                 tracing::warn!(
                     error = error_chain(&error),
                     CONFIGURATION,
-                    "authors are not recorded: the MutatingWebhookConfiguration is missing or cannot be read"
+                    "authors are not recorded: the MutatingWebhookConfiguration is missing or \
+                     cannot be read"
                 );
                 Ok(AuthorRecording { since: None })
             }
@@ -141,7 +145,7 @@ impl Responder<AuthorRecording> for RecordingResponder {
         &'a self,
         (): &'a (),
         context: &'a ResponderContext,
-    ) -> Later<'a, Result<AuthorRecording, String>> {
+    ) -> BoxFuture<'a, Result<AuthorRecording, String>> {
         Box::pin(self.recording(context))
     }
 }

@@ -1,35 +1,35 @@
-//! What the API server is answered about AppWrappers beside who made them: whether they may use the quota leaves
-//! they name, and that they are charged less than they ask for.
+//! Answers admission reviews of AppWrappers beside recording the author: whether they may use the
+//! quota leaves they name, and that they are charged less than they request.
 
 use std::sync::{Arc, OnceLock};
 
-use gantry_controller::Handle;
+use gantry_controller::ManagerHandle;
 use gantry_reconcile::View as _;
 use serde_json::Value;
 
-use crate::leaf;
 use crate::quota::Subtree;
-use crate::settings::Live;
+use crate::quota_leaf;
+use crate::settings::LiveSettings;
 
-/// What reviews of AppWrappers are decided by: what the queue sees, and its settings.
+/// What reviews of AppWrappers are decided by: the cache of the queue, and its settings.
 #[derive(Clone, Debug)]
 pub struct AdmissionContext {
-    /// What the queue sees.
-    pub handle: Handle,
-    /// The settings it decides by.
-    pub settings: Live,
+    /// The cache of the queue.
+    pub handle: ManagerHandle,
+    /// The settings of the queue.
+    pub settings: LiveSettings,
 }
 
-/// Completes answers about AppWrappers, once the queue runs. Clones are the same one.
+/// Completes answers about AppWrappers, once the queue runs. Clones share one state.
 ///
-/// Until then, and while what it sees is not complete, nothing is refused: the queue decides by the same
-/// rules, and holds what nobody refused.
+/// Until then, and while the cache is not synced, nothing is refused: the queue applies the same
+/// rules, and holds what was not refused.
 #[derive(Clone, Debug, Default)]
 pub struct LeafAdmission(Arc<OnceLock<AdmissionContext>>);
 
 impl LeafAdmission {
-    /// Decides by this from now on.
-    pub fn follow(&self, context: Option<AdmissionContext>) {
+    /// Sets what answers are decided by from now on.
+    pub fn set_context(&self, context: Option<AdmissionContext>) {
         if let Some(context) = context {
             // A queue is started once.
             let _ = self.0.set(context);
@@ -41,8 +41,8 @@ impl LeafAdmission {
     pub fn complete(&self, review: &Value, answer: Value) -> Value {
         let Some(AdmissionContext { handle, settings }) = self.0.get() else { return answer };
         let settings = settings.get();
-        let shelf = handle.world().shelf_at::<Subtree>(&Subtree::RESOURCE);
-        let subtrees = shelf.map(|it| it.all()).unwrap_or_default();
-        leaf::review(review, answer, &subtrees, &settings)
+        let store = handle.world().store_for::<Subtree>(&Subtree::RESOURCE);
+        let subtrees = store.map(|it| it.list()).unwrap_or_default();
+        quota_leaf::complete_review(review, answer, &subtrees, &settings)
     }
 }

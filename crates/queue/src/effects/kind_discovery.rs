@@ -1,12 +1,12 @@
-//! Finds out whether the server has a kind and whether the queue may use it, and follows the objects of one that
-//! it may.
+//! Discovers whether the server has a kind and whether the queue may use it, and watches the
+//! objects of a usable kind.
 
 use gantry_controller::discovery::{self, DISCOVERY_BOUNDS, DiscoveryError};
-use gantry_controller::outside::{Later, Responder, ResponderContext};
+use gantry_controller::external::{BoxFuture, Responder, ResponderContext};
 use gantry_controller::read::{self, ReadError};
-use gantry_controller::{Ended, Filter};
+use gantry_controller::{Filter, ManagerStopped};
 use gantry_process::clock::Clock;
-use gantry_reconcile::world::AnyShelf as _;
+use gantry_reconcile::world::AnyStore as _;
 use gantry_reconcile::{ApiPath, Kind, Resource, Scope};
 use http::Method;
 use kube::Client;
@@ -14,24 +14,24 @@ use serde_json::json;
 
 use crate::Progress;
 use crate::app_wrapper::TypeName;
-use crate::dispatch::LABEL;
+use crate::item_objects::APP_WRAPPER_LABEL;
 use crate::kind_discovery::ServedKind;
-use crate::wrapped::Wrapped;
+use crate::wrapped::WrappedObject;
 use gantry_process::error_chain;
 
 /// What the queue does with the objects that it wraps.
 const NEEDED_VERBS: [&str; 4] = ["list", "watch", "create", "delete"];
 
-/// Whether the queue has to ask what it may do.
+/// Whether the queue has to ask for its own permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnRights {
     /// It may do everything.
     Unrestricted,
-    /// The server says what it may.
+    /// The server is asked what it may do.
     Reviewed,
 }
 
-/// Asks a server about kinds.
+/// Asks an API server about kinds.
 #[derive(Clone)]
 pub struct KindResponder {
     client: Client,
@@ -44,15 +44,15 @@ impl std::fmt::Debug for KindResponder {
     }
 }
 
-/// Why nothing was found out about a kind.
+/// Why nothing was discovered about a kind.
 #[derive(Debug, thiserror::Error)]
 enum KindError {
     #[error("could not ask the server whether it has the kind")]
     Discovery(#[from] DiscoveryError),
     #[error("could not ask the server what the queue may do with {resource}")]
     Review { resource: String, source: Box<ReadError> },
-    #[error("could not follow its objects")]
-    Follow(#[from] Ended),
+    #[error("could not watch its objects")]
+    Follow(#[from] ManagerStopped),
 }
 
 impl Responder<ServedKind> for KindResponder {
@@ -60,9 +60,10 @@ impl Responder<ServedKind> for KindResponder {
         &'a self,
         question: &'a TypeName,
         context: &'a ResponderContext,
-    ) -> Later<'a, Result<ServedKind, String>> {
+    ) -> BoxFuture<'a, Result<ServedKind, String>> {
         Box::pin(async move {
-            let found = self.find(question, context).await.map_err(|error| error_chain(&error))?;
+            let found =
+                self.discover(question, context).await.map_err(|error| error_chain(&error))?;
             let TypeName { api_version, kind } = question;
             match &found {
                 ServedKind::Usable(_) => {
@@ -70,7 +71,10 @@ impl Responder<ServedKind> for KindResponder {
                 }
                 ServedKind::MissingRights { verbs, .. } => {
                     let verbs = verbs.join(", ");
-                    tracing::warn!(%api_version, %kind, verbs, "AppWrappers cannot wrap this kind: rights are missing");
+                    tracing::warn!(
+                        %api_version, %kind, verbs,
+                        "AppWrappers cannot wrap this kind: rights are missing"
+                    );
                 }
                 ServedKind::NotServed => {
                     tracing::info!(%api_version, %kind, "the server does not have this kind");
@@ -82,27 +86,28 @@ impl Responder<ServedKind> for KindResponder {
 }
 
 impl KindResponder {
-    /// Asks in the name of whoever creates the wrapped objects.
+    /// Asks as the account that creates the wrapped objects.
     #[must_use]
     pub fn new(client: Client, rights: OwnRights) -> Self {
         Self { client, rights }
     }
 
-    /// Asks the server about a kind; if it can be used, returns when all its wrapped objects were seen.
-    async fn find(
+    /// Asks the server about a kind; if it is usable, returns when all its wrapped objects were
+    /// observed.
+    async fn discover(
         &self,
         name: &TypeName,
         context: &ResponderContext,
     ) -> Result<ServedKind, KindError> {
         let ResponderContext { handle, clock } = context;
-        let shelves = handle.world().shelves_of::<Wrapped>();
-        let mut followed = shelves.iter().filter(|it| it.is_filled()).map(|it| it.resource());
+        let shelves = handle.world().stores_with_view::<WrappedObject>();
+        let mut followed = shelves.iter().filter(|it| it.has_synced()).map(|it| it.resource());
         if let Some(resource) = followed.find(|it| TypeName::of(it) == *name) {
             return Ok(ServedKind::Usable(resource));
         }
         let kind = (&*name.api_version, &*name.kind);
         let found = match discovery::find(&self.client, clock, kind, DISCOVERY_BOUNDS).await {
-            // Users write it: what is no group and version is served by nobody.
+            // Users write it: no server serves an invalid group and version.
             Err(DiscoveryError::InvalidApiVersion(_)) => return Ok(ServedKind::NotServed),
             found => found?,
         };
@@ -114,20 +119,31 @@ impl KindResponder {
         }
         let mut verbs: Vec<String> = Vec::new();
         for verb in NEEDED_VERBS {
-            if !served.has_verb(verb) || !self.may(clock, verb, &resource).await? {
+            if !served.has_verb(verb) || !self.is_allowed(clock, verb, &resource).await? {
                 verbs.push(verb.to_owned());
             }
         }
         if !verbs.is_empty() {
             return Ok(ServedKind::MissingRights { resource, verbs });
         }
-        let filter = Filter { labels: LABEL.to_owned(), ..Filter::default() };
-        handle.follow(Progress::NAME, &Kind::at::<Wrapped>(resource.clone()), filter).await?;
+        let filter = Filter { labels: APP_WRAPPER_LABEL.to_owned(), ..Filter::default() };
+        handle
+            .add_watch(
+                Progress::NAME,
+                &Kind::with_resource::<WrappedObject>(resource.clone()),
+                filter,
+            )
+            .await?;
         Ok(ServedKind::Usable(resource))
     }
 
-    /// Whether the queue may do this with all objects of a kind.
-    async fn may(&self, clock: &Clock, verb: &str, resource: &Resource) -> Result<bool, KindError> {
+    /// Returns whether the queue may do this with all objects of a kind.
+    async fn is_allowed(
+        &self,
+        clock: &Clock,
+        verb: &str,
+        resource: &Resource,
+    ) -> Result<bool, KindError> {
         if self.rights == OwnRights::Unrestricted {
             return Ok(true);
         }

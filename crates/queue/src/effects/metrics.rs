@@ -1,7 +1,8 @@
 //! The metrics of the queue.
 //!
-//! What happened is read off the statuses that are written, by whoever leads: each step is counted once
-//! in all processes. What is so now is counted again when something has changed, once a second at most.
+//! What happened is derived from the written statuses, by the leader: each step is counted once
+//! across all processes. The current state is counted again when something has changed, once a
+//! second at most.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use gantry_api::quantity::Quantity;
 use gantry_api::queue::{AppWrapperState, QuotaSubtreeStatus};
-use gantry_controller::Handle;
+use gantry_controller::ManagerHandle;
 use gantry_process::clock::Clock;
 use gantry_process::metrics::{Buckets, Metrics, RegisterError};
 use gantry_process::tasks::{OnLoss, Tasks};
@@ -24,99 +25,100 @@ use tokio::sync::Notify;
 
 use crate::amounts::{Amounts, GPU};
 use crate::app_wrapper::AppWrapper;
-use crate::count::is_said_to_exceed;
-use crate::news::{News, between};
+use crate::pod_counts::reports_excess;
+use crate::queue_events::{QueueEvent, between};
 use crate::quota::Subtree;
-use crate::settings::Live;
+use crate::settings::LiveSettings;
 
-/// How often what is so now is counted at most.
+/// How often the current state is counted at most.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// From an idle cluster to a week in a long queue.
-const WAITS: Buckets = Buckets(&[
+const WAIT_BUCKETS: Buckets = Buckets(&[
     0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0,
     86_400.0, 604_800.0,
 ]);
 
-/// Counts what becomes of AppWrappers.
+/// Counts what happens to AppWrappers.
 #[derive(Debug)]
 pub struct QueueMetrics {
-    handle: OnceLock<Handle>,
-    news: Notify,
-    states: Family<State, Gauge>,
-    reserved: Family<Of, Gauge>,
-    settings: Live,
+    handle: OnceLock<ManagerHandle>,
+    changed: Notify,
+    states: Family<StateLabels, Gauge>,
+    reserved: Family<ResourceLabels, Gauge>,
+    settings: LiveSettings,
     understated: Gauge,
     exceeding: Gauge,
-    quota: Family<Node, Gauge>,
-    evaluations: Family<Outcome, Counter>,
-    backoffs: Family<Reason, Counter>,
-    preemptions: Family<Reason, Counter>,
+    quota: Family<QuotaNodeLabels, Gauge>,
+    evaluations: Family<ResultLabels, Counter>,
+    backoffs: Family<ReasonLabels, Counter>,
+    preemptions: Family<ReasonLabels, Counter>,
     requeuings: Counter,
     waits: Histogram,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct State {
+struct StateLabels {
     state: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Of {
+struct ResourceLabels {
     resource: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
-struct Node {
+struct QuotaNodeLabels {
     tree: String,
     node: String,
     resource: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Outcome {
+struct ResultLabels {
     result: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Reason {
+struct ReasonLabels {
     reason: String,
 }
 
 impl QueueMetrics {
-    /// Registers the metrics of a queue that decides by these settings.
+    /// Registers the metrics of a queue with these settings.
     ///
     /// # Errors
-    /// There is one already that is counted here.
-    pub fn register(metrics: &Metrics, settings: Live) -> Result<Self, RegisterError> {
+    /// The metrics are registered already.
+    pub fn register(metrics: &Metrics, settings: LiveSettings) -> Result<Self, RegisterError> {
         Ok(Self {
             handle: OnceLock::new(),
             settings,
             understated: metrics.register(
                 "queue_demand_understated",
-                "AppWrappers that hold a reservation and are charged less than their templates ask for",
+                "AppWrappers that hold a reservation and are charged less than their templates ask \
+                 for",
                 Gauge::default(),
             )?,
             exceeding: metrics.register(
                 "queue_demand_exceeded",
-                "AppWrappers whose running pods ask for more than was admitted",
+                "AppWrappers whose running pods request more than was admitted",
                 Gauge::default(),
             )?,
-            news: Notify::new(),
+            changed: Notify::new(),
             states: metrics.gauges("queue_appwrappers", "AppWrappers, by state")?,
             reserved: metrics.gauges(
                 "queue_reserved",
-                "What AppWrappers that passed ask for: thousandths of a cpu, bytes, or pieces",
+                "Demand of admitted AppWrappers: thousandths of a cpu, bytes, or pieces",
             )?,
             quota: metrics.gauges(
                 "queue_quota_used",
-                "What nodes of quota trees have handed out: thousandths of a cpu, bytes, or pieces",
+                "Quota allocated by nodes of quota trees: thousandths of a cpu, bytes, or pieces",
             )?,
             evaluations: metrics
-                .counters("queue_evaluations", "Evaluations that were told, by result")?,
-            backoffs: metrics.counters("queue_backoffs", "Pauses, by reason")?,
+                .counters("queue_evaluations", "Reported evaluations, by result")?,
+            backoffs: metrics.counters("queue_backoffs", "Backoffs, by reason")?,
             preemptions: metrics
-                .counters("queue_preemptions", "AppWrappers that were taken back, by reason")?,
+                .counters("queue_preemptions", "Evictions and preemptions, by reason")?,
             requeuings: metrics.register(
                 "queue_requeuings",
                 "Times that too few pods of an AppWrapper came up in time",
@@ -124,45 +126,45 @@ impl QueueMetrics {
             )?,
             waits: metrics.register(
                 "queue_dispatch_seconds",
-                "Time from when an AppWrapper was first seen until all its items were there",
-                WAITS.new_metric(),
+                "Time from when an AppWrapper was first seen until all its items existed",
+                WAIT_BUCKETS.new_metric(),
             )?,
         })
     }
 
-    fn count(&self, news: News) {
+    fn count_event(&self, news: QueueEvent) {
         match news {
-            News::Passed => self.evaluated("passed"),
-            News::Parked(reason) => {
+            QueueEvent::Admitted => self.evaluated("passed"),
+            QueueEvent::BackedOff(reason) => {
                 self.evaluated(&reason);
-                self.backoffs.get_or_create(&Reason { reason }).inc();
+                self.backoffs.get_or_create(&ReasonLabels { reason }).inc();
             }
-            News::Pauses => {
+            QueueEvent::BackedOffAfterEviction => {
                 let reason = "PreemptionTriggered".to_owned();
-                self.backoffs.get_or_create(&Reason { reason }).inc();
+                self.backoffs.get_or_create(&ReasonLabels { reason }).inc();
             }
-            News::Dispatched(waited) => self.waits.observe(waited.as_secs_f64()),
-            News::TakenBack(reason) => {
-                self.preemptions.get_or_create(&Reason { reason }).inc();
+            QueueEvent::Dispatched(waited) => self.waits.observe(waited.as_secs_f64()),
+            QueueEvent::Evicted(reason) => {
+                self.preemptions.get_or_create(&ReasonLabels { reason }).inc();
             }
-            News::Requeued => {
+            QueueEvent::Requeued => {
                 self.requeuings.inc();
             }
         }
     }
 
     fn evaluated(&self, result: &str) {
-        self.evaluations.get_or_create(&Outcome { result: result.to_owned() }).inc();
+        self.evaluations.get_or_create(&ResultLabels { result: result.to_owned() }).inc();
     }
 
-    /// Counts what a shell sees, for as long as the tasks run.
-    pub fn spawn(self: Arc<Self>, tasks: &mut Tasks, handle: &Handle) {
-        // There is one shell.
+    /// Counts what a manager observes, for as long as the tasks run.
+    pub fn spawn(self: Arc<Self>, tasks: &mut Tasks, handle: &ManagerHandle) {
+        // There is one manager.
         let _ = self.handle.set(handle.clone());
         let (handle, clock) = (handle.clone(), tasks.clock().clone());
         tasks.spawn("counts of the queue", OnLoss::EndOwner, move |stop| async move {
             tokio::select! {
-                // Either may be dropped: counting can begin anew at any time.
+                // Either may be dropped: counting can restart at any time.
                 () = stop.cancelled() => {}
                 () = self.run(&handle, &clock) => {}
             }
@@ -170,28 +172,28 @@ impl QueueMetrics {
         });
     }
 
-    /// Counts what is so now, whenever something has changed.
-    async fn run(&self, handle: &Handle, clock: &Clock) {
-        handle.filled().await;
+    /// Counts the current state, whenever something has changed.
+    async fn run(&self, handle: &ManagerHandle, clock: &Clock) {
+        handle.wait_for_cache_sync().await;
         loop {
-            self.take_stock(handle.world());
-            self.news.notified().await;
+            self.update_gauges(handle.world());
+            self.changed.notified().await;
             clock.sleep(COUNT_INTERVAL).await;
         }
     }
 
-    fn take_stock(&self, world: &World) {
+    fn update_gauges(&self, world: &World) {
         let mut states: BTreeMap<&'static str, i64> = BTreeMap::new();
         let mut reserved = Amounts::default();
         let inference = self.settings.get().inference;
         let (mut understated, mut exceeding) = (0, 0);
-        for wrapper in world.shelf::<AppWrapper>().all() {
+        for wrapper in world.store::<AppWrapper>().list() {
             *states.entry(state(&wrapper)).or_default() += 1;
             if wrapper.status.can_run {
                 let demand = wrapper.demand();
                 understated += i64::from(!demand.understated(inference).is_empty());
-                exceeding += i64::from(is_said_to_exceed(&wrapper.status));
-                // Everything counts here, whatever the queue decides by.
+                exceeding += i64::from(reports_excess(&wrapper.status));
+                // Everything counts here, whatever the settings of the queue.
                 reserved.add(&demand.full);
             }
         }
@@ -199,14 +201,14 @@ impl QueueMetrics {
         self.exceeding.set(exceeding);
         for known in STATES {
             let count = states.get(known).copied().unwrap_or_default();
-            self.states.get_or_create(&State { state: known }).set(count);
+            self.states.get_or_create(&StateLabels { state: known }).set(count);
         }
         self.reserved.clear();
         let Amounts { cpu, memory, gpu, others } = reserved;
         let three = [("cpu", cpu), ("memory", memory), (GPU, gpu)];
         let three = three.into_iter().map(|(name, amount)| (name.to_owned(), amount));
         for (resource, amount) in three.chain(others) {
-            self.reserved.get_or_create(&Of { resource }).set(amount);
+            self.reserved.get_or_create(&ResourceLabels { resource }).set(amount);
         }
         self.quota.clear();
         for (node, amount) in quotas(world) {
@@ -215,19 +217,20 @@ impl QueueMetrics {
     }
 }
 
-/// What the nodes of quota trees have handed out, as their statuses say.
-fn quotas(world: &World) -> Vec<(Node, i64)> {
-    // Nobody looks at quota trees where they do not count.
-    let Some(shelf) = world.shelf_at::<Subtree>(&Subtree::RESOURCE) else { return Vec::new() };
+/// Returns what the nodes of quota trees have allocated, by their statuses.
+fn quotas(world: &World) -> Vec<(QuotaNodeLabels, i64)> {
+    // Quota trees are not watched where they are disabled.
+    let Some(store) = world.store_for::<Subtree>(&Subtree::RESOURCE) else { return Vec::new() };
     let mut all = Vec::new();
-    for subtree in shelf.all() {
+    for subtree in store.list() {
         let Some(tree) = subtree.tree() else { continue };
-        // What is not a status of ours says nothing.
+        // A status that the queue did not write is ignored.
         let status = QuotaSubtreeStatus::deserialize(&subtree.status).unwrap_or_default();
         for child in status.children {
             for (resource, amount) in child.allocated {
-                let amount = whole(&resource, amount);
-                let node = Node { tree: tree.to_owned(), node: child.name.clone(), resource };
+                let amount = whole_units(&resource, amount);
+                let node =
+                    QuotaNodeLabels { tree: tree.to_owned(), node: child.name.clone(), resource };
                 all.push((node, amount));
             }
         }
@@ -235,7 +238,7 @@ fn quotas(world: &World) -> Vec<(Node, i64)> {
     all
 }
 
-fn whole(resource: &str, amount: Quantity) -> i64 {
+fn whole_units(resource: &str, amount: Quantity) -> i64 {
     match resource {
         "cpu" => i64::try_from(amount.milli_rounded_up()).unwrap_or(i64::MAX),
         _ => amount.value_rounded_up(),
@@ -276,28 +279,28 @@ impl Observer for QueueMetrics {
     }
 
     fn observe(&self, _: &World, change: &Change) {
-        self.news.notify_one();
+        self.changed.notify_one();
         let leads = self.handle.get().is_some_and(|it| it.permit().check().is_ok());
-        // What was there before we came was counted by whoever was there.
+        // Changes from before this process led were counted by the former leader.
         if let (true, Some(before), Some(after)) = (leads, change.before(), change.after()) {
-            between(before, after).into_iter().for_each(|it| self.count(it));
+            between(before, after).into_iter().for_each(|it| self.count_event(it));
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use gantry_process::metrics::Build;
+    use gantry_process::metrics::BuildInfo;
     use serde_json::json;
 
     use super::*;
 
     #[test]
     fn the_queue_is_counted() {
-        let metrics = Metrics::new(&Build::default());
+        let metrics = Metrics::new(&BuildInfo::default());
         let settings =
             crate::Settings { inference: crate::Inference::Compat, ..crate::Settings::default() };
-        let counts = QueueMetrics::register(&metrics, Live::new(settings)).unwrap();
+        let counts = QueueMetrics::register(&metrics, LiveSettings::new(settings)).unwrap();
         let world = World::new([Kind::of::<AppWrapper>(), Kind::of::<Subtree>()]);
         let jobs = [
             (
@@ -319,24 +322,28 @@ mod tests {
                 ]}},
                 "status": status,
             });
-            world.find(&AppWrapper::RESOURCE).unwrap().saw(&object.to_string()).unwrap();
+            world
+                .single_store_for(&AppWrapper::RESOURCE)
+                .unwrap()
+                .observe(&object.to_string())
+                .unwrap();
         }
         let tree = json!({
             "metadata": {"name": "t", "namespace": "n", "uid": "t", "resourceVersion": "1",
                 "labels": {"tree": "team"}},
             "status": {"children": [{"name": "gold", "allocated": {"cpu": "3"}}]},
         });
-        world.find(&Subtree::RESOURCE).unwrap().saw(&tree.to_string()).unwrap();
-        counts.take_stock(&world);
+        world.single_store_for(&Subtree::RESOURCE).unwrap().observe(&tree.to_string()).unwrap();
+        counts.update_gauges(&world);
         for news in [
-            News::Passed,
-            News::Parked("quota limit exceeded".to_owned()),
-            News::Pauses,
-            News::TakenBack("QuotaReclaimed".to_owned()),
-            News::Requeued,
-            News::Dispatched(Duration::from_secs(2)),
+            QueueEvent::Admitted,
+            QueueEvent::BackedOff("quota limit exceeded".to_owned()),
+            QueueEvent::BackedOffAfterEviction,
+            QueueEvent::Evicted("QuotaReclaimed".to_owned()),
+            QueueEvent::Requeued,
+            QueueEvent::Dispatched(Duration::from_secs(2)),
         ] {
-            counts.count(news);
+            counts.count_event(news);
         }
         let page = metrics.encode().unwrap();
         for line in [

@@ -17,7 +17,7 @@ fn world() -> World {
     World::new([Kind::of::<AppWrapper>()])
 }
 
-/// An AppWrapper around a Job, a Pod and nothing, which was admitted at 6 if it was.
+/// Returns an AppWrapper around a Job, a Pod and nothing, admitted at 6 or not.
 fn wrapper(name: &str, kind: &str, can_run: bool) -> Value {
     json!({
         "metadata": {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1"},
@@ -32,7 +32,12 @@ fn wrapper(name: &str, kind: &str, can_run: bool) -> Value {
 }
 
 fn see(world: &World, wrapper: &Value) -> Change {
-    world.find(&AppWrapper::RESOURCE).unwrap().saw(&wrapper.to_string()).unwrap().unwrap()
+    world
+        .single_store_for(&AppWrapper::RESOURCE)
+        .unwrap()
+        .observe(&wrapper.to_string())
+        .unwrap()
+        .unwrap()
 }
 
 fn key(name: &str) -> Key {
@@ -44,28 +49,28 @@ fn record(world: &World, kind: ServedKind, second: i64) -> FactChange {
 }
 
 #[test]
-fn what_is_not_served_is_asked_for_again_and_what_can_be_used_is_not() {
+fn only_unserved_kinds_are_discovered_again() {
     let world = world();
-    assert_eq!(look(&world, &jobs(), Timestamp::MIN), None, "nobody has asked");
+    assert_eq!(served_kind(&world, &jobs(), Timestamp::MIN), None, "not asked yet");
     record(&world, ServedKind::NotServed, 5);
-    assert_eq!(look(&world, &jobs(), at(5)), Some(ServedKind::NotServed));
-    assert_eq!(look(&world, &jobs(), at(6)), None, "it may have been installed since");
+    assert_eq!(served_kind(&world, &jobs(), at(5)), Some(ServedKind::NotServed));
+    assert_eq!(served_kind(&world, &jobs(), at(6)), None, "it may have been installed since");
     record(&world, ServedKind::Usable(JOBS), 7);
-    assert_eq!(look(&world, &jobs(), at(9)), Some(ServedKind::Usable(JOBS)));
+    assert_eq!(served_kind(&world, &jobs(), at(9)), Some(ServedKind::Usable(JOBS)));
     let pod = TypeName::of(&Pod::RESOURCE);
-    assert_eq!(look(&world, &pod, at(9)), Some(ServedKind::Usable(Pod::RESOURCE)));
+    assert_eq!(served_kind(&world, &pod, at(9)), Some(ServedKind::Usable(Pod::RESOURCE)));
     let other = TypeName { api_version: "v2".into(), kind: "Pod".into() };
-    assert_eq!(look(&world, &other, at(9)), None);
+    assert_eq!(served_kind(&world, &other, at(9)), None);
 }
 
-/// Definitions are installed late, and so are rights: whoever is admitted does not fail because of an answer from
-/// before.
+/// Definitions are installed late, and so are permissions: an admitted AppWrapper does not fail
+/// because of an answer from before.
 #[test]
-fn an_admitted_app_wrapper_wants_an_answer_from_after_its_admission() {
+fn an_admitted_app_wrapper_needs_discovery_after_its_admission() {
     let missing = || ServedKind::MissingRights { resource: JOBS, verbs: vec!["create".to_owned()] };
     let table = [
         // why, admitted, what is known, is it asked at once, is it checked again
-        ("nobody has asked", false, None, true, false),
+        ("not asked yet", false, None, true, false),
         ("nor for one that was admitted", true, None, true, true),
         ("a pending one does not need it", false, Some((ServedKind::NotServed, 5)), false, false),
         ("from before the admission", true, Some((ServedKind::NotServed, 5)), true, true),
@@ -79,17 +84,21 @@ fn an_admitted_app_wrapper_wants_an_answer_from_after_its_admission() {
         if let Some((kind, second)) = known {
             record(&world, kind, second);
         }
-        let wanted = KindDiscovery.wanted(&world, &key("a"), at(8));
+        let wanted = KindDiscovery.wanted_questions(&world, &key("a"), at(8));
         assert_eq!(wanted.questions.into_iter().collect::<Vec<_>>(), [jobs()], "{why}");
         assert_eq!(!wanted.stale.is_empty(), stale, "{why}");
         assert_eq!(wanted.requeue_at, checked.then(|| at(9)), "{why}");
-        assert_eq!(KindDiscovery.wanted(&world, &key("b"), at(8)), Wanted::default(), "it is gone");
+        assert_eq!(
+            KindDiscovery.wanted_questions(&world, &key("b"), at(8)),
+            WantedQuestions::default(),
+            "it is gone"
+        );
     }
 }
 
-/// Statuses are written all the time. They change nothing about which kinds matter.
+/// Statuses are written all the time. They do not change which kinds matter.
 #[test]
-fn only_other_kinds_and_admissions_are_asked_about() {
+fn only_new_kinds_and_admissions_need_discovery() {
     let world = world();
     let enqueued = |wrapper: &Value| {
         let change = see(&world, wrapper);
@@ -112,21 +121,21 @@ fn only_other_kinds_and_admissions_are_asked_about() {
     assert_eq!(write(&mut object, &other), 1, "another kind");
 }
 
-/// Ten thousand AppWrappers around the same three kinds ask three questions, and an answer concerns only those
-/// that were admitted and wait for it.
+/// Ten thousand AppWrappers around the same three kinds ask three questions, and an answer concerns
+/// only those that are admitted and wait for it.
 #[test]
-fn many_app_wrappers_ask_few_questions() {
+fn many_app_wrappers_share_discoveries() {
     let world = world();
     let mut questions = std::collections::BTreeSet::new();
     for nth in 0..10_000 {
         let kind = ["Job", "CronJob", "Workflow"][nth % 3];
         let name = nth.to_string();
         see(&world, &wrapper(&name, kind, nth < 6));
-        questions.extend(KindDiscovery.wanted(&world, &key(&name), at(8)).questions);
+        questions.extend(KindDiscovery.wanted_questions(&world, &key(&name), at(8)).questions);
     }
     assert_eq!(questions.len(), 3);
     let concerned = |change: &FactChange| -> Vec<String> {
-        let keys = concerned_by(&world, &change.of::<ServedKind>().unwrap());
+        let keys = affected_wrappers(&world, &change.of::<ServedKind>().unwrap());
         keys.iter().map(|it| it.name().to_owned()).collect()
     };
     let waiting = ["0", "3"];
@@ -137,5 +146,5 @@ fn many_app_wrappers_ask_few_questions() {
     assert_eq!(concerned(&record(&world, ServedKind::Usable(JOBS), 9)), [""; 0]);
     let failed = world.facts::<ServedKind>().fail(jobs(), "no answer".to_owned(), at(10));
     assert_eq!(concerned(&failed), [""; 0], "what is known stays known");
-    assert_eq!(failure(&world, &jobs()).as_deref(), Some("no answer"));
+    assert_eq!(discovery_failure(&world, &jobs()).as_deref(), Some("no answer"));
 }

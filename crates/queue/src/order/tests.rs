@@ -17,20 +17,20 @@ fn wrapper(name: &str, priority: i32, slope: f64, seen: i64, cpu: i64) -> AppWra
     .unwrap()
 }
 
-fn names(lines: &Lines, now: Timestamp) -> Vec<String> {
-    let mut walk = lines.walk(now);
+fn names(lines: &PendingQueue, now: Timestamp) -> Vec<String> {
+    let mut walk = lines.cursor(now);
     let mut names = Vec::new();
-    while let Some(stop) = walk.stop() {
+    while let Some(stop) = walk.next_item() {
         names.push(stop.key().name().to_owned());
-        walk.go_on(stop);
+        walk.continue_class(stop);
     }
     names
 }
 
-fn queue(wrappers: &[AppWrapper], settings: &Settings) -> Lines {
-    let mut lines = Lines::default();
+fn queue(wrappers: &[AppWrapper], settings: &Settings) -> PendingQueue {
+    let mut lines = PendingQueue::default();
     for it in wrappers {
-        lines.put(it, settings);
+        lines.insert(it, settings);
     }
     lines
 }
@@ -58,17 +58,17 @@ fn q_2_ties_go_by_age_and_then_by_name() {
 }
 
 #[test]
-fn q_3_who_is_put_twice_waits_once() {
-    let mut lines = Lines::default();
-    lines.put(&wrapper("a", 1, 0.0, 5, 1), &Settings::default());
-    lines.put(&wrapper("a", 7, 0.0, 5, 2), &Settings::default());
+fn q_3_an_app_wrapper_inserted_twice_is_queued_once() {
+    let mut lines = PendingQueue::default();
+    lines.insert(&wrapper("a", 1, 0.0, 5, 1), &Settings::default());
+    lines.insert(&wrapper("a", 7, 0.0, 5, 2), &Settings::default());
     assert_eq!((names(&lines, at(9)), lines.len()), (vec!["a".to_owned()], 1));
-    lines.take(&Key::new("n", "a"));
-    assert_eq!(lines, Lines::default(), "and leaves nothing behind");
+    lines.remove(&Key::new("n", "a"));
+    assert_eq!(lines, PendingQueue::default(), "and leaves nothing behind");
 }
 
 #[test]
-fn priority_grows_with_age_where_it_may() {
+fn priority_grows_with_age_when_dynamic() {
     let settings = Settings { dynamic_priority: true, ..Settings::default() };
     let all = [
         wrapper("fixed", 10, 0.0, 0, 1),
@@ -84,23 +84,23 @@ fn priority_grows_with_age_where_it_may() {
 }
 
 #[test]
-fn a_line_that_is_not_gone_on_with_is_passed_over() {
+fn a_class_that_is_not_continued_is_skipped() {
     let all = [
         wrapper("big1", 9, 0.0, 1, 8),
         wrapper("big2", 8, 0.0, 1, 8),
         wrapper("small", 1, 0.0, 1, 1),
     ];
     let lines = queue(&all, &Settings::default());
-    let mut walk = lines.walk(at(9));
-    assert_eq!(walk.stop().unwrap().key().name(), "big1");
-    assert_eq!(walk.stop().unwrap().key().name(), "small", "its like is not asked");
-    assert!(walk.stop().is_none());
+    let mut walk = lines.cursor(at(9));
+    assert_eq!(walk.next_item().unwrap().key().name(), "big1");
+    assert_eq!(walk.next_item().unwrap().key().name(), "small", "its like is not asked");
+    assert!(walk.next_item().is_none());
 }
 
 proptest! {
-    /// A walk is the order that sorting by the formula gives, at any time.
+    /// A cursor yields the order of sorting by the formula, at any time.
     #[test]
-    fn a_walk_is_sorted(
+    fn the_cursor_is_sorted(
         list in prop::collection::vec((-5..5_i32, -2..3_i32, 0..50_i64, 0..3_i64), 0..30),
         now in 0..200_i64,
         dynamic in any::<bool>(),

@@ -10,7 +10,7 @@ fn settings() -> Settings {
 }
 
 fn show(world: &World, resource: &Resource, object: &Value) {
-    world.find(resource).unwrap().saw(&object.to_string()).unwrap();
+    world.single_store_for(resource).unwrap().observe(&object.to_string()).unwrap();
 }
 
 fn world() -> World {
@@ -30,13 +30,13 @@ fn node(name: &str, allocatable: &Value, more: &Value) -> Value {
 fn pod(name: &str, node: &str, cpu: &str, wrapper: &str) -> Value {
     json!({
         "metadata": {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1",
-                     "labels": {crate::dispatch::LABEL: wrapper}},
+                     "labels": {crate::item_objects::APP_WRAPPER_LABEL: wrapper}},
         "spec": {"nodeName": node, "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]},
         "status": {"phase": "Running"},
     })
 }
 
-/// An AppWrapper that declares so many pods of so much.
+/// Returns an AppWrapper that declares this many pods of this size.
 fn wrapper(name: &str, pods: &[(i64, Value)], status: &Value) -> Value {
     let declared = pods.iter();
     let declared = declared.map(|(count, asks)| json!({"replicas": count, "requests": asks}));
@@ -47,24 +47,24 @@ fn wrapper(name: &str, pods: &[(i64, Value)], status: &Value) -> Value {
     })
 }
 
-/// Whether an AppWrapper that comes finds places.
+/// Evaluates whether a new AppWrapper fits.
 fn ask(world: &World, object: &Value) -> Fit {
-    ask_without(world, object, &Gone::default())
+    ask_without(world, object, &AssumedGone::default())
 }
 
-fn ask_without(world: &World, object: &Value, gone: &Gone) -> Fit {
-    let books = Books::of(world, &settings());
+fn ask_without(world: &World, object: &Value, gone: &AssumedGone) -> Fit {
+    let cache = QueueCache::of(world, &settings());
     let wrapper: AppWrapper = serde_json::from_value(object.clone()).unwrap();
     let labels = wrapper.scheduling().map(|it| it.node_selector.clone()).unwrap_or_default();
-    Floor::new(world, &books, None).ask(&Gang::of(&wrapper), &labels, gone)
+    NodePacking::new(world, &cache, None).fit(&Gang::of(&wrapper), &labels, gone)
 }
 
-fn no(text: &str) -> Fit {
+fn does_not_fit(text: &str) -> Fit {
     Fit::No(text.to_owned())
 }
 
 #[test]
-fn fragments_are_told_by_their_size() {
+fn fragmentation_is_reported_with_sizes() {
     let world = world();
     let small = json!({"cpu": "425m", "memory": "8Gi", "pods": 3});
     show(&world, &Node::RESOURCE, &node("a", &small, &json!({})));
@@ -79,24 +79,26 @@ fn fragments_are_told_by_their_size() {
         (
             "in pieces",
             one(2, "500m"),
-            no("fits in total, but no placement: 2 pods of 500m, largest free node has 425m"),
+            does_not_fit(
+                "fits in total, but no placement: 2 pods of 500m, largest free node has 425m",
+            ),
         ),
         (
             "one too many",
             one(3, "400m"),
-            no("fits in total, but no placement: 3 pods of 400m, nodes have room for 2"),
+            does_not_fit("fits in total, but no placement: 3 pods of 400m, nodes fit 2"),
         ),
         (
             "another resource",
             vec![(1, json!({"cpu": "200m", "example.com/tpu": 1}))],
-            no(
-                "fits in total, but no placement: 1 pod of 200m, example.com/tpu 1, nodes have room for 0",
+            does_not_fit(
+                "fits in total, but no placement: 1 pod of 200m, example.com/tpu 1, nodes fit 0",
             ),
         ),
         (
             "memory",
             vec![(1, json!({"memory": "17Gi"}))],
-            no(
+            does_not_fit(
                 "fits in total, but no placement: 1 pod of memory 17Gi, largest free node has 16Gi of memory",
             ),
         ),
@@ -104,12 +106,12 @@ fn fragments_are_told_by_their_size() {
         (
             "and nodes take no more than so many",
             one(10, "1m"),
-            no("fits in total, but no placement: 10 pods of 1m, nodes have room for 9"),
+            does_not_fit("fits in total, but no placement: 10 pods of 1m, nodes fit 9"),
         ),
         (
             "each alone would fit",
             vec![(2, json!({"cpu": "400m"})), (1, json!({"cpu": "200m"}))],
-            no(
+            does_not_fit(
                 "fits in total, but no placement: 2 pods of 400m and 1 pod of 200m do not fit together",
             ),
         ),
@@ -122,11 +124,11 @@ fn fragments_are_told_by_their_size() {
     assert_eq!(ask(&world, &selects), Fit::Yes);
     selects["spec"]["schedulingSpec"] = json!({"nodeSelector": {"zone": "e"}});
     let nowhere = "fits in total, but no placement: 1 pod of 1m, no node that they may be on";
-    assert_eq!(ask(&world, &selects), no(nowhere));
+    assert_eq!(ask(&world, &selects), does_not_fit(nowhere));
 }
 
 #[test]
-fn what_others_were_promised_is_not_there() {
+fn reserved_capacity_is_not_free() {
     let world = world();
     let room = json!({"cpu": 4});
     show(&world, &Node::RESOURCE, &node("a", &room, &json!({})));
@@ -140,14 +142,14 @@ fn what_others_were_promised_is_not_there() {
     assert_ne!(ask(&world, &large), Fit::Yes, "two pods of 3 are to come");
     show(&world, &Pod::RESOURCE, &pod("p", "a", "3", "other"));
     assert_ne!(ask(&world, &large), Fit::Yes, "one of them is there, and one is to come");
-    let mut gone = Gone::default();
+    let mut gone = AssumedGone::default();
     gone.wrappers.insert(Key::new("n", "other"));
     assert_eq!(ask_without(&world, &large, &gone), Fit::Yes, "when it is gone");
     let four = wrapper("four", &[(2, json!({"cpu": 4}))], &json!({}));
     assert_eq!(ask_without(&world, &four, &gone), Fit::Yes, "with its pods");
-    let below = Gone { below: Some(1), ..Gone::default() };
+    let below = AssumedGone { below: Some(1), ..AssumedGone::default() };
     assert_eq!(ask_without(&world, &four, &below), Fit::Yes, "or counts for nothing");
-    // It finds no places any more, and keeps nobody waiting.
+    // It does not fit any more, and blocks no other.
     show(&world, &AppWrapper::RESOURCE, &{
         let mut it = wrapper("other", &three(9), &running);
         it["metadata"]["resourceVersion"] = json!("2");
@@ -156,13 +158,13 @@ fn what_others_were_promised_is_not_there() {
     assert_eq!(ask(&world, &large), Fit::Yes);
 }
 
-/// Whether pods can be put on nodes so that none is over: tries everything.
-fn exists(rooms: &mut Vec<i64>, pods: &[i64]) -> bool {
+/// Returns whether pods can be placed on nodes so that none is exceeded: tries everything.
+fn has_packing(rooms: &mut Vec<i64>, pods: &[i64]) -> bool {
     let Some((pod, others)) = pods.split_first() else { return true };
     for at in 0..rooms.len() {
         if rooms[at] >= *pod {
             rooms[at] -= pod;
-            let found = exists(rooms, others);
+            let found = has_packing(rooms, others);
             rooms[at] += pod;
             if found {
                 return true;
@@ -175,9 +177,9 @@ fn exists(rooms: &mut Vec<i64>, pods: &[i64]) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Pods pass if and only if they can be placed, beside pods that are there and pods that are to come.
+    /// Pods fit if and only if they can be placed, beside existing pods and reserved pods.
     #[test]
-    fn pods_pass_if_they_can_be_placed(
+    fn pods_fit_if_a_packing_exists(
         nodes in prop::collection::vec(1..9_i64, 1..4),
         there in prop::collection::vec((0..3_usize, 1..4_i64), 0..3),
         promised in (0..3_i64, 1..4_i64),
@@ -200,27 +202,28 @@ proptest! {
             of.iter().flat_map(|(count, cpu)| vec![*cpu; usize::try_from(*count).unwrap()]).collect()
         };
         let mut all = each(&[(count, cpu)]);
-        if !exists(&mut rooms, &all) {
+        if !has_packing(&mut rooms, &all) {
             all.clear();
         }
         all.extend(each(&pods));
         let asks: Vec<(i64, Value)> =
             pods.iter().map(|(count, cpu)| (*count, json!({"cpu": cpu}))).collect();
         let found = ask(&world, &wrapper("w", &asks, &json!({})));
-        prop_assert_eq!(found == Fit::Yes, exists(&mut rooms, &all), "{:?}", found);
+        prop_assert_eq!(found == Fit::Yes, has_packing(&mut rooms, &all), "{:?}", found);
         prop_assert_ne!(found, Fit::Unknown, "so small a world");
     }
 
-    /// What is left without some is what would be left if they had never been there, whoever asked before.
+    /// The free capacity without some AppWrappers is what it would be if they had never existed,
+    /// whatever was asked before.
     #[test]
-    fn who_is_gone_leaves_what_it_took(
+    fn removed_app_wrappers_free_their_capacity(
         pods in prop::collection::vec((0..4_usize, 0..4_usize, 1..4_i64), 0..12),
         priorities in prop::collection::vec(0..3_i64, 3),
         asked in prop::collection::vec((prop::option::of(0..4_i32), 0..8_u8), 1..4),
         (count, cpu) in (1..4_i64, 1..10_i64),
     ) {
         let name = |at: usize| format!("w{at}");
-        // The last of them is not there any more, and has pods.
+        // The last of them does not exist any more, and has pods.
         let fill = |keeps: &dyn Fn(usize) -> bool| {
             let world = world();
             for at in 0..3 {
@@ -239,24 +242,24 @@ proptest! {
             world
         };
         let world = fill(&|_| true);
-        let books = Books::of(&world, &settings());
-        let mut floor = Floor::new(&world, &books, None);
+        let cache = QueueCache::of(&world, &settings());
+        let mut floor = NodePacking::new(&world, &cache, None);
         for (below, gone) in asked {
             let is_named = |at: usize| gone & (1 << at) != 0;
             let wrappers = (0..4).filter(|at| is_named(*at)).map(|at| Key::new("n", &name(at)));
-            let gone = Gone { wrappers: wrappers.collect(), below };
+            let gone = AssumedGone { wrappers: wrappers.collect(), below };
             let comes = wrapper("comes", &[(count, json!({"cpu": cpu}))], &json!({}));
             let gang = Gang::of(&serde_json::from_value(comes).unwrap());
-            let found = floor.ask(&gang, &BTreeMap::new(), &gone);
-            // Nobody is to come, so who is alone is all there is to ask about.
-            prop_assert_eq!(floor.bars(&gang, &BTreeMap::new(), &gone), found != Fit::Yes);
+            let found = floor.fit(&gang, &BTreeMap::new(), &gone);
+            // Nothing is reserved, so only the AppWrapper alone matters.
+            prop_assert_eq!(floor.never_fits(&gang, &BTreeMap::new(), &gone), found != Fit::Yes);
             let others = fill(&|at| {
                 let priority = priorities.get(at).copied().unwrap_or_default();
                 !is_named(at) && below.is_none_or(|below| priority >= i64::from(below))
             });
-            let others_books = Books::of(&others, &settings());
-            let expected = Floor::new(&others, &others_books, None);
-            prop_assert_eq!(floor.without(&gone), expected.rooms);
+            let others_books = QueueCache::of(&others, &settings());
+            let expected = NodePacking::new(&others, &others_books, None);
+            prop_assert_eq!(floor.free_without(&gone), expected.free);
         }
     }
 }

@@ -1,61 +1,61 @@
-//! How one tree gives and takes: borrowing, sliding up and down, preemption.
+//! Allocation in one tree: borrowing, sliding up and down, preemption.
 
 use std::sync::Arc;
 
 use super::consumer::ConsumerId;
 use super::journal::Journal;
-use super::refusal::Refusal;
-use super::tree::{Holder, ROOT, Seat, Tree, add, subtract};
+use super::refusal::QuotaRefusal;
+use super::tree::{Holder, Placement, ROOT, Tree, add, subtract};
 
-/// Who on a node may be pushed up to make room.
+/// Which consumers on a node may be pushed up to free quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Push {
-    /// Those of lower priority: where the newcomer is to be placed.
-    Lower,
-    /// Anyone: above that, where whoever is placed has borrowed.
-    Anyone,
+pub(super) enum SlideUpScope {
+    /// Those of lower priority: where the new consumer is to be placed.
+    LowerPriority,
+    /// All of them: above that node, where every placed consumer has borrowed.
+    All,
 }
 
-/// Whom a newcomer takes nothing from, though it could.
-pub(super) type Spares<'a> = &'a dyn Fn(&ConsumerId) -> bool;
+/// Returns whether a consumer may not be preempted by the new one, though it could.
+pub(super) type IsExempt<'a> = &'a dyn Fn(&ConsumerId) -> bool;
 
 impl Tree {
-    /// Places a consumer where there is room for it, or where room can be made.
+    /// Places a consumer where its request fits, or where others can be moved or preempted for it.
     ///
-    /// Those who had to leave the tree for it are returned, in the order in which they left. Whom
-    /// the newcomer spares is not among them.
+    /// Returns the consumers that had to leave the tree for it, in the order in which they left.
+    /// Exempt consumers are not among them.
     ///
     /// # Errors
-    /// If there is no room; then nothing has changed.
+    /// Fails if the request does not fit; then nothing has changed.
     pub(super) fn allocate(
         &mut self,
         holder: &Arc<Holder>,
-        spares: Spares<'_>,
+        spares: IsExempt<'_>,
         journal: &mut Journal,
-    ) -> Result<Vec<ConsumerId>, Refusal> {
+    ) -> Result<Vec<ConsumerId>, QuotaRefusal> {
         let start = journal.len();
         let mut victims = Vec::new();
         let mut refusal = None;
         loop {
-            let Err(last) = self.climb(holder, spares, &mut victims, journal) else {
+            let Err(last) = self.place_from_leaf(holder, spares, &mut victims, journal) else {
                 return Ok(victims);
             };
-            refusal.get_or_insert_with(|| self.exceeded(last, &holder.request));
-            // Each round removes someone, so there is an end.
+            refusal.get_or_insert_with(|| self.exceeded_refusal(last, &holder.request));
+            // Each round removes a consumer, so the loop ends.
             if !self.preempt(last, holder, spares, &mut victims, journal) {
                 break;
             }
         }
-        self.take_back(journal, start);
-        Err(refusal.unwrap_or_else(|| self.exceeded(ROOT, &holder.request)))
+        self.rollback(journal, start);
+        Err(refusal.unwrap_or_else(|| self.exceeded_refusal(ROOT, &holder.request)))
     }
 
     /// Walks from the leaf to the root: places the consumer as low as possible and charges it to
-    /// every node above. The last node that was asked is the error, and then nothing has changed.
-    fn climb(
+    /// every node above. Fails with the last node that was tried, and then nothing has changed.
+    fn place_from_leaf(
         &mut self,
         holder: &Arc<Holder>,
-        spares: Spares<'_>,
+        spares: IsExempt<'_>,
         victims: &mut Vec<ConsumerId>,
         journal: &mut Journal,
     ) -> Result<(), usize> {
@@ -63,9 +63,9 @@ impl Tree {
         let (mut is_placed, mut passed_hard) = (false, false);
         let mut node = holder.home;
         loop {
-            let is_hard = self.nodes[node].hard;
+            let is_hard = self.nodes[node].hard_limit;
             passed_hard |= is_hard;
-            let push = if is_placed { Push::Anyone } else { Push::Lower };
+            let push = if is_placed { SlideUpScope::All } else { SlideUpScope::LowerPriority };
             let has_room = self.nodes[node].fits(&holder.request)
                 || self.slide_up(node, (holder, spares), push, victims, journal);
             match (is_placed, has_room) {
@@ -78,9 +78,9 @@ impl Tree {
                 (false, false) if is_hard => return Err(node),
                 (false, false) => {}
                 (true, false) => {
-                    // What was placed below cannot be paid for here, so the walk goes on as if it
-                    // had found no room so far.
-                    self.take_back(journal, start);
+                    // What was placed below does not fit here, so the walk continues as if no node
+                    // had fit so far.
+                    self.rollback(journal, start);
                     victims.truncate(before);
                     is_placed = false;
                     if passed_hard {
@@ -96,24 +96,24 @@ impl Tree {
         }
     }
 
-    /// Makes room on a node by moving those placed on it to its parent, first come first moved; off
-    /// the root they are preempted. If that is not enough nobody moves.
+    /// Frees quota of a node by moving consumers placed on it to its parent, in order of arrival;
+    /// off the root they are preempted. If that is not enough, none moves.
     pub(super) fn slide_up(
         &mut self,
         node: usize,
-        (holder, spares): (&Holder, Spares<'_>),
-        push: Push,
+        (holder, spares): (&Holder, IsExempt<'_>),
+        push: SlideUpScope,
         victims: &mut Vec<ConsumerId>,
         journal: &mut Journal,
     ) -> bool {
         let at = &self.nodes[node];
         let is_root = node == ROOT;
-        if at.hard && !is_root {
+        if at.hard_limit && !is_root {
             return false;
         }
-        let below = (push == Push::Lower).then_some(holder.priority);
+        let below = (push == SlideUpScope::LowerPriority).then_some(holder.priority);
         let mut gone = vec![0; holder.request.len()];
-        at.count(below, &mut gone);
+        at.add_totals(below, &mut gone);
         if !at.fits_without(&holder.request, &gone) {
             return false;
         }
@@ -125,9 +125,10 @@ impl Tree {
         let mut moving = Vec::new();
         let mut has_room = false;
         let placed = at.placed.iter().filter(|(_, other)| may_move(other));
-        for (&arrival, other) in first_to_go(placed, at.ranks.contains_key(&i32::MIN)) {
+        for (&arrival, other) in preempt_first_only(placed, at.by_priority.contains_key(&i32::MIN))
+        {
             add(&mut gone, &other.request);
-            moving.push(Seat { node, arrival });
+            moving.push(Placement { node, arrival });
             has_room = at.fits_without(&holder.request, &gone);
             if has_room {
                 break;
@@ -138,7 +139,7 @@ impl Tree {
         }
         let parent = at.parent;
         if is_root {
-            self.spare(node, &holder.request, &mut moving, &mut gone);
+            self.keep_unneeded_victims(node, &holder.request, &mut moving, &mut gone);
         }
         for seat in moving {
             let Some(other) = self.displace(seat, journal) else { continue };
@@ -151,10 +152,17 @@ impl Tree {
         true
     }
 
-    /// Leaves those in the tree without whom a request fits on a node as well, in order of arrival: where a
-    /// large one must go in the end, small ones before it go in vain. `gone` is what all of them hold. Those
-    /// that go first are spared last.
-    fn spare(&self, node: usize, request: &[i64], leaving: &mut Vec<Seat>, gone: &mut [i128]) {
+    /// Keeps consumers in the tree without whose removal a request fits on a node as well, in order
+    /// of arrival: where a large one must be preempted in the end, preempting small ones before it
+    /// has no effect. `gone` is what all of them hold. Consumers that are preempted first are kept
+    /// last.
+    fn keep_unneeded_victims(
+        &self,
+        node: usize,
+        request: &[i64],
+        leaving: &mut Vec<Placement>,
+        gone: &mut [i128],
+    ) {
         for first in [false, true] {
             leaving.retain(|seat| {
                 let Some(other) = self.nodes[seat.node].placed.get(&seat.arrival) else {
@@ -173,14 +181,14 @@ impl Tree {
         }
     }
 
-    /// Preempts those of lower priority on the way from `last` down to the consumer's leaf until its
-    /// request fits at `last`. If that cannot be had, nobody goes; if the priority is not above 0, only those
-    /// that are the first to go.
+    /// Preempts consumers of lower priority on the path from `last` down to the consumer's leaf
+    /// until its request fits at `last`. If that is impossible, none is preempted; if the priority
+    /// is not above 0, only those that are marked to be preempted first.
     fn preempt(
         &mut self,
         last: usize,
         holder: &Holder,
-        spares: Spares<'_>,
+        spares: IsExempt<'_>,
         victims: &mut Vec<ConsumerId>,
         journal: &mut Journal,
     ) -> bool {
@@ -191,7 +199,7 @@ impl Tree {
         way.drain(..way.iter().take_while(|&&node| node != last).count());
         let mut gone = vec![0; holder.request.len()];
         for &node in &way {
-            self.nodes[node].count(Some(below), &mut gone);
+            self.nodes[node].add_totals(Some(below), &mut gone);
         }
         if !self.nodes[last].fits_without(&holder.request, &gone) {
             return false;
@@ -201,14 +209,15 @@ impl Tree {
         let mut has_room = false;
         let on = way.iter().flat_map(|&node| {
             let placed = self.nodes[node].placed.iter();
-            placed.map(move |(&arrival, other)| (Seat { node, arrival }, other))
+            placed.map(move |(&arrival, other)| (Placement { node, arrival }, other))
         });
         let lower = on.filter(|(_, other)| {
             let stays = !other.preemptable || spares(&other.id);
             other.priority < below && !stays && (other.preempt_first || !only_first)
         });
-        let any_first = way.iter().any(|&node| self.nodes[node].ranks.contains_key(&i32::MIN));
-        for (seat, other) in first_to_go(lower, any_first) {
+        let any_first =
+            way.iter().any(|&node| self.nodes[node].by_priority.contains_key(&i32::MIN));
+        for (seat, other) in preempt_first_only(lower, any_first) {
             add(&mut gone, &other.request);
             going.push(seat);
             has_room = self.nodes[last].fits_without(&holder.request, &gone);
@@ -219,7 +228,7 @@ impl Tree {
         if !has_room {
             return false;
         }
-        self.spare(last, &holder.request, &mut going, &mut gone);
+        self.keep_unneeded_victims(last, &holder.request, &mut going, &mut gone);
         for seat in going {
             let Some(other) = self.displace(seat, journal) else { continue };
             let mut node = Some(seat.node);
@@ -232,9 +241,9 @@ impl Tree {
         true
     }
 
-    /// Takes a consumer out, and lets those slide down who can now be placed lower.
+    /// Removes a consumer, and lets borrowers slide down that can now be placed lower.
     pub(super) fn release(&mut self, id: &ConsumerId, journal: &mut Journal) {
-        let Some(&seat) = self.seats.get(id) else { return };
+        let Some(&seat) = self.placements.get(id) else { return };
         let Some(holder) = self.displace(seat, journal) else { return };
         let mut node = Some(seat.node);
         while let Some(at) = node {
@@ -244,7 +253,7 @@ impl Tree {
         }
     }
 
-    /// Moves those who wait on the parent, belong below this node and fit, in order of arrival.
+    /// Moves consumers from the parent that belong below this node and fit, in order of arrival.
     fn slide_down(&mut self, node: usize, journal: &mut Journal) {
         let Some(parent) = self.nodes[node].parent else { return };
         let mut from = 0;
@@ -254,9 +263,9 @@ impl Tree {
             let fitting = waiting.iter().filter(|(request, _)| at.fits(request));
             let first = fitting.filter_map(|(_, arrivals)| arrivals.range(from..).next()).min();
             let Some(&arrival) = first else { return };
-            // Whoever came before did not fit, and there is only less room now.
+            // Earlier arrivals did not fit, and there is only less quota left now.
             from = arrival + 1;
-            if let Some(other) = self.displace(Seat { node: parent, arrival }, journal) {
+            if let Some(other) = self.displace(Placement { node: parent, arrival }, journal) {
                 self.charge(node, &other, journal);
                 self.place(node, other, journal);
             }
@@ -264,7 +273,7 @@ impl Tree {
     }
 
     /// Places a consumer on a node and charges it from there up, whether or not it fits.
-    pub(super) fn force(&mut self, node: usize, holder: &Arc<Holder>, journal: &mut Journal) {
+    pub(super) fn force_place(&mut self, node: usize, holder: &Arc<Holder>, journal: &mut Journal) {
         self.place(node, Arc::clone(holder), journal);
         let mut at = Some(node);
         while let Some(node) = at {
@@ -273,21 +282,21 @@ impl Tree {
         }
     }
 
-    /// Places a consumer where it would be if it asked now, so long as nobody has to leave the tree
-    /// for it; else on the node it names, whether or not it fits.
-    pub(super) fn resume(&mut self, holder: &Arc<Holder>, journal: &mut Journal) {
+    /// Places a consumer where it would be placed if it asked now, as long as no other has to leave
+    /// the tree for it; else on the node it names, whether or not it fits.
+    pub(super) fn restore(&mut self, holder: &Arc<Holder>, journal: &mut Journal) {
         let (start, mut victims) = (journal.len(), Vec::new());
-        let placed = self.climb(holder, &|_| false, &mut victims, journal);
+        let placed = self.place_from_leaf(holder, &|_| false, &mut victims, journal);
         if placed.is_err() || !victims.is_empty() {
-            self.take_back(journal, start);
-            self.force(holder.home, holder, journal);
+            self.rollback(journal, start);
+            self.force_place(holder.home, holder, journal);
         }
     }
 }
 
-/// The same in the same order, but for those that are the first to go, if there may be any. Most of the time
-/// there are none, and few of many are asked for.
-fn first_to_go<'a, K: 'a>(
+/// Returns the same in the same order, restricted to consumers to be preempted first, if there may
+/// be any. Most of the time there are none, and few of many are requested.
+fn preempt_first_only<'a, K: 'a>(
     all: impl Iterator<Item = (K, &'a Arc<Holder>)> + 'a,
     any_first: bool,
 ) -> Box<dyn Iterator<Item = (K, &'a Arc<Holder>)> + 'a> {

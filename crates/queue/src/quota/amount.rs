@@ -1,4 +1,4 @@
-//! Amounts: cpu in thousandths, everything else in whole units.
+//! Quota amounts: cpu in thousandths, everything else in whole units.
 
 use gantry_api::quantity::{Format, Quantity};
 use serde::{Deserialize, Deserializer};
@@ -9,28 +9,30 @@ const CPU: &str = "cpu";
 /// Memory, counted in bytes.
 const MEMORY: &str = "memory";
 
-/// What every tree counts, whether or not a node lists it: a node that does not has none to give.
-pub const TRACKED: [&str; 3] = [CPU, MEMORY, "nvidia.com/gpu"];
+/// The resources every tree counts, whether or not a node lists them: a node that does not list one
+/// has a quota of zero.
+pub const TRACKED_RESOURCES: [&str; 3] = [CPU, MEMORY, "nvidia.com/gpu"];
 
-/// Nano-units in one counted unit of a resource.
+/// Returns the nano-units in one counted unit of a resource.
 fn unit(resource: &str) -> i128 {
     if resource == CPU { 1_000_000 } else { 1_000_000_000 }
 }
 
-/// What is charged for a demand: thousandths of cpus, else whole units, what is finer cut off.
+/// Returns what is charged for a demand: thousandths of cpus, else whole units, rounded down.
 #[must_use]
 pub fn requested(resource: &str, amount: Quantity) -> i64 {
     clamp(amount.nanos() / unit(resource))
 }
 
-/// What a quota gives, in the same units, what is finer rounded up as Kubernetes does.
-pub(super) fn granted(resource: &str, amount: Quantity) -> i64 {
+/// Returns a quota in the same units, rounded up as Kubernetes does.
+pub(super) fn quota_units(resource: &str, amount: Quantity) -> i64 {
     let nanos = amount.nanos();
     let whole = nanos / unit(resource);
     clamp(if nanos % unit(resource) > 0 { whole + 1 } else { whole })
 }
 
-/// Counted units as a quantity for people and statuses. What is too large for one is the largest.
+/// Returns counted units as a quantity, for statuses and messages. What is too large becomes the
+/// largest quantity.
 #[must_use]
 pub fn quantity(resource: &str, units: i128) -> Quantity {
     let format = if resource == MEMORY { Format::BinarySi } else { Format::DecimalSi };
@@ -43,12 +45,12 @@ fn clamp(units: i128) -> i64 {
     i64::try_from(units).unwrap_or(if units < 0 { i64::MIN } else { i64::MAX })
 }
 
-/// An amount in a QuotaSubtree, which may be nonsense without harm to the rest of the object.
+/// An amount in a QuotaSubtree, which may be invalid without harm to the rest of the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Amount {
     /// A quantity.
-    Known(Quantity),
-    /// Something else: how it is written, and what is wrong with it.
+    Parsed(Quantity),
+    /// It is not a quantity: the text as written, and what is wrong with it.
     Unreadable {
         /// As written.
         text: String,
@@ -61,7 +63,7 @@ impl<'de> Deserialize<'de> for Amount {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(from)?;
         Ok(match Quantity::deserialize(&value) {
-            Ok(amount) => Self::Known(amount),
+            Ok(amount) => Self::Parsed(amount),
             Err(error) => Self::Unreadable { text: value.to_string(), why: error.to_string() },
         })
     }
@@ -75,7 +77,8 @@ mod tests {
         Quantity::parse(text).unwrap()
     }
 
-    /// QU-4 cuts demands off, and quotas are rounded as `Quantity::MilliValue` and `Value` round.
+    /// QU-4 rounds demands down, and quotas are rounded as `Quantity::MilliValue` and `Value`
+    /// round.
     #[test]
     fn qu_4_amounts_are_whole_numbers() {
         let table = [
@@ -96,7 +99,7 @@ mod tests {
         for (resource, amount, wanted, given) in table {
             let amount = parse(amount);
             assert_eq!(requested(resource, amount), wanted, "{resource} {amount} requested");
-            assert_eq!(granted(resource, amount), given, "{resource} {amount} granted");
+            assert_eq!(quota_units(resource, amount), given, "{resource} {amount} granted");
         }
     }
 

@@ -1,9 +1,9 @@
-//! Who may be charged to which nodes of quota trees.
+//! Bindings define which AppWrappers may be charged to which nodes of quota trees.
 //!
-//! AppWrappers name their leaf by a label that anybody may write, so an administrator binds nodes to
-//! namespaces or groups: in an annotation of the QuotaSubtree, which ordinary users cannot write and which
-//! is stored whatever definition of the kind is installed. A binding covers the node and all below it. A node
-//! that is bound to nobody is open, unless the settings say otherwise.
+//! AppWrappers name their leaf by a label that any user may write, so an administrator binds nodes
+//! to namespaces or groups: in an annotation of the QuotaSubtree, which ordinary users cannot write
+//! and which is stored whatever definition of the kind is installed. A binding covers the node and
+//! all below it. A node without a binding is open, unless the settings say otherwise.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,12 +17,13 @@ use super::subtree::Subtree;
 
 /// The annotation of a QuotaSubtree that binds its nodes, in JSON: for each name of a child the
 /// `namespaces` and the `groups` that may be charged to it.
-pub const BINDINGS: &str = "quota.codeflare.dev/gantry-bindings";
+pub const BINDINGS_ANNOTATION: &str = "quota.codeflare.dev/gantry-bindings";
 
-/// How many leaves are named to whoever may not use another one.
-const NAMED_LEAVES: usize = 8;
+/// How many usable leaves an error names at most.
+const MAX_NAMED_LEAVES: usize = 8;
 
-/// Who may be charged to a node: the AppWrappers of these namespaces, and those of authors in these groups.
+/// What may be charged to a node: the AppWrappers of these namespaces, and those of authors in
+/// these groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Binding {
@@ -51,7 +52,7 @@ impl fmt::Display for Binding {
 /// Reads the annotation of a QuotaSubtree.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Fails with what is wrong with it.
 pub fn read(annotation: &str) -> Result<BTreeMap<String, Binding>, String> {
     serde_json::from_str(annotation).map_err(|error| error.to_string())
 }
@@ -67,41 +68,41 @@ pub struct Bindings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Node {
     parent: Option<String>,
-    /// The QuotaSubtree that it is in.
+    /// Its QuotaSubtree.
     object: Key,
     rule: Rule,
 }
 
-/// What a node says about who may be charged to it.
+/// The binding of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Rule {
-    /// Nothing.
+    /// It has none.
     Open,
-    /// These may.
+    /// These may be charged to it.
     Bound(Binding),
-    /// Nobody may: what is written cannot be read.
+    /// Nothing may be charged to it: the annotation cannot be read.
     Unreadable(String),
 }
 
-/// Who asks to be charged.
+/// An AppWrapper that asks to be charged.
 #[derive(Clone, Copy, Debug)]
 pub struct Applicant<'a> {
     /// The namespace of the AppWrapper.
     pub namespace: &'a str,
     /// Its labels.
     pub labels: &'a BTreeMap<String, String>,
-    /// Who wrote it, where that is recorded and can be believed.
+    /// Its author, where that is recorded and trusted.
     pub author: Option<(&'a str, &'a [String])>,
 }
 
 /// An AppWrapper may not be charged to the leaf it names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Forbidden {
+pub struct LeafForbidden {
     /// The tree.
     pub tree: String,
     /// The leaf.
     pub leaf: String,
-    why: Why,
+    reason: ForbiddenReason,
     namespace: String,
     /// Other leaves of the tree that it may use.
     others: Vec<String>,
@@ -109,21 +110,21 @@ pub struct Forbidden {
 
 /// Why an AppWrapper may not be charged to a leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Why {
+enum ForbiddenReason {
     /// The leaf, or a node above it, is bound to others.
     Bound { node: String, object: Key, binding: Binding, user: Option<String> },
-    /// Who may use it is written in a way that cannot be read.
+    /// The binding cannot be read.
     Unreadable { object: Key, error: String },
-    /// Nobody may use what is bound to nobody.
+    /// The leaf has no binding, and bindings are required.
     Unbound { object: Key },
 }
 
-impl fmt::Display for Forbidden {
+impl fmt::Display for LeafForbidden {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { tree, leaf, why, namespace, others } = self;
+        let Self { tree, leaf, reason: why, namespace, others } = self;
         write!(to, "leaf {leaf:?} of quota tree {tree} ")?;
         let object = match why {
-            Why::Bound { node, object, binding, user } => {
+            ForbiddenReason::Bound { node, object, binding, user } => {
                 match node == leaf {
                     true => write!(to, "is bound to {binding}, ")?,
                     false => write!(to, "is below node {node:?}, which is bound to {binding}, ")?,
@@ -132,22 +133,23 @@ impl fmt::Display for Forbidden {
                     (true, _) => write!(to, "and namespace {namespace:?} is not among them")?,
                     (false, Some(user)) => write!(
                         to,
-                        "and neither namespace {namespace:?} nor a group of user {user:?} is among them"
+                        "and neither namespace {namespace:?} nor a group of user {user:?} is among \
+                         them"
                     )?,
                     (false, None) => write!(
                         to,
-                        "and namespace {namespace:?} is not among them; groups do not count where the \
-                         author of the AppWrapper is not recorded"
+                        "and namespace {namespace:?} is not among them; groups do not count where \
+                         the author of the AppWrapper is not recorded"
                     )?,
                 }
                 object
             }
-            Why::Unreadable { object, error } => {
-                write!(to, "may be used by nobody, because its binding cannot be read ({error})")?;
+            ForbiddenReason::Unreadable { object, error } => {
+                write!(to, "cannot be used, because its binding cannot be read ({error})")?;
                 object
             }
-            Why::Unbound { object } => {
-                write!(to, "is bound to nobody, and only bound leaves may be used")?;
+            ForbiddenReason::Unbound { object } => {
+                write!(to, "has no binding, and only bound leaves may be used")?;
                 object
             }
         };
@@ -159,14 +161,14 @@ impl fmt::Display for Forbidden {
         }
         write!(
             to,
-            "have an administrator bind it to namespace {namespace:?} in annotation {BINDINGS} of \
-             QuotaSubtree {object}"
+            "have an administrator bind it to namespace {namespace:?} in annotation \
+             {BINDINGS_ANNOTATION} of QuotaSubtree {object}"
         )
     }
 }
 
 impl Bindings {
-    /// The bindings of these QuotaSubtrees, in any order.
+    /// Returns the bindings of these QuotaSubtrees, in any order.
     #[must_use]
     pub fn of(subtrees: &[Arc<Subtree>]) -> Self {
         let mut sorted: Vec<&Arc<Subtree>> = subtrees.iter().collect();
@@ -181,7 +183,7 @@ impl Bindings {
             for child in &subtree.spec.children {
                 let rule = match &written {
                     None => Rule::Open,
-                    // It may have been meant for any of them.
+                    // It may apply to any of the children.
                     Some(Err(error)) => Rule::Unreadable(error.clone()),
                     Some(Ok(written)) => {
                         written.get(&child.name).cloned().map_or(Rule::Open, Rule::Bound)
@@ -195,57 +197,59 @@ impl Bindings {
         bindings
     }
 
-    /// Whether nothing is bound, so that everybody may be charged to everything.
+    /// Returns whether nothing is bound, so that all AppWrappers may be charged to all leaves.
     #[must_use]
-    pub fn is_open(&self) -> bool {
+    pub fn has_no_bindings(&self) -> bool {
         !self.is_bound
     }
 
-    /// Whether an AppWrapper may be charged to the leaves it names; `strict` says that nobody may use what
-    /// is bound to nobody.
+    /// Checks whether an AppWrapper may be charged to the leaves it names; `strict` requires a
+    /// binding.
     ///
     /// # Errors
-    /// The first tree, by name, in which it may not.
-    pub fn allow(&self, applicant: &Applicant<'_>, strict: bool) -> Result<(), Box<Forbidden>> {
-        if self.is_open() && !strict {
+    /// Fails with the first tree, by name, in which it may not.
+    pub fn check(&self, applicant: &Applicant<'_>, strict: bool) -> Result<(), Box<LeafForbidden>> {
+        if self.has_no_bindings() && !strict {
             return Ok(());
         }
         for (tree, nodes) in &self.trees {
             let leaf = applicant.labels.get(tree).map_or(DEFAULT_NODE, String::as_str);
-            let Some(why) = forbids(nodes, leaf, applicant, strict) else { continue };
+            let Some(why) = forbidden_reason(nodes, leaf, applicant, strict) else { continue };
             let parents: Vec<&str> = nodes.values().filter_map(|it| it.parent.as_deref()).collect();
             let leaves = nodes.keys().filter(|name| !parents.contains(&name.as_str()));
-            let others = leaves.filter(|it| forbids(nodes, it, applicant, strict).is_none());
-            return Err(Box::new(Forbidden {
+            let others =
+                leaves.filter(|it| forbidden_reason(nodes, it, applicant, strict).is_none());
+            return Err(Box::new(LeafForbidden {
                 tree: tree.clone(),
                 leaf: leaf.to_owned(),
-                why,
+                reason: why,
                 namespace: applicant.namespace.to_owned(),
-                others: others.take(NAMED_LEAVES).cloned().collect(),
+                others: others.take(MAX_NAMED_LEAVES).cloned().collect(),
             }));
         }
         Ok(())
     }
 }
 
-/// Why nobody like this may be charged to a node. A node that is not there is for the trees to refuse.
-fn forbids(
+/// Returns why an AppWrapper may not be charged to a node. A node that does not exist is refused by
+/// the trees.
+fn forbidden_reason(
     nodes: &BTreeMap<String, Node>,
     leaf: &str,
     applicant: &Applicant<'_>,
     strict: bool,
-) -> Option<Why> {
+) -> Option<ForbiddenReason> {
     let mut next = nodes.get_key_value(leaf);
     let first = next?.1;
     let mut is_bound = false;
-    // Parents may lead in a circle; then no tree has these nodes.
+    // Parents may form a cycle; then no tree has these nodes.
     for _ in 0..nodes.len() {
         let Some((name, node)) = next else { break };
         match &node.rule {
             Rule::Open => {}
             Rule::Bound(binding) if binding.covers(applicant) => is_bound = true,
             Rule::Bound(binding) => {
-                return Some(Why::Bound {
+                return Some(ForbiddenReason::Bound {
                     node: name.clone(),
                     object: node.object.clone(),
                     binding: binding.clone(),
@@ -254,12 +258,12 @@ fn forbids(
             }
             Rule::Unreadable(error) => {
                 let (object, error) = (node.object.clone(), error.clone());
-                return Some(Why::Unreadable { object, error });
+                return Some(ForbiddenReason::Unreadable { object, error });
             }
         }
         next = node.parent.as_ref().and_then(|it| nodes.get_key_value(it));
     }
-    (strict && !is_bound).then(|| Why::Unbound { object: first.object.clone() })
+    (strict && !is_bound).then(|| ForbiddenReason::Unbound { object: first.object.clone() })
 }
 
 impl Binding {
@@ -288,7 +292,7 @@ mod tests {
             "spec": {"parent": parent, "children": children},
         });
         if let Some(bindings) = bindings {
-            object["metadata"]["annotations"] = json!({BINDINGS: bindings});
+            object["metadata"]["annotations"] = json!({BINDINGS_ANNOTATION: bindings});
         }
         Arc::new(serde_json::from_value(object).unwrap())
     }
@@ -305,11 +309,11 @@ mod tests {
             groups.map(|it| it.iter().map(|it| (*it).to_owned()).collect());
         let author = groups.as_deref().map(|groups| ("bob", groups));
         let applicant = Applicant { namespace, labels: &labels, author };
-        bindings.allow(&applicant, strict).map_err(|it| it.to_string())
+        bindings.check(&applicant, strict).map_err(|it| it.to_string())
     }
 
     #[test]
-    fn leaves_are_for_those_they_are_bound_to() {
+    fn bound_leaves_are_restricted() {
         let bound = r#"{"gold": {"namespaces": ["a", "b"]}, "silver": {"groups": ["ml"]},
                         "both": {"namespaces": ["a"], "groups": ["ml"]}, "shut": {}}"#;
         let leaves = ["gold", "silver", "both", "shut", "open"];
@@ -318,7 +322,7 @@ mod tests {
             subtree("leaves", Some("all"), &leaves, Some(bound)),
         ];
         let bindings = Bindings::of(&all);
-        assert!(!bindings.is_open());
+        assert!(!bindings.has_no_bindings());
         let ml: Option<&[&str]> = Some(&["ml"]);
         let table = [
             ("gold", "a", None, true),
@@ -344,10 +348,7 @@ mod tests {
                         namespace \"c\" in annotation quota.codeflare.dev/gantry-bindings of QuotaSubtree q/leaves";
         assert_eq!(said, expected);
         let strict = asked(&bindings, "c", None, "open", true).unwrap_err();
-        assert!(
-            strict.contains("is bound to nobody, and only bound leaves may be used"),
-            "{strict}"
-        );
+        assert!(strict.contains("has no binding, and only bound leaves may be used"), "{strict}");
         assert_eq!(asked(&bindings, "a", None, "gold", true), Ok(()));
     }
 
@@ -382,14 +383,14 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_open_to_nobody() {
+    fn unreadable_bindings_forbid_everything() {
         for text in ["gold: {}", r#"{"gold": {"namespace": ["a"]}}"#, "[]"] {
             let bindings =
                 Bindings::of(&[subtree("leaves", None, &["gold", "silver"], Some(text))]);
             let said = asked(&bindings, "a", None, "silver", false).unwrap_err();
             assert!(said.contains("because its binding cannot be read"), "{text}: {said}");
         }
-        // Parents in a circle end.
+        // A cycle of parents ends the loop.
         let circle = [
             subtree("one", Some("b"), &["a"], Some("{}")),
             subtree("two", Some("a"), &["b"], None),

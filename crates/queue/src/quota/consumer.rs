@@ -1,25 +1,25 @@
-//! Who asks for quota.
+//! Consumers of quota.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use gantry_reconcile::Key;
 
-/// The node of those that name none.
+/// The default node, for consumers that name none.
 pub const DEFAULT_NODE: &str = "default";
 
-/// One AppWrapper, as quota knows it.
+/// The identity of an AppWrapper as a quota consumer.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConsumerId(Key);
 
 impl ConsumerId {
-    /// The AppWrapper with this name.
+    /// Returns the identity of the AppWrapper with this name.
     #[must_use]
     pub fn new(namespace: &str, name: &str) -> Self {
         Self(Key::new(namespace, name))
     }
 
-    /// Where the AppWrapper is.
+    /// Returns the key of the AppWrapper.
     #[must_use]
     pub fn key(&self) -> &Key {
         &self.0
@@ -33,7 +33,7 @@ impl From<Key> for ConsumerId {
 }
 
 impl fmt::Display for ConsumerId {
-    /// As the original writes it.
+    /// Formats it as the original does.
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "NAMESPACE_{}_AWNAME_{}", self.0.namespace(), self.0.name())
     }
@@ -45,28 +45,28 @@ impl fmt::Debug for ConsumerId {
     }
 }
 
-/// An AppWrapper that wants quota, or has it.
+/// An AppWrapper that requests quota, or holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Consumer {
-    /// Which AppWrapper.
+    /// The AppWrapper.
     pub id: ConsumerId,
-    /// Its priority, as its specification has it.
+    /// Its priority, from its specification.
     pub priority: i32,
     /// Whether others may push it off the root of a tree.
     pub preemptable: bool,
-    /// Whether it takes what it was not admitted to: then it is the first to be preempted, whatever its
-    /// priority.
+    /// Whether it uses more than it was admitted for: then it is the first to be preempted,
+    /// whatever its priority.
     pub preempt_first: bool,
-    /// What it asks for, in the units of [`requested`](super::requested). Names that a tree does not
-    /// know do not count there, and what is below zero counts as zero.
+    /// What it requests, in the units of [`requested`](super::requested). Resources that a tree
+    /// does not know are ignored there, and negative amounts count as zero.
     pub request: BTreeMap<String, i64>,
-    /// Its labels. Those whose key is the name of a tree say which node of that tree it is charged
-    /// to; the others are of no matter until there is such a tree.
+    /// Its labels. Those whose key is the name of a tree name the node of that tree it is charged
+    /// to; the others have no effect until there is such a tree.
     pub labels: BTreeMap<String, String>,
 }
 
 impl Consumer {
-    /// The node it names in a tree.
+    /// Returns the node it names in a tree.
     #[must_use]
     pub fn node_in(&self, tree: &str) -> &str {
         self.labels.get(tree).map_or(DEFAULT_NODE, String::as_str)

@@ -1,4 +1,4 @@
-//! All trees together: a consumer has room in each of them, or in none.
+//! All quota trees together: a consumer fits into each of them, or into none.
 
 use std::borrow::Borrow;
 use std::cmp::Reverse;
@@ -8,43 +8,44 @@ use std::sync::Arc;
 use super::build;
 use super::consumer::{Consumer, ConsumerId, DEFAULT_NODE};
 use super::journal::Journal;
-use super::problem::Problem;
-use super::refusal::Refusal;
+use super::problem::QuotaProblem;
+use super::refusal::QuotaRefusal;
 use super::subtree::Subtree;
 use super::tree::{Holder, Tree};
 
-/// All quota trees and who holds what in them.
+/// All quota trees and what each consumer holds in them.
 ///
-/// Whoever holds quota is placed in every tree. Two forests are equal if they answer alike for ever:
-/// same nodes, same consumers on the same nodes, in the same order.
+/// A consumer that holds quota is placed in every tree. Two forests are equal if they will always
+/// give the same answers: same nodes, same consumers on the same nodes, in the same order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Forest {
     /// By name.
     trees: Vec<Tree>,
     members: BTreeMap<ConsumerId, Member>,
-    /// The number of the next consumer.
+    /// The arrival number of the next consumer.
     arrivals: u64,
-    /// Counts changes. What is undone is not counted, so the number stands for one state as long as
-    /// there is an [`Allocation`] that leads away from it.
+    /// Counts changes. Undone changes are not counted, so the number identifies one state as long
+    /// as there is an [`Allocation`] that was made from it.
     version: u64,
 }
 
-/// Someone who holds quota.
+/// A consumer that holds quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Member {
     consumer: Arc<Consumer>,
     arrival: u64,
 }
 
-/// A consumer got what it asked for.
+/// The quota that a consumer was given.
 #[derive(Debug)]
 pub struct Allocation {
-    /// Who got it.
+    /// The consumer.
     pub id: ConsumerId,
-    /// Who lost everything they had, in all trees, in the order in which they had to go.
+    /// The consumers that lost all they had, in all trees, in the order in which they were
+    /// preempted.
     pub victims: Vec<ConsumerId>,
-    /// The node it was placed on, for each tree. It is above the node that was asked for if the
-    /// consumer borrows, and it may change when others come and go.
+    /// The node it was placed on, for each tree. It is above the requested node if the consumer
+    /// borrows, and it may change when others come and go.
     pub placed: BTreeMap<String, String>,
     before: u64,
     after: u64,
@@ -56,94 +57,97 @@ pub struct Allocation {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot undo the allocation of {id}: quota was given or taken since")]
 pub struct Superseded {
-    /// Whose allocation it is.
+    /// The consumer of the allocation.
     pub id: ConsumerId,
 }
 
 impl Forest {
-    /// Makes a forest of all QuotaSubtrees, in any order, and says what in them does not count.
+    /// Builds a forest of all QuotaSubtrees, in any order, and reports what in them is ignored.
     ///
     /// Objects without a tree label are ignored. A tree without any root does not exist.
-    pub fn new<S: Borrow<Subtree>>(subtrees: impl IntoIterator<Item = S>) -> (Self, Vec<Problem>) {
+    pub fn new<S: Borrow<Subtree>>(
+        subtrees: impl IntoIterator<Item = S>,
+    ) -> (Self, Vec<QuotaProblem>) {
         let subtrees: Vec<S> = subtrees.into_iter().collect();
         let (trees, problems) = build::trees(subtrees.iter().map(Borrow::borrow));
         (Self { trees, ..Self::default() }, problems)
     }
 
-    /// Whether there is no tree, and so no limit.
+    /// Returns whether there is no tree, and so no limit.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.trees.is_empty()
     }
 
-    /// The trees, by name.
+    /// Returns the trees, by name.
     pub fn trees(&self) -> impl Iterator<Item = &Tree> {
         self.trees.iter()
     }
 
-    /// The tree of this name.
+    /// Returns the tree of this name.
     #[must_use]
     pub fn tree(&self, name: &str) -> Option<&Tree> {
         let found = self.trees.binary_search_by(|tree| tree.name().cmp(name));
         found.ok().map(|index| &self.trees[index])
     }
 
-    /// Labels that an AppWrapper must get before it is evaluated: the default node for every tree
-    /// that its own labels do not mention.
+    /// Returns the labels that an AppWrapper must get before it is evaluated: the default node for
+    /// every tree that its own labels do not mention.
     #[must_use]
     pub fn missing_labels(&self, labels: &BTreeMap<String, String>) -> BTreeMap<String, String> {
         let missing = self.trees.iter().map(Tree::name).filter(|name| !labels.contains_key(*name));
         missing.map(|name| (name.to_owned(), DEFAULT_NODE.to_owned())).collect()
     }
 
-    /// Whether a consumer holds quota.
+    /// Returns whether a consumer holds quota.
     #[must_use]
     pub fn holds(&self, id: &ConsumerId) -> bool {
         self.members.contains_key(id)
     }
 
-    /// Everyone who holds quota.
+    /// Returns all consumers that hold quota.
     pub fn consumers(&self) -> impl Iterator<Item = &Consumer> {
         self.members.values().map(|member| &*member.consumer)
     }
 
-    /// The node a consumer is placed on, for each tree; empty if it holds nothing.
+    /// Returns the node a consumer is placed on, for each tree; empty if it holds nothing.
     #[must_use]
     pub fn placed(&self, id: &ConsumerId) -> BTreeMap<String, String> {
         let node = |tree: &Tree| Some((tree.name().to_owned(), tree.placed(id)?.to_owned()));
         self.trees.iter().filter_map(node).collect()
     }
 
-    /// Gives a consumer what it asks for in every tree, at the expense of others if it must.
+    /// Gives a consumer what it requests in every tree, and preempts others if necessary.
     ///
-    /// A consumer preempted in one tree leaves all of them. Trees take turns by name, and one that
-    /// has no room is asked again when others have found victims. A consumer that holds quota
-    /// already keeps what it has and is not charged again. Without any tree everyone gets everything.
+    /// A consumer preempted in one tree leaves all of them. Trees are tried in turn by name, and
+    /// one that refuses is tried again when others have found victims. A consumer that holds quota
+    /// already keeps it and is not charged again. Without any tree every request succeeds.
     ///
     /// # Errors
-    /// If a tree has no room, or does not have the leaf the consumer names; then nothing has changed.
-    pub fn try_allocate(&mut self, consumer: &Consumer) -> Result<Allocation, Refusal> {
-        self.try_allocate_beside(consumer, &|_| false)
+    /// Fails if a tree has too little quota, or does not have the leaf the consumer names; then
+    /// nothing has changed.
+    pub fn try_allocate(&mut self, consumer: &Consumer) -> Result<Allocation, QuotaRefusal> {
+        self.try_allocate_with_exemptions(consumer, &|_| false)
     }
 
-    /// The same, at the expense of those only whom it does not spare.
+    /// Does the same, and preempts only consumers that are not exempt.
     ///
     /// # Errors
     /// As [`Forest::try_allocate`].
-    pub fn try_allocate_beside(
+    pub fn try_allocate_with_exemptions(
         &mut self,
         consumer: &Consumer,
         spares: &dyn Fn(&ConsumerId) -> bool,
-    ) -> Result<Allocation, Refusal> {
+    ) -> Result<Allocation, QuotaRefusal> {
         let id = &consumer.id;
-        let mut allocation = self.begin(id);
+        let mut allocation = self.begin_allocation(id);
         if !self.holds(id) {
             let holders: Result<Vec<_>, _> =
-                self.trees.iter().map(|tree| tree.admit(consumer)).collect();
+                self.trees.iter().map(|tree| tree.leaf_holder(consumer)).collect();
             self.allocate(&holders?, spares, &mut allocation)?;
             let member = |id: &ConsumerId| self.members.remove_entry(id);
             allocation.removed = allocation.victims.iter().filter_map(member).collect();
-            self.enter(consumer);
+            self.add_member(consumer);
             self.version += 1;
             allocation.after = self.version;
         }
@@ -151,8 +155,8 @@ impl Forest {
         Ok(allocation)
     }
 
-    /// An allocation of which nothing is done yet.
-    fn begin(&self, id: &ConsumerId) -> Allocation {
+    /// Returns an allocation that has changed nothing yet.
+    fn begin_allocation(&self, id: &ConsumerId) -> Allocation {
         Allocation {
             id: id.clone(),
             victims: Vec::new(),
@@ -164,16 +168,16 @@ impl Forest {
         }
     }
 
-    /// Asks each tree in turn until all have agreed or none finds another victim.
+    /// Tries each tree in turn until all have agreed or none finds another victim.
     fn allocate(
         &mut self,
         holders: &[Arc<Holder>],
         spares: &dyn Fn(&ConsumerId) -> bool,
         allocation: &mut Allocation,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), QuotaRefusal> {
         let Allocation { victims, journals, .. } = allocation;
         let mut agreed = vec![false; self.trees.len()];
-        // How many of the victims each tree has let go.
+        // How many of the victims each tree has released.
         let mut gone = vec![0; self.trees.len()];
         loop {
             let known = victims.len();
@@ -200,16 +204,16 @@ impl Forest {
                 continue;
             }
             let Some(refusal) = refusal else { return Ok(()) };
-            self.take_back(journals);
+            self.rollback(journals);
             return Err(refusal);
         }
     }
 
-    /// Takes an allocation back, so that the forest is exactly what it was before.
+    /// Undoes an allocation, so that the forest is exactly what it was before.
     ///
     /// # Errors
-    /// If anything was given, taken or edited since, other than what was undone; then nothing has
-    /// changed.
+    /// Fails if anything was allocated, released or edited since, other than what was undone; then
+    /// nothing has changed.
     pub fn undo(&mut self, allocation: Allocation) -> Result<(), Superseded> {
         let Allocation { id, before, after, mut journals, removed, .. } = allocation;
         if after != self.version {
@@ -218,7 +222,7 @@ impl Forest {
         if after == before {
             return Ok(());
         }
-        self.take_back(&mut journals);
+        self.rollback(&mut journals);
         self.members.remove(&id);
         self.members.extend(removed);
         self.arrivals -= 1;
@@ -226,8 +230,8 @@ impl Forest {
         Ok(())
     }
 
-    /// Takes from a consumer what it holds in all trees; who borrowed may then slide down. Says
-    /// whether it held anything.
+    /// Releases what a consumer holds in all trees; borrowers may then slide down. Returns whether
+    /// it held anything.
     pub fn release(&mut self, id: &ConsumerId) -> bool {
         if self.members.remove(id).is_none() {
             return false;
@@ -239,57 +243,61 @@ impl Forest {
         true
     }
 
-    /// Charges a consumer that runs already to the nodes it names, whether or not there is room.
+    /// Charges a consumer that runs already to the nodes it names, whether or not it fits.
     ///
-    /// Where it names no node of a tree that is its default node, and where there is no such node it
-    /// is the root. A consumer that holds quota already keeps what it has.
+    /// Where it names no node of a tree, that is its default node, and where there is no such node
+    /// it is the root. A consumer that holds quota already keeps it.
     pub fn force_place(&mut self, consumer: &Consumer) {
-        self.put(consumer, |tree, holder, journal| tree.force(holder.home, holder, journal));
+        self.place_in_all_trees(consumer, |tree, holder, journal| {
+            tree.force_place(holder.home, holder, journal);
+        });
     }
 
-    /// Charges a consumer that runs already: where it would be placed if it asked now and nobody had
-    /// to go for it, else as [`Forest::force_place`] does.
+    /// Charges a consumer that runs already: where it would be placed if it asked now and none had
+    /// to be preempted for it, else as [`Forest::force_place`] does.
     ///
-    /// A forest made anew has forgotten who borrowed. With everyone forced on their own nodes,
-    /// nobody could take back what was lent. [`Forest::standing`] gives everyone in the right order.
-    pub fn resume(&mut self, consumer: &Consumer) {
-        self.put(consumer, Tree::resume);
+    /// A rebuilt forest does not know which consumers borrowed. With every consumer forced on its
+    /// own node, no owner could reclaim what was lent. [`Forest::rebuild`] restores all consumers
+    /// in the right order.
+    pub fn restore(&mut self, consumer: &Consumer) {
+        self.place_in_all_trees(consumer, Tree::restore);
     }
 
-    /// The same, to be [undone](Forest::undo) by whoever keeps the forest.
-    pub(super) fn take_up(&mut self, consumer: &Consumer) -> Allocation {
-        self.put(consumer, Tree::resume)
+    /// Does the same, and returns an allocation that can be [undone](Forest::undo).
+    pub(super) fn restore_undoable(&mut self, consumer: &Consumer) -> Allocation {
+        self.place_in_all_trees(consumer, Tree::restore)
     }
 
-    fn put(
+    fn place_in_all_trees(
         &mut self,
         consumer: &Consumer,
         place: fn(&mut Tree, &Arc<Holder>, &mut Journal),
     ) -> Allocation {
-        let mut allocation = self.begin(&consumer.id);
+        let mut allocation = self.begin_allocation(&consumer.id);
         if self.holds(&consumer.id) {
             return allocation;
         }
         for (tree, journal) in self.trees.iter_mut().zip(&mut allocation.journals) {
-            let holder = tree.take_in(consumer);
+            let holder = tree.holder_or_root(consumer);
             place(tree, &holder, journal);
         }
-        self.enter(consumer);
+        self.add_member(consumer);
         self.version += 1;
         allocation.after = self.version;
         allocation
     }
 
-    /// Makes the trees what these QuotaSubtrees say, and says what in them does not count.
+    /// Replaces the trees by those of these QuotaSubtrees, and reports what in them is ignored.
     ///
-    /// Whoever holds quota keeps it, over quota or not: on its node if its leaf is still below that,
-    /// else on the node it names, else on the root. Those who were on one node stay in their order, and
-    /// of those who come together from several nodes the ones from below are first, then by the names of
-    /// the nodes: what can be seen of a forest decides, not how it came about.
+    /// A consumer that holds quota keeps it, over quota or not: on its node if its leaf is still
+    /// below that, else on the node it names, else on the root. Consumers that were on one node
+    /// keep their order, and of those that come together from several nodes the ones from below are
+    /// first, then by the names of the nodes: the visible state of a forest decides, not its
+    /// history.
     pub fn edit<S: Borrow<Subtree>>(
         &mut self,
         subtrees: impl IntoIterator<Item = S>,
-    ) -> Vec<Problem> {
+    ) -> Vec<QuotaProblem> {
         let (mut next, problems) = Self::new(subtrees);
         for tree in &mut next.trees {
             let old = self.tree(tree.name());
@@ -297,7 +305,8 @@ impl Forest {
                 .members
                 .values()
                 .map(|member| {
-                    let seat = old.and_then(|old| Some((old, old.seats.get(&member.consumer.id)?)));
+                    let seat =
+                        old.and_then(|old| Some((old, old.placements.get(&member.consumer.id)?)));
                     let place = seat.map_or((Reverse(0), "", member.arrival), |(old, seat)| {
                         let depth = old.path(seat.node).count();
                         (Reverse(depth), &*old.nodes[seat.node].name, seat.arrival)
@@ -307,12 +316,12 @@ impl Forest {
                 .collect();
             order.sort_by_key(|(place, _)| *place);
             for (_, member) in order {
-                let holder = tree.take_in(&member.consumer);
+                let holder = tree.holder_or_root(&member.consumer);
                 let stayed = old
                     .and_then(|old| old.placed(&holder.id))
                     .and_then(|node| tree.by_name.get(node).copied())
                     .filter(|&node| tree.is_within(holder.home, node));
-                tree.force(stayed.unwrap_or(holder.home), &holder, &mut Journal::default());
+                tree.force_place(stayed.unwrap_or(holder.home), &holder, &mut Journal::default());
             }
         }
         self.trees = next.trees;
@@ -320,13 +329,13 @@ impl Forest {
         problems
     }
 
-    fn take_back(&mut self, journals: &mut [Journal]) {
+    fn rollback(&mut self, journals: &mut [Journal]) {
         for (tree, journal) in self.trees.iter_mut().zip(journals) {
-            tree.take_back(journal, 0);
+            tree.rollback(journal, 0);
         }
     }
 
-    fn enter(&mut self, consumer: &Consumer) {
+    fn add_member(&mut self, consumer: &Consumer) {
         let member = Member { consumer: Arc::new(consumer.clone()), arrival: self.arrivals };
         self.members.insert(consumer.id.clone(), member);
         self.arrivals += 1;

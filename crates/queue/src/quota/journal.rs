@@ -1,28 +1,28 @@
-//! What was done to a tree, so that it can be taken back.
+//! Records changes of a tree, so that they can be undone.
 
 use std::sync::Arc;
 
-use super::tree::{Holder, Seat};
+use super::tree::{Holder, Placement};
 
-/// Steps in the order in which they were taken.
+/// Changes in the order in which they were made.
 #[derive(Debug, Default)]
 pub(super) struct Journal(Vec<Entry>);
 
-/// One step.
+/// One change.
 #[derive(Debug)]
 pub(super) enum Entry {
-    /// The next arrival was given this seat.
-    Placed(Seat),
-    /// Someone lost this seat.
-    Displaced(Seat, Arc<Holder>),
+    /// The next arrival got this placement.
+    Placed(Placement),
+    /// A consumer lost this placement.
+    Displaced(Placement, Arc<Holder>),
     /// A node was charged.
     Charged(usize, Arc<Holder>),
-    /// A charge was taken from a node.
+    /// A charge was removed from a node.
     Discharged(usize, Arc<Holder>),
 }
 
 impl Journal {
-    pub(super) fn note(&mut self, entry: Entry) {
+    pub(super) fn record(&mut self, entry: Entry) {
         self.0.push(entry);
     }
 

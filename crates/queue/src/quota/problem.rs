@@ -1,11 +1,11 @@
-//! What is wrong with the QuotaSubtrees, none of it fatal.
+//! Problems of QuotaSubtrees, none of them fatal.
 
 use gantry_reconcile::Key;
 
-/// Something in a QuotaSubtree that does not count as it is written. The rest counts.
+/// Something in a QuotaSubtree that is ignored. The rest of the object has effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("quota tree {tree}: node {node:?} of {object} {fault}")]
-pub struct Problem {
+pub struct QuotaProblem {
     /// The QuotaSubtree.
     pub object: Key,
     /// The tree it belongs to.
@@ -13,12 +13,12 @@ pub struct Problem {
     /// The node.
     pub node: String,
     /// What is wrong.
-    pub fault: Fault,
+    pub fault: QuotaProblemKind,
 }
 
-/// What is wrong with a node.
+/// The problem of a node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum QuotaProblemKind {
     /// It has no name, and is left out.
     #[error("is left out: it has no name")]
     Unnamed,
@@ -31,27 +31,27 @@ pub enum Fault {
     /// The tree has a root whose name comes first; this one is left out.
     #[error("is left out: the tree has the root {kept:?} already")]
     SecondRoot {
-        /// The root that counts.
+        /// The root that is kept.
         kept: String,
     },
     /// Its parent does not exist, and it is left out.
-    #[error("is left out: there is no node {parent:?} to hang it below")]
+    #[error("is left out: its parent {parent:?} does not exist")]
     UnknownParent {
         /// The missing node.
         parent: String,
     },
     /// It is below a node that is left out.
     #[error("is left out: it is below {ancestor:?}, which is left out")]
-    Cut {
+    AncestorLeftOut {
         /// The nearest ancestor with a problem of its own.
         ancestor: String,
     },
-    /// Its parents lead in a circle.
-    #[error("is left out: its parents lead in a circle")]
-    Circle,
+    /// Its parents form a cycle.
+    #[error("is left out: its parents form a cycle")]
+    ParentCycle,
     /// An amount is no quantity or is negative, and counts as 0.
     #[error("has no quota of {resource}, because {text} is not an amount: {why}")]
-    BadAmount {
+    InvalidAmount {
         /// The resource.
         resource: String,
         /// As written.
@@ -61,8 +61,8 @@ pub enum Fault {
     },
 }
 
-impl Fault {
-    /// The fault in one word, as conditions and events have it.
+impl QuotaProblemKind {
+    /// Returns the problem in one word, as conditions and events have it.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -70,9 +70,9 @@ impl Fault {
             Self::Duplicate { .. } => "Duplicate",
             Self::SecondRoot { .. } => "SecondRoot",
             Self::UnknownParent { .. } => "UnknownParent",
-            Self::Cut { .. } => "BelowLeftOut",
-            Self::Circle => "Circle",
-            Self::BadAmount { .. } => "BadAmount",
+            Self::AncestorLeftOut { .. } => "BelowLeftOut",
+            Self::ParentCycle => "Circle",
+            Self::InvalidAmount { .. } => "BadAmount",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Why a consumer does not get what it asks for.
+//! Why a consumer does not get the quota it requests.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,23 +7,23 @@ use super::amount::quantity;
 
 /// The node of a tree at which an allocation ended, and what is missing there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct QuotaRefusal {
     /// The tree; of several that refuse, the first by name.
     pub tree: String,
-    /// The node: the one named, or the last one that was asked.
+    /// The node: the one named, or the last one that was tried.
     pub node: String,
-    /// What stands in the way.
-    pub why: Why,
+    /// The reason.
+    pub reason: QuotaRefusalReason,
 }
 
-/// What stands in the way of an allocation.
+/// The reason of a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum QuotaRefusalReason {
     /// The tree has no such node.
-    Unknown,
+    UnknownNode,
     /// The node has children, and only leaves are charged.
-    Inner,
-    /// The quota of the node is used, and nobody gives way.
+    NotALeaf,
+    /// The quota of the node is used up, and no consumer can be moved or preempted.
     Exceeded {
         /// What would have to be free in addition, for each resource that is short, in counted
         /// units.
@@ -31,13 +31,15 @@ pub enum Why {
     },
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for QuotaRefusal {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { tree, node, why } = self;
+        let Self { tree, node, reason: why } = self;
         match why {
-            Why::Unknown => write!(to, "quota tree {tree} has no node {node:?}"),
-            Why::Inner => write!(to, "node {node:?} of quota tree {tree} is not a leaf"),
-            Why::Exceeded { missing } => {
+            QuotaRefusalReason::UnknownNode => write!(to, "quota tree {tree} has no node {node:?}"),
+            QuotaRefusalReason::NotALeaf => {
+                write!(to, "node {node:?} of quota tree {tree} is not a leaf")
+            }
+            QuotaRefusalReason::Exceeded { missing } => {
                 write!(to, "node {node:?} of quota tree {tree} lacks ")?;
                 for (index, (resource, units)) in missing.iter().enumerate() {
                     let comma = if index == 0 { "" } else { ", " };
@@ -49,4 +51,4 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for QuotaRefusal {}

@@ -7,10 +7,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::amount::Amount;
-use super::bindings::BINDINGS;
+use super::bindings::BINDINGS_ANNOTATION;
 
 /// The label that names the tree.
-const TREE: &str = "tree";
+const TREE_LABEL: &str = "tree";
 
 /// A node of a tree and the children it gets. See [`QuotaSubtree`](gantry_api::queue::QuotaSubtree)
 /// for the whole kind.
@@ -21,7 +21,7 @@ pub struct Subtree {
     pub metadata: Meta,
     /// The parent and its children.
     pub spec: SubtreeSpec,
-    /// What was said last about what the children hold.
+    /// The last status, which reports what the children hold.
     pub status: Value,
 }
 
@@ -36,33 +36,34 @@ impl View for Subtree {
 }
 
 impl Subtree {
-    /// The tree it belongs to; without one it is ignored.
+    /// Returns the tree it belongs to; without one it is ignored.
     #[must_use]
     pub fn tree(&self) -> Option<&str> {
-        self.metadata.labels.get(TREE).map(String::as_str)
+        self.metadata.labels.get(TREE_LABEL).map(String::as_str)
     }
 
-    /// Who may be charged to its nodes, as written; nothing where nobody is excluded.
+    /// Returns the bindings of its nodes, as written; `None` where it binds none.
     #[must_use]
     pub fn bindings(&self) -> Option<&str> {
-        self.metadata.annotations.get(BINDINGS).map(String::as_str)
+        self.metadata.annotations.get(BINDINGS_ANNOTATION).map(String::as_str)
     }
 
-    /// Whether trees made of it are those made of another one: what is said about it does not matter.
+    /// Returns whether the same trees are built from it as from another one: the status does not
+    /// matter.
     #[must_use]
-    pub fn is_like(&self, other: &Self) -> bool {
+    pub fn has_same_tree(&self, other: &Self) -> bool {
         let key = self.metadata.key() == other.metadata.key();
         let bindings = self.bindings() == other.bindings();
         key && bindings && self.tree() == other.tree() && self.spec == other.spec
     }
 
-    /// Whether a change is about what is said of a QuotaSubtree, and nothing else.
-    pub(crate) fn only_says(change: &Change) -> bool {
+    /// Returns whether a change concerns the status of a QuotaSubtree only.
+    pub(crate) fn is_status_change(change: &Change) -> bool {
         let both = change.before::<Self>().zip(change.after::<Self>());
-        both.is_some_and(|(before, after)| before.is_like(after))
+        both.is_some_and(|(before, after)| before.has_same_tree(after))
     }
 
-    /// The node its children hang below, unless they are roots.
+    /// Returns the parent of its children, unless they are roots.
     #[must_use]
     pub fn parent(&self) -> Option<&str> {
         self.spec.parent.as_deref().filter(|name| !matches!(*name, "" | "nil"))
@@ -73,7 +74,7 @@ impl Subtree {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct SubtreeSpec {
-    /// Name of the node the children hang below.
+    /// The name of the parent of the children.
     pub parent: Option<String>,
     /// The nodes below it.
     pub children: Vec<Child>,
@@ -85,15 +86,15 @@ pub struct SubtreeSpec {
 pub struct Child {
     /// Its name.
     pub name: String,
-    /// What it may hand out.
+    /// Its quota.
     pub quotas: Option<Quotas>,
 }
 
-/// How much a node may hand out, and whether it may borrow.
+/// The quota of a node, and whether it may borrow.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Quotas {
-    /// Whether it is kept from borrowing.
+    /// Whether it may not borrow.
     pub hard_limit: bool,
     /// Amount per resource.
     pub requests: BTreeMap<String, Amount>,

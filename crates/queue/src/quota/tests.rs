@@ -1,4 +1,4 @@
-//! What quota trees decide.
+//! Tests of quota trees.
 
 mod building;
 mod golden;
@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// The QuotaSubtrees of one tree, one object for each parent. A line is `node: amounts` for the root
-/// and `node < parent: amounts` below it; amounts are `resource=quantity` and the word `hard`.
+/// Returns the QuotaSubtrees of one tree, one object for each parent. A line is `node: amounts` for
+/// the root and `node < parent: amounts` below it; amounts are `resource=quantity` and the word
+/// `hard`.
 fn subtrees(tree: &str, lines: &str) -> Vec<Subtree> {
     let mut objects: Vec<(&str, Vec<Value>)> = Vec::new();
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -45,7 +46,7 @@ fn subtree(name: &str, labels: &Value, spec: &Value) -> Subtree {
     serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
 }
 
-/// A forest of sound trees.
+/// Builds a forest of valid trees.
 fn forest(trees: &[(&str, &str)]) -> Forest {
     let objects: Vec<Subtree> =
         trees.iter().flat_map(|(name, lines)| subtrees(name, lines)).collect();
@@ -78,13 +79,13 @@ fn consumer(name: &str, labels: &str, request: &str, priority: i32) -> Consumer 
     }
 }
 
-/// Who is on each node that is not empty, in order of arrival: `A: b f, J: g`.
-fn picture(forest: &Forest, tree: &str) -> String {
+/// Returns the consumers on each node that is not empty, in order of arrival: `A: b f, J: g`.
+fn placements_of(forest: &Forest, tree: &str) -> String {
     let found = forest.tree(tree).unwrap();
     let nodes = found.nodes.iter().filter(|node| !node.placed.is_empty());
     let mut lines: Vec<String> = nodes
         .map(|node| {
-            let ids: Vec<&str> = found.on(&node.name).map(|id| id.key().name()).collect();
+            let ids: Vec<&str> = found.placed_on(&node.name).map(|id| id.key().name()).collect();
             format!("{}: {}", node.name, ids.join(" "))
         })
         .collect();
@@ -98,7 +99,8 @@ fn names(ids: &[ConsumerId]) -> String {
     names.join(" ")
 }
 
-/// How an attempt ended: `node` in the one tree there is, `node, without victims`, or the refusal.
+/// Returns the outcome of an attempt: `node` in the only tree, `node, without victims`, or the
+/// refusal.
 fn outcome(forest: &mut Forest, consumer: &Consumer) -> String {
     match forest.try_allocate(consumer) {
         Ok(allocation) => {

@@ -1,4 +1,4 @@
-//! One tree: its nodes, who is placed where, and the few ways in which that changes.
+//! One tree: its nodes, the placements of consumers, and the few ways in which these change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use gantry_reconcile::Key;
 
 use super::consumer::{Consumer, ConsumerId};
 use super::journal::{Entry, Journal};
-use super::refusal::{Refusal, Why};
+use super::refusal::{QuotaRefusal, QuotaRefusalReason};
 
 /// The nodes of one tree and what is charged to them.
 ///
@@ -15,13 +15,13 @@ use super::refusal::{Refusal, Why};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     pub(super) name: Arc<str>,
-    /// What is counted; vectors of amounts have this order.
+    /// The counted resources; vectors of amounts have this order.
     pub(super) resources: Vec<Arc<str>>,
     pub(super) nodes: Vec<Node>,
     pub(super) by_name: BTreeMap<Arc<str>, usize>,
-    pub(super) seats: BTreeMap<ConsumerId, Seat>,
-    /// The number of the next arrival on any node; it orders those on one node.
-    pub(super) next: u64,
+    pub(super) placements: BTreeMap<ConsumerId, Placement>,
+    /// The arrival number of the next placement on any node; it orders the consumers on one node.
+    pub(super) next_arrival: u64,
 }
 
 /// A node of a tree.
@@ -31,33 +31,33 @@ pub(super) struct Node {
     /// The object it was read from.
     pub(super) object: Key,
     pub(super) parent: Option<usize>,
-    /// Where the nodes below it end.
+    /// The index after the last node below it.
     pub(super) end: usize,
-    /// Whether nobody borrows past it.
-    pub(super) hard: bool,
-    /// What it may hand out; nothing is compared where there is none.
+    /// Whether borrowing past it is forbidden.
+    pub(super) hard_limit: bool,
+    /// Its quota; a resource without one is not compared.
     pub(super) quota: Box<[Option<i64>]>,
-    /// What is charged to it: whoever is placed on it or below.
+    /// What is charged to it: the sum of the consumers placed on it or below.
     pub(super) allocated: Box<[i128]>,
-    /// Who is placed on this very node, in order of arrival.
+    /// The consumers placed on this very node, in order of arrival.
     pub(super) placed: BTreeMap<u64, Arc<Holder>>,
-    /// The same by priority, and how much they hold: whether it helps to ask them is known before
-    /// anyone is asked.
-    pub(super) ranks: BTreeMap<i32, Rank>,
-    /// The same by the child they belong below, or the node itself if they are at home here, and
-    /// then by what they ask for: where something is released, only those are asked whom it can
-    /// help, and of many that ask for the same only the first.
-    pub(super) branches: BTreeMap<usize, Waiting>,
+    /// The same by priority, with their sums: so it is known whether moving them helps before any
+    /// is tried.
+    pub(super) by_priority: BTreeMap<i32, PriorityTotals>,
+    /// The same by the child they belong below, or the node itself if it is their home, and then by
+    /// request: where something is released, only consumers are tried that it can help, and of many
+    /// with the same request only the first.
+    pub(super) branches: BTreeMap<usize, ArrivalsByRequest>,
 }
 
-/// Arrivals by what they ask for.
-pub(super) type Waiting = BTreeMap<Box<[i64]>, BTreeSet<u64>>;
+/// Arrivals by request.
+pub(super) type ArrivalsByRequest = BTreeMap<Box<[i64]>, BTreeSet<u64>>;
 
-/// Those of one priority on one node.
+/// The consumers of one priority on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Rank {
+pub(super) struct PriorityTotals {
     pub(super) count: usize,
-    pub(super) holds: Box<[i128]>,
+    pub(super) amounts: Box<[i128]>,
 }
 
 /// A consumer as one tree sees it. It never changes.
@@ -66,56 +66,58 @@ pub(super) struct Holder {
     pub(super) id: ConsumerId,
     pub(super) priority: i32,
     pub(super) preemptable: bool,
-    /// Whether it goes before others. Its priority is the lowest there is then.
+    /// Whether it is preempted before others. Its priority is then the lowest there is.
     pub(super) preempt_first: bool,
-    /// The node it names; the root if that is not there.
+    /// The node it names; the root if that does not exist.
     pub(super) home: usize,
     pub(super) request: Box<[i64]>,
 }
 
-/// Where a consumer is placed.
+/// The placement of a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seat {
+pub(super) struct Placement {
     pub(super) node: usize,
-    /// Its number among those on the node.
+    /// Its arrival number on the node.
     pub(super) arrival: u64,
 }
 
-/// The node without a parent.
+/// The index of the root.
 pub(super) const ROOT: usize = 0;
 
 impl Tree {
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where a consumer is placed.
+    /// Returns the node a consumer is placed on.
     #[must_use]
     pub fn placed(&self, id: &ConsumerId) -> Option<&str> {
-        self.seats.get(id).map(|seat| &*self.nodes[seat.node].name)
+        self.placements.get(id).map(|seat| &*self.nodes[seat.node].name)
     }
 
-    /// Who is placed on this very node, in order of arrival; nobody if there is no such node.
-    pub fn on(&self, node: &str) -> impl Iterator<Item = &ConsumerId> {
+    /// Returns the consumers placed on this very node, in order of arrival; none if there is no
+    /// such node.
+    pub fn placed_on(&self, node: &str) -> impl Iterator<Item = &ConsumerId> {
         let node = self.by_name.get(node).map(|&index| &self.nodes[index]);
         node.into_iter().flat_map(|node| node.placed.values().map(|holder| &holder.id))
     }
 
-    /// The consumer as this tree sees it, if it names a leaf.
-    pub(super) fn admit(&self, consumer: &Consumer) -> Result<Arc<Holder>, Refusal> {
+    /// Returns the consumer as this tree sees it, if it names a leaf.
+    pub(super) fn leaf_holder(&self, consumer: &Consumer) -> Result<Arc<Holder>, QuotaRefusal> {
         let node = consumer.node_in(&self.name);
-        let refuse = |why| Refusal { tree: self.name.to_string(), node: node.to_owned(), why };
+        let refuse =
+            |why| QuotaRefusal { tree: self.name.to_string(), node: node.to_owned(), reason: why };
         match self.by_name.get(node) {
-            None => Err(refuse(Why::Unknown)),
-            Some(&home) if !self.is_leaf(home) => Err(refuse(Why::Inner)),
+            None => Err(refuse(QuotaRefusalReason::UnknownNode)),
+            Some(&home) if !self.is_leaf(home) => Err(refuse(QuotaRefusalReason::NotALeaf)),
             Some(&home) => Ok(self.holder(consumer, home)),
         }
     }
 
-    /// The consumer as this tree sees it, whatever it names.
-    pub(super) fn take_in(&self, consumer: &Consumer) -> Arc<Holder> {
+    /// Returns the consumer as this tree sees it, whatever it names.
+    pub(super) fn holder_or_root(&self, consumer: &Consumer) -> Arc<Holder> {
         let home = self.by_name.get(consumer.node_in(&self.name));
         self.holder(consumer, home.copied().unwrap_or(ROOT))
     }
@@ -136,98 +138,106 @@ impl Tree {
         self.nodes[node].end == node + 1
     }
 
-    /// Whether `node` is `above` or below it.
+    /// Returns whether `node` is `above` or below it.
     pub(super) fn is_within(&self, node: usize, above: usize) -> bool {
         (above..self.nodes[above].end).contains(&node)
     }
 
-    /// The node and those above it, up to the root.
+    /// Returns the node and those above it, up to the root.
     pub(super) fn path(&self, from: usize) -> impl Iterator<Item = usize> {
         std::iter::successors(Some(from), |&node| self.nodes[node].parent)
     }
 
-    /// What a refusal at a node says.
-    pub(super) fn exceeded(&self, node: usize, request: &[i64]) -> Refusal {
+    /// Returns the refusal at a node.
+    pub(super) fn exceeded_refusal(&self, node: usize, request: &[i64]) -> QuotaRefusal {
         let at = &self.nodes[node];
         let short = |(index, name): (usize, &Arc<str>)| {
-            let over = at.over(index, request[index], 0)?;
+            let over = at.excess(index, request[index], 0)?;
             Some((name.to_string(), over))
         };
         let missing = self.resources.iter().enumerate().filter_map(short).collect();
-        Refusal {
+        QuotaRefusal {
             tree: self.name.to_string(),
             node: at.name.to_string(),
-            why: Why::Exceeded { missing },
+            reason: QuotaRefusalReason::Exceeded { missing },
         }
     }
 }
 
 impl Node {
-    /// Whether the request fits beside what is charged already.
+    /// Returns whether the request fits beside what is charged already.
     pub(super) fn fits(&self, request: &[i64]) -> bool {
-        (0..request.len()).all(|index| self.over(index, request[index], 0).is_none())
+        (0..request.len()).all(|index| self.excess(index, request[index], 0).is_none())
     }
 
-    /// Whether it fits once this much is gone.
+    /// Returns whether it fits once this much is gone.
     pub(super) fn fits_without(&self, request: &[i64], gone: &[i128]) -> bool {
-        (0..request.len()).all(|index| self.over(index, request[index], gone[index]).is_none())
+        (0..request.len()).all(|index| self.excess(index, request[index], gone[index]).is_none())
     }
 
-    /// Counts in what those on this node hold whose priority is below the limit; all without one.
-    pub(super) fn count(&self, below: Option<i32>, sums: &mut [i128]) {
-        for (_, rank) in self.ranks.iter().take_while(|(at, _)| below.is_none_or(|it| **at < it)) {
-            sums.iter_mut().zip(&rank.holds).for_each(|(sum, more)| *sum += more);
+    /// Adds what the consumers on this node hold whose priority is below the limit; all without
+    /// one.
+    pub(super) fn add_totals(&self, below: Option<i32>, sums: &mut [i128]) {
+        for (_, rank) in
+            self.by_priority.iter().take_while(|(at, _)| below.is_none_or(|it| **at < it))
+        {
+            sums.iter_mut().zip(&rank.amounts).for_each(|(sum, more)| *sum += more);
         }
     }
 
-    /// By how much a request exceeds the quota of one resource. What is not asked for is not
-    /// compared: a node that an edit left short of gpus still hands out cpus.
-    fn over(&self, index: usize, request: i64, gone: i128) -> Option<i128> {
+    /// Returns by how much a request exceeds the quota of one resource. A resource that is not
+    /// requested is not compared: a node that an edit left short of gpus still has cpus to
+    /// allocate.
+    fn excess(&self, index: usize, request: i64, gone: i128) -> Option<i128> {
         let quota = self.quota[index].filter(|_| request > 0)?;
         let over = self.allocated[index] - gone + i128::from(request) - i128::from(quota);
         (over > 0).then_some(over)
     }
 }
 
-/// The steps that everything is made of. Each is noted, so that it can be taken back.
+/// The elementary changes. Each is recorded in the journal, so that it can be undone.
 impl Tree {
-    /// Places a consumer on a node, after those who are there.
+    /// Places a consumer on a node, after those already there.
     pub(super) fn place(&mut self, node: usize, holder: Arc<Holder>, journal: &mut Journal) {
-        let arrival = self.next;
-        self.next += 1;
-        self.seat(Seat { node, arrival }, holder);
-        journal.note(Entry::Placed(Seat { node, arrival }));
+        let arrival = self.next_arrival;
+        self.next_arrival += 1;
+        self.insert_placement(Placement { node, arrival }, holder);
+        journal.record(Entry::Placed(Placement { node, arrival }));
     }
 
-    /// Takes a consumer from its node.
-    pub(super) fn displace(&mut self, seat: Seat, journal: &mut Journal) -> Option<Arc<Holder>> {
-        let holder = self.unseat(seat)?;
-        journal.note(Entry::Displaced(seat, Arc::clone(&holder)));
+    /// Removes a consumer from its node.
+    pub(super) fn displace(
+        &mut self,
+        seat: Placement,
+        journal: &mut Journal,
+    ) -> Option<Arc<Holder>> {
+        let holder = self.remove_placement(seat)?;
+        journal.record(Entry::Displaced(seat, Arc::clone(&holder)));
         Some(holder)
     }
 
     /// Charges a consumer to a node.
     pub(super) fn charge(&mut self, node: usize, holder: &Arc<Holder>, journal: &mut Journal) {
         add(&mut self.nodes[node].allocated, &holder.request);
-        journal.note(Entry::Charged(node, Arc::clone(holder)));
+        journal.record(Entry::Charged(node, Arc::clone(holder)));
     }
 
-    /// Takes the charge of a consumer from a node.
+    /// Removes the charge of a consumer from a node.
     pub(super) fn discharge(&mut self, node: usize, holder: &Arc<Holder>, journal: &mut Journal) {
         subtract(&mut self.nodes[node].allocated, &holder.request);
-        journal.note(Entry::Discharged(node, Arc::clone(holder)));
+        journal.record(Entry::Discharged(node, Arc::clone(holder)));
     }
 
-    /// Takes back what was noted since the journal had this length.
-    pub(super) fn take_back(&mut self, journal: &mut Journal, length: usize) {
+    /// Undoes what was recorded since the journal had this length.
+    pub(super) fn rollback(&mut self, journal: &mut Journal, length: usize) {
         while journal.len() > length {
             match journal.pop() {
                 None => break,
                 Some(Entry::Placed(seat)) => {
-                    self.unseat(seat);
-                    self.next = seat.arrival;
+                    self.remove_placement(seat);
+                    self.next_arrival = seat.arrival;
                 }
-                Some(Entry::Displaced(seat, holder)) => self.seat(seat, holder),
+                Some(Entry::Displaced(seat, holder)) => self.insert_placement(seat, holder),
                 Some(Entry::Charged(node, holder)) => {
                     subtract(&mut self.nodes[node].allocated, &holder.request);
                 }
@@ -238,23 +248,23 @@ impl Tree {
         }
     }
 
-    fn seat(&mut self, seat: Seat, holder: Arc<Holder>) {
+    fn insert_placement(&mut self, seat: Placement, holder: Arc<Holder>) {
         let branch = self.branch(seat.node, holder.home);
         let node = &mut self.nodes[seat.node];
-        let nobody = || Rank { count: 0, holds: vec![0; holder.request.len()].into() };
-        let rank = node.ranks.entry(holder.priority).or_insert_with(nobody);
+        let nobody = || PriorityTotals { count: 0, amounts: vec![0; holder.request.len()].into() };
+        let rank = node.by_priority.entry(holder.priority).or_insert_with(nobody);
         rank.count += 1;
-        add(&mut rank.holds, &holder.request);
+        add(&mut rank.amounts, &holder.request);
         let waiting = node.branches.entry(branch).or_default();
         match waiting.get_mut(&holder.request) {
             Some(arrivals) => _ = arrivals.insert(seat.arrival),
             None => _ = waiting.insert(holder.request.clone(), [seat.arrival].into()),
         }
-        self.seats.insert(holder.id.clone(), seat);
+        self.placements.insert(holder.id.clone(), seat);
         node.placed.insert(seat.arrival, holder);
     }
 
-    fn unseat(&mut self, seat: Seat) -> Option<Arc<Holder>> {
+    fn remove_placement(&mut self, seat: Placement) -> Option<Arc<Holder>> {
         let holder = self.nodes[seat.node].placed.remove(&seat.arrival)?;
         let branch = self.branch(seat.node, holder.home);
         let node = &mut self.nodes[seat.node];
@@ -269,18 +279,18 @@ impl Tree {
                 node.branches.remove(&branch);
             }
         }
-        if let Some(rank) = node.ranks.get_mut(&holder.priority) {
+        if let Some(rank) = node.by_priority.get_mut(&holder.priority) {
             rank.count -= 1;
-            subtract(&mut rank.holds, &holder.request);
+            subtract(&mut rank.amounts, &holder.request);
             if rank.count == 0 {
-                node.ranks.remove(&holder.priority);
+                node.by_priority.remove(&holder.priority);
             }
         }
-        self.seats.remove(&holder.id);
+        self.placements.remove(&holder.id);
         Some(holder)
     }
 
-    /// The child of a node that `home` is or is below; the node itself if it is at home there.
+    /// Returns the child of a node that `home` is or is below; the node itself if it is the home.
     fn branch(&self, node: usize, home: usize) -> usize {
         self.path(home).find(|&at| self.nodes[at].parent == Some(node)).unwrap_or(node)
     }

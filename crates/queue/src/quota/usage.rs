@@ -1,4 +1,4 @@
-//! What is charged to whom, for statuses and for people.
+//! Usage of quota trees, for statuses and reports.
 
 use std::collections::BTreeMap;
 
@@ -10,30 +10,30 @@ use super::forest::Forest;
 use super::subtree::Subtree;
 use super::tree::{Node, Tree};
 
-/// What a node may hand out, and what it has.
+/// The quota of a node, and what is charged to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeUsage {
     /// The node above it.
     pub parent: Option<String>,
-    /// Whether nobody borrows past it.
-    pub hard: bool,
-    /// What it may hand out, in counted units.
+    /// Whether borrowing past it is forbidden.
+    pub hard_limit: bool,
+    /// Its quota, in counted units.
     pub quota: BTreeMap<String, i64>,
-    /// What is charged to it, in counted units: whoever is placed on it or below.
+    /// What is charged to it, in counted units: the sum of the consumers placed on it or below.
     pub allocated: BTreeMap<String, i128>,
     /// How many consumers are placed on this very node.
     pub consumers: usize,
 }
 
 impl Forest {
-    /// Every node of every tree.
+    /// Returns every node of every tree.
     #[must_use]
     pub fn usage(&self) -> BTreeMap<String, BTreeMap<String, NodeUsage>> {
         self.trees().map(|tree| (tree.name().to_owned(), tree.usage())).collect()
     }
 
-    /// What the status of a QuotaSubtree should say: what is charged to those of its children that
-    /// count. A resource is shown where a node lists it or something of it is charged.
+    /// Returns the status of a QuotaSubtree: what is charged to those of its children that are in
+    /// the tree. A resource is shown where a node lists it or something of it is charged.
     #[must_use]
     pub fn status(&self, subtree: &Subtree) -> QuotaSubtreeStatus {
         let tree = subtree.tree().and_then(|name| self.tree(name));
@@ -66,7 +66,7 @@ impl Tree {
     fn usage(&self) -> BTreeMap<String, NodeUsage> {
         let usage = |node: &Node| NodeUsage {
             parent: node.parent.map(|parent| self.nodes[parent].name.to_string()),
-            hard: node.hard,
+            hard_limit: node.hard_limit,
             quota: self.named(&node.quota).filter_map(|(name, it)| Some((name, (*it)?))).collect(),
             allocated: self.named(&node.allocated).map(|(name, it)| (name, *it)).collect(),
             consumers: node.placed.len(),

@@ -1,13 +1,15 @@
 use std::time::Duration;
 
-use gantry_harness::{Action, CONFLICTED, REFUSED, Scenario, Server, UNREADABLE};
+use gantry_harness::{
+    CONFLICTED_PREFIX, REFUSED_PREFIX, Scenario, Server, UNREADABLE_PREFIX, UserAction,
+};
 use gantry_reconcile::{Meta, Propagation, Resource};
 use serde::Deserialize;
 
 use super::*;
 use crate::quota::{Consumer, ConsumerId};
 
-/// A job that holds so many cpus once it runs.
+/// A job that holds this many cpus once it runs.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Job {
@@ -34,7 +36,7 @@ fn controller() -> QuotaStatus<Job> {
             labels: job.metadata.labels.clone(),
         };
         let since = job.metadata.creation_timestamp.unwrap_or_default();
-        job.runs.then_some(Standing { since, consumer })
+        job.runs.then_some(QuotaHolder { since, consumer })
     })
 }
 
@@ -55,11 +57,13 @@ fn job(name: &str, leaf: &str, cpus: i64, runs: bool) -> (Resource, Value) {
     (Job::RESOURCE, json!({"metadata": metadata, "cpus": cpus, "runs": runs}))
 }
 
-/// The statuses, but for those of objects with something wrong.
+/// Returns the statuses, without those of objects with problems.
 fn shape(server: &Server) -> Value {
     let sound = |object: &&Value| {
         let name = object["metadata"]["name"].as_str().unwrap();
-        ![REFUSED, CONFLICTED, UNREADABLE].iter().any(|word| name.starts_with(word))
+        ![REFUSED_PREFIX, CONFLICTED_PREFIX, UNREADABLE_PREFIX]
+            .iter()
+            .any(|word| name.starts_with(word))
     };
     let objects = server.list(&Subtree::RESOURCE);
     let statuses =
@@ -68,15 +72,15 @@ fn shape(server: &Server) -> Value {
 }
 
 fn scenario<'a>(controllers: &'a [&'a dyn Controller]) -> Scenario<'a> {
-    let run = |name: &'static str, runs: bool| -> Action {
+    let run = |name: &'static str, runs: bool| -> UserAction {
         Box::new(move |server: &mut Server| {
             server.edit(&Job::RESOURCE, &Key::new("n", name), |it| it["runs"] = json!(runs));
         })
     };
-    let cut: Action = Box::new(|server: &mut Server| {
+    let cut: UserAction = Box::new(|server: &mut Server| {
         server.delete(&Subtree::RESOURCE, &Key::new("q", "more"), Propagation::Background);
     });
-    let end: Action = Box::new(|server: &mut Server| {
+    let end: UserAction = Box::new(|server: &mut Server| {
         server.delete(&Job::RESOURCE, &Key::new("n", "c"), Propagation::Background);
     });
     Scenario {
@@ -103,7 +107,7 @@ fn statuses_end_right_whatever_happens() {
     let controller = controller();
     let controllers: [&dyn Controller; 1] = [&controller];
     scenario(&controllers).prove(0..12, shape).unwrap();
-    let ending = scenario(&controllers).run(3, gantry_harness::Faults::some()).unwrap();
+    let ending = scenario(&controllers).run(3, gantry_harness::Faults::random()).unwrap();
     // Job b lost its leaf and is on the root; d borrows there.
     let cpu = |amount: &str| json!({"cpu": amount});
     assert_eq!(
@@ -125,14 +129,14 @@ fn statuses_end_right_whatever_happens() {
 fn objects_that_cannot_be_written_or_read_leave_the_others() {
     let controller = controller();
     let controllers: [&dyn Controller; 1] = [&controller];
-    let mut bad: Vec<(Resource, Value)> = [REFUSED, CONFLICTED]
+    let mut bad: Vec<(Resource, Value)> = [REFUSED_PREFIX, CONFLICTED_PREFIX]
         .iter()
         .map(|word| subtree(&format!("{word}-one"), Some("root"), &[(word, "1")]))
         .collect();
-    let (resource, mut object) = subtree(&format!("{UNREADABLE}-one"), Some("root"), &[]);
+    let (resource, mut object) = subtree(&format!("{UNREADABLE_PREFIX}-one"), Some("root"), &[]);
     object["spec"] = json!(7);
     bad.push((resource, object));
-    scenario(&controllers).prove_apart(&bad, 0..6, shape).unwrap();
+    scenario(&controllers).prove_isolation(&bad, 0..6, shape).unwrap();
 }
 
 fn read(object: &(Resource, Value)) -> Arc<Subtree> {
@@ -140,8 +144,8 @@ fn read(object: &(Resource, Value)) -> Arc<Subtree> {
 }
 
 #[test]
-fn a_tree_is_told_about_every_five_seconds() {
-    assert_eq!(controller().pace(), Duration::from_secs(5));
+fn a_tree_status_is_written_every_five_seconds() {
+    assert_eq!(controller().min_plan_interval(), Duration::from_secs(5));
 }
 
 #[test]
@@ -156,7 +160,8 @@ fn problems_are_held() {
         .iter()
         .map(|held| (held.about.key.to_string(), held.reason.as_ref(), held.message.as_str()))
         .collect();
-    let text = "quota tree t: node \"leaf\" of q/lost is left out: there is no node \"nowhere\" to hang it below";
+    let text =
+        "quota tree t: node \"leaf\" of q/lost is left out: its parent \"nowhere\" does not exist";
     assert_eq!(said, [("q/lost".to_owned(), "UnknownParent", text)]);
     assert_eq!(plan.steps.len(), 1, "the rest counts");
 }
@@ -171,6 +176,6 @@ fn nothing_of_the_old_status_stays() {
         (json!({"a": 1}), json!(null), json!(null)),
     ];
     for (old, new, expected) in table {
-        assert_eq!(replacing(&old, new.clone()), expected, "{old} to {new}");
+        assert_eq!(replacement_patch(&old, new.clone()), expected, "{old} to {new}");
     }
 }

@@ -2,29 +2,34 @@
 
 use std::time::Duration;
 
-use gantry_harness::{Action, Ask, Asking, Faults, Scenario, Server};
+use gantry_harness::{AnySimulatedInquiry, Faults, Scenario, Server, SimulatedInquiry, UserAction};
 use gantry_reconcile::{Controller, Key, Resource, View as _, World, Write};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::cluster::{Cast, Following, JOBS, Play, SERVED, node, scenario};
-use super::laws::{ends, job, proven};
-use crate::access::{
-    AccessQuestion, AccessReview, AccessReviewer, Attributes, AuthorRecording, Need, RecordingCheck,
+use super::cluster::{
+    JOBS, ProgressWithKinds, SERVED, Simulation, TestControllers, node, scenario,
 };
-use crate::app_wrapper::{AUTHOR, AppWrapper, TypeName};
+use super::properties::{final_states, job, proven};
+use crate::access::{
+    AccessQuestion, AccessReview, AccessReviewer, AuthorRecording, RecordingCheck,
+    RequiredPermission, ResourceAttributes,
+};
+use crate::app_wrapper::{AUTHOR_ANNOTATION, AppWrapper, TypeName};
 use crate::author::Author;
-use crate::{Live, Progress, Settings, UserAccess, kind_discovery};
+use crate::{LiveSettings, Progress, Settings, UserAccess, kind_discovery};
 
-/// `bob` may not create Jobs, and everybody else may.
+/// `bob` may not create Jobs, and all other users may.
 fn review(_: &Server, question: &AccessQuestion) -> Result<AccessReview, String> {
     let author = Author::read(&question.author).unwrap();
-    Ok(match (author.username.as_str(), &question.need) {
-        ("bob", Need::Create(name)) if &*name.kind == "Job" => {
-            let asked = Attributes::create(&JOBS);
+    Ok(match (author.username.as_str(), &question.permission) {
+        ("bob", RequiredPermission::Create(name)) if &*name.kind == "Job" => {
+            let asked = ResourceAttributes::create(&JOBS);
             AccessReview::Denied { asked, reason: String::new() }
         }
-        (_, Need::Create(_) | Need::Privilege(_)) => AccessReview::Allowed,
+        (_, RequiredPermission::Create(_) | RequiredPermission::Privilege(_)) => {
+            AccessReview::Allowed
+        }
     })
 }
 
@@ -32,38 +37,40 @@ fn recording(_: &Server, (): &()) -> Result<AuthorRecording, String> {
     Ok(AuthorRecording { since: Some(Timestamp::UNIX_EPOCH) })
 }
 
-/// A server that says what authors may create, and that records them. Its answers are late, get lost and grow
-/// old.
+/// Creates a server that answers reviews, and that records authors. Its answers are late, get lost
+/// and expire.
 fn reviewed<'a>(
     controllers: &'a [&'a dyn Controller],
     objects: Vec<(Resource, Value)>,
-    reviewer: &'a Asking<AccessReviewer>,
+    reviewer: &'a SimulatedInquiry<AccessReviewer>,
 ) -> Scenario<'a> {
-    static RECORDING: Asking<RecordingCheck> =
-        Asking { inquiry: RecordingCheck, answer: recording };
+    static RECORDING: SimulatedInquiry<RecordingCheck> =
+        SimulatedInquiry { inquiry: RecordingCheck, answer: recording };
     let mut scenario = scenario(controllers, objects);
-    scenario.outside.inquiries.extend([&RECORDING as &dyn Ask, reviewer]);
+    scenario.external.inquiries.extend([&RECORDING as &dyn AnySimulatedInquiry, reviewer]);
     scenario
 }
 
-fn reviewer() -> Asking<AccessReviewer> {
-    Asking { inquiry: AccessReviewer::new(UserAccess::Reviewed), answer: review }
+fn reviewer() -> SimulatedInquiry<AccessReviewer> {
+    SimulatedInquiry { inquiry: AccessReviewer::new(UserAccess::Reviewed), answer: review }
 }
 
 fn settings() -> Settings {
     Settings { user_access: UserAccess::Reviewed, ..Settings::default() }
 }
 
-/// A job that somebody made.
+/// Returns a job of a user.
 fn by(user: Option<&str>, name: &str, priority: i64, cpu: &str) -> (Resource, Value) {
     let (resource, mut object) = job(name, priority, 1, cpu, 5);
     if let Some(user) = user {
-        object["metadata"]["annotations"] = json!({AUTHOR: json!({"username": user}).to_string()});
+        object["metadata"]["annotations"] =
+            json!({AUTHOR_ANNOTATION: json!({"username": user}).to_string()});
     }
     (resource, object)
 }
 
-/// Everybody who may runs, beside those who may not and those of whom nothing is known.
+/// Returns jobs whose authors are allowed and run, beside denied ones and ones without a known
+/// author.
 fn objects() -> Vec<(Resource, Value)> {
     vec![
         node("a", "1", 0),
@@ -75,65 +82,67 @@ fn objects() -> Vec<(Resource, Value)> {
 }
 
 #[test]
-fn ds_9_who_may_not_create_its_items_fails_and_keeps_nobody_waiting() {
-    let cast = Cast::new(Settings { holding: Duration::from_secs(600), ..settings() });
+fn ds_9_a_denied_app_wrapper_fails_and_blocks_no_other() {
+    let cast = TestControllers::new(Settings { holding: Duration::from_secs(600), ..settings() });
     let (controllers, reviewer) = (cast.all(), reviewer());
     let scenario = reviewed(&controllers, objects(), &reviewer);
-    let mut play = Play::new(&scenario);
-    play.pass(60);
-    assert_eq!(play.state("allowed"), "Completed Completed");
-    assert_eq!(play.state("second"), "Completed Completed");
-    assert_eq!(play.state("denied"), "Failed Failed");
-    let status = play.status("denied");
+    let mut sim = Simulation::new(&scenario);
+    sim.advance(60);
+    assert_eq!(sim.state("allowed"), "Completed Completed");
+    assert_eq!(sim.state("second"), "Completed Completed");
+    assert_eq!(sim.state("denied"), "Failed Failed");
+    let status = sim.status("denied");
     assert_eq!(
         status["message"],
         "test/denied creation failure: user \"bob\" cannot create resource \"jobs\" in API group \
-         \"batch\" in the namespace \"test\"; have the right granted, then create the AppWrapper anew"
+         \"batch\" in the namespace \"test\"; have the permission granted, then create \
+         the AppWrapper again"
     );
-    assert_eq!(play.conditions("denied"), ["Init", "Queueing", "Failed"], "it never was the head");
-    assert_eq!(play.reasons("denied").last().unwrap(), "ItemCreationFailure.");
-    assert!(play.object(&JOBS, "denied-j").is_none());
-    assert_eq!(play.state("unrecorded"), "Pending Backoff");
-    let status = play.status("unrecorded");
-    assert!(status["message"].as_str().unwrap().contains("create it anew"), "{status}");
-    assert_eq!(play.reasons("unrecorded").last().unwrap(), "AuthorNotRecorded");
-    // Somebody writes its items, and so becomes its author.
+    assert_eq!(sim.conditions("denied"), ["Init", "Queueing", "Failed"], "it never was the head");
+    assert_eq!(sim.reasons("denied").last().unwrap(), "ItemCreationFailure.");
+    assert!(sim.object(&JOBS, "denied-j").is_none());
+    assert_eq!(sim.state("unrecorded"), "Pending Backoff");
+    let status = sim.status("unrecorded");
+    assert!(status["message"].as_str().unwrap().contains("create it again"), "{status}");
+    assert_eq!(sim.reasons("unrecorded").last().unwrap(), "AuthorNotRecorded");
+    // A user writes its items, and so becomes its author.
     let key = Key::new("test", "unrecorded");
     let author = json!({"username": "alice"}).to_string();
-    play.stage.server().edit(&AppWrapper::RESOURCE, &key, |it| {
-        it["metadata"]["annotations"] = json!({AUTHOR: author});
+    sim.run.server().edit(&AppWrapper::RESOURCE, &key, |it| {
+        it["metadata"]["annotations"] = json!({AUTHOR_ANNOTATION: author});
     });
-    play.pass(60);
-    assert_eq!(play.state("unrecorded"), "Completed Completed");
+    sim.advance(60);
+    assert_eq!(sim.state("unrecorded"), "Completed Completed");
 }
 
-/// Nobody makes room, and no quota is charged, for one who may not have it.
+/// Nothing is preempted, and no quota is charged, for an AppWrapper that is denied.
 #[test]
-fn ds_9_nobody_makes_room_for_who_may_not() {
-    let cast = Cast::new(Settings { preemption: true, active_eviction: true, ..settings() });
+fn ds_9_nothing_is_preempted_for_a_denied_app_wrapper() {
+    let cast =
+        TestControllers::new(Settings { preemption: true, active_eviction: true, ..settings() });
     let (controllers, reviewer) = (cast.all(), reviewer());
     let scenario = reviewed(&controllers, vec![node("a", "1", 0)], &reviewer);
-    let mut play = Play::new(&scenario);
+    let mut sim = Simulation::new(&scenario);
     let (_, mut long) = by(Some("alice"), "long", 0, "800m");
     let notes = "/spec/resources/GenericItems/0/generictemplate/metadata/annotations/seconds";
     *long.pointer_mut(notes).unwrap() = json!("1000");
-    play.create(long);
-    play.create(by(Some("bob"), "denied", 9, "800m").1);
-    play.pass(30);
-    assert_eq!(play.state("denied"), "Failed Failed");
-    assert_eq!(play.state("long"), "Running Running");
-    assert!(!play.conditions("long").contains(&"Preempted".to_owned()));
+    sim.create(long);
+    sim.create(by(Some("bob"), "denied", 9, "800m").1);
+    sim.advance(30);
+    assert_eq!(sim.state("denied"), "Failed Failed");
+    assert_eq!(sim.state("long"), "Running Running");
+    assert!(!sim.conditions("long").contains(&"Preempted".to_owned()));
 }
 
-/// Kinds may come, and authors change, after an AppWrapper has passed.
+/// Kinds may be installed, and authors may change, after an AppWrapper was admitted.
 #[test]
-fn ds_9_nothing_is_made_that_its_author_may_not_create() {
+fn ds_9_no_item_is_created_that_its_author_may_not_create() {
     let at = |seconds: i64| Timestamp::from_second(1_800_000_000 + seconds).unwrap();
     let denied =
-        || AccessReview::Denied { asked: Attributes::create(&JOBS), reason: String::new() };
+        || AccessReview::Denied { asked: ResourceAttributes::create(&JOBS), reason: String::new() };
     let table = [
-        ("who may", Some("alice"), Some(AccessReview::Allowed), vec!["create"], None),
-        ("nobody has asked", Some("alice"), None, vec![], Some("AccessUnsettled")),
+        ("allowed", Some("alice"), Some(AccessReview::Allowed), vec!["create"], None),
+        ("not reviewed yet", Some("alice"), None, vec![], Some("AccessUnsettled")),
         (
             "a kind that came",
             Some("alice"),
@@ -141,13 +150,13 @@ fn ds_9_nothing_is_made_that_its_author_may_not_create() {
             vec![],
             Some("AccessUnsettled"),
         ),
-        ("who may not", Some("alice"), Some(denied()), vec!["patch"], None),
-        ("nobody", None, Some(AccessReview::Allowed), vec!["patch"], None),
+        ("denied", Some("alice"), Some(denied()), vec!["patch"], None),
+        ("no author", None, Some(AccessReview::Allowed), vec!["patch"], None),
     ];
     for (why, user, answer, verbs, held) in table {
-        let progress = Following(Progress::new(Live::new(settings())));
+        let progress = ProgressWithKinds(Progress::new(LiveSettings::new(settings())));
         let world = World::new(progress.kinds());
-        kind_discovery::record(&world, SERVED, at(0));
+        kind_discovery::record_served(&world, SERVED, at(0));
         let recording = AuthorRecording { since: Some(at(0)) };
         world.facts::<AuthorRecording>().record((), recording, at(0));
         let (_, mut object) = by(user, "one", 0, "100m");
@@ -159,11 +168,15 @@ fn ds_9_nothing_is_made_that_its_author_may_not_create() {
             "conditions": [{"type": "HeadOfLine", "status": "True", "reason": "FrontOfQueue.",
                 "lastTransitionMicroTime": at(2), "lastUpdateMicroTime": at(2)}],
         });
-        world.find(&AppWrapper::RESOURCE).unwrap().saw(&object.to_string()).unwrap();
+        world
+            .single_store_for(&AppWrapper::RESOURCE)
+            .unwrap()
+            .observe(&object.to_string())
+            .unwrap();
         let question = AccessQuestion {
             author: json!({"username": "alice"}).to_string().into(),
             namespace: "test".into(),
-            need: Need::Create(TypeName::of(&JOBS)),
+            permission: RequiredPermission::Create(TypeName::of(&JOBS)),
         };
         if let Some(answer) = answer {
             world.facts::<AccessReview>().record(question, answer, at(2));
@@ -180,17 +193,17 @@ fn ds_9_nothing_is_made_that_its_author_may_not_create() {
 }
 
 #[test]
-fn ds_9_rights_that_come_and_go_end_in_one_place() {
-    let cast = Cast::new(settings());
+fn ds_9_changing_rights_converge() {
+    let cast = TestControllers::new(settings());
     let (controllers, reviewer) = (cast.all(), reviewer());
-    let late: Action = Box::new(|server: &mut Server| {
+    let late: UserAction = Box::new(|server: &mut Server| {
         let (resource, object) = by(Some("bob"), "late", 5, "200m");
         server.create(&resource, object);
     });
     let scenario = Scenario { script: vec![late], ..reviewed(&controllers, objects(), &reviewer) };
     let ending = scenario.run(1, Faults::none()).unwrap();
     assert_eq!(
-        ends(&ending.server)["wrappers"],
+        final_states(&ending.server)["wrappers"],
         json!([
             ["allowed", "Completed", null],
             ["denied", "Failed", null],
@@ -199,21 +212,22 @@ fn ds_9_rights_that_come_and_go_end_in_one_place() {
             ["unrecorded", "Pending", null],
         ])
     );
-    assert_eq!(ends(&ending.server)["jobs"], json!(["allowed-j", "second-j"]));
-    proven(scenario.prove_faults(0..4, ends));
+    assert_eq!(final_states(&ending.server)["jobs"], json!(["allowed-j", "second-j"]));
+    proven(scenario.prove_faults(0..4, final_states));
 }
 
-/// Whoever dies, and whoever leads beside whom: nothing is made for one who may not have it.
+/// Whichever process dies, and whichever processes lead at once: nothing is created that is denied.
 #[test]
-fn ds_9_a_crash_at_every_move_lets_nobody_through() {
-    let cast = Cast::new(settings());
+fn ds_9_a_crash_at_every_step_admits_no_denied_app_wrapper() {
+    let cast = TestControllers::new(settings());
     let (controllers, reviewer) = (cast.all(), reviewer());
     let objects = vec![
         node("a", "1", 0),
         by(Some("alice"), "allowed", 1, "800m"),
         by(Some("bob"), "denied", 9, "800m"),
     ];
-    // All of it is over within half a minute, and what is asked for all the time would only be asked more often.
+    // Everything is over within half a minute, and periodic questions would only be asked more
+    // often.
     let horizon = Duration::from_secs(120);
     let scenario = Scenario { horizon, ..reviewed(&controllers, objects, &reviewer) };
     let never = |server: &Server| {
@@ -222,7 +236,7 @@ fn ds_9_a_crash_at_every_move_lets_nobody_through() {
             let object: Value = serde_json::from_str(text).unwrap();
             object["metadata"]["name"] == "denied" && object["status"]["canrun"] == true
         });
-        json!([ends(server), denied])
+        json!([final_states(server), denied])
     };
     let ending = scenario.run(1, Faults::none()).unwrap();
     assert_eq!(never(&ending.server)[1], false);

@@ -1,9 +1,9 @@
-//! A cluster in which items make pods, pods find nodes, and run.
+//! A simulated cluster in which items create pods, and pods are bound to nodes and run.
 //!
-//! What an object does is said by its annotations, so that objects of any kind can be played: `pods`
-//! (how many), `cpu` and `gpu` (of each), `init` (seconds before it runs), `seconds` (how long it runs;
-//! for ever without), `says` (a condition it has at once), `job` (whether it is complete when its pods
-//! have succeeded).
+//! Annotations of an object define its behavior, so that objects of any kind can be simulated:
+//! `pods` (how many), `cpu` and `gpu` (of each), `init` (seconds before it runs), `seconds` (how
+//! long it runs; for ever without), `says` (a condition it has at once), `job` (whether it is
+//! complete when its pods have succeeded).
 
 #![expect(
     clippy::needless_pass_by_value,
@@ -14,22 +14,23 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gantry_harness::{
-    Asking, Kubelet, KubeletNodes, KubeletPod, Outside, PodLifecycle, Scenario, Server, Stage,
+    ExternalSystems, Kubelet, KubeletNodes, KubeletPod, PodLifecycle, Scenario, Server,
+    SimulatedInquiry, TestCluster,
 };
 use gantry_pods::Requests;
 use gantry_pods::view::{Node, Phase, Pod};
-use gantry_reconcile::object::controlled_by;
+use gantry_reconcile::object::controller_reference;
 use gantry_reconcile::{
-    Change, Controller, FactChange, FactKind, Key, Kind, Meta, Part, Plan, Resource, View as _,
-    World, Write,
+    Change, Controller, FactChange, FactKind, Key, Kind, Meta, Plan, Resource, Subresource,
+    View as _, World, Write,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::app_wrapper::{AppWrapper, TypeName};
 use crate::kind_discovery::{KindDiscovery, ServedKind};
-use crate::wrapped::Wrapped;
-use crate::{Dispatch, Live, Progress, Settings};
+use crate::wrapped::WrappedObject;
+use crate::{Dispatch, LiveSettings, Progress, Settings};
 
 pub(super) const DEPLOYMENTS: Resource =
     Resource::namespaced("apps", "v1", "deployments", "Deployment");
@@ -46,26 +47,26 @@ pub(super) const RAY_CLUSTERS: Resource =
 pub(super) const SERVED: [Resource; 6] =
     [DEPLOYMENTS, SETS, JOBS, SERVICES, POD_GROUPS, RAY_CLUSTERS];
 
-/// Stores for the objects of those kinds.
+/// Returns stores for the objects of those kinds.
 fn wrapped_kinds() -> impl Iterator<Item = Kind> {
-    SERVED.into_iter().map(Kind::at::<Wrapped>)
+    SERVED.into_iter().map(Kind::with_resource::<WrappedObject>)
 }
 
-/// What the server says about a kind: no discovery document is kept by the model.
+/// Returns the answer of the server about a kind: the model has no discovery document.
 pub(super) fn served(_: &Server, name: &TypeName) -> Result<ServedKind, String> {
     let resource = SERVED.into_iter().find(|it| TypeName::of(it) == *name);
     Ok(resource.map_or(ServedKind::NotServed, ServedKind::Usable))
 }
 
-/// Asks about kinds in every scenario. Its answers are late, get lost and grow old.
-pub(super) static DISCOVERY: Asking<KindDiscovery> =
-    Asking { inquiry: KindDiscovery, answer: served };
+/// Asks about kinds in every scenario. Its answers are late, get lost and expire.
+pub(super) static DISCOVERY: SimulatedInquiry<KindDiscovery> =
+    SimulatedInquiry { inquiry: KindDiscovery, answer: served };
 
-/// [`Progress`] after it was told to follow the kinds that are wrapped.
+/// [`Progress`] that watches the wrapped kinds from the start.
 #[derive(Debug)]
-pub(super) struct Following(pub(super) Progress);
+pub(super) struct ProgressWithKinds(pub(super) Progress);
 
-impl Controller for Following {
+impl Controller for ProgressWithKinds {
     fn name(&self) -> &'static str {
         self.0.name()
     }
@@ -91,28 +92,28 @@ impl Controller for Following {
     }
 }
 
-fn note<'a>(meta: &'a Meta, name: &str) -> Option<&'a str> {
+fn annotation<'a>(meta: &'a Meta, name: &str) -> Option<&'a str> {
     meta.annotations.get(name).map(String::as_str)
 }
 
-fn number(meta: &Meta, name: &str) -> Option<i64> {
-    note(meta, name).map(|it| it.parse().unwrap())
+fn annotation_number(meta: &Meta, name: &str) -> Option<i64> {
+    annotation(meta, name).map(|it| it.parse().unwrap())
 }
 
 fn status(resource: &Resource, meta: &Meta, status: &Value) -> Write {
     Write::Merge {
         resource: resource.clone(),
         key: meta.key(),
-        part: Part::Status,
+        subresource: Subresource::Status,
         fence: meta.fence(),
         body: json!({"status": status}),
     }
 }
 
-/// Makes the pods of objects, and says when they are complete.
-pub(super) struct Makers;
+/// Creates the pods of objects, and reports when they are complete.
+pub(super) struct WorkloadControllers;
 
-impl Controller for Makers {
+impl Controller for WorkloadControllers {
     fn name(&self) -> &'static str {
         "makers"
     }
@@ -123,8 +124,8 @@ impl Controller for Makers {
 
     fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         let owners = change.both::<Pod>().filter_map(|it| it.metadata.controller());
-        let mut keys: Vec<Key> = owners.map(|it| change.key.beside(&it.name)).collect();
-        if change.is::<Wrapped>() {
+        let mut keys: Vec<Key> = owners.map(|it| change.key.in_same_namespace(&it.name)).collect();
+        if change.is::<WrappedObject>() {
             keys.push(change.key.clone());
         }
         keys
@@ -133,47 +134,48 @@ impl Controller for Makers {
     fn plan(&self, world: &World, key: &Key, _: Timestamp) -> Plan {
         let mut plan = Plan::default();
         for resource in &SERVED {
-            let shelf = world.shelf_at::<Wrapped>(resource).unwrap();
-            if let Some(object) = shelf.get(key).filter(|it| !it.metadata.is_going()) {
-                make(world, resource, &object, &mut plan);
+            let store = world.store_for::<WrappedObject>(resource).unwrap();
+            if let Some(object) = store.get(key).filter(|it| !it.metadata.is_terminating()) {
+                create_pods(world, resource, &object, &mut plan);
             }
         }
         plan
     }
 }
 
-fn make(world: &World, resource: &Resource, object: &Wrapped, plan: &mut Plan) {
+fn create_pods(world: &World, resource: &Resource, object: &WrappedObject, plan: &mut Plan) {
     let meta = &object.metadata;
-    let pods = world.shelf::<Pod>().owned_by(&meta.uid);
-    for at in 0..number(meta, "pods").unwrap_or_default() {
+    let pods = world.store::<Pod>().owned_by(&meta.uid);
+    for at in 0..annotation_number(meta, "pods").unwrap_or_default() {
         let name = format!("{}-{at}", meta.name);
         if pods.iter().any(|it| it.metadata.name == name) {
             continue;
         }
-        let mut requests = json!({"cpu": note(meta, "cpu").unwrap_or("0")});
-        if let Some(gpu) = note(meta, "gpu") {
+        let mut requests = json!({"cpu": annotation(meta, "cpu").unwrap_or("0")});
+        if let Some(gpu) = annotation(meta, "gpu") {
             requests["nvidia.com/gpu"] = json!(gpu);
         }
         plan.write(Write::Create {
             resource: Pod::RESOURCE,
             body: json!({
                 "metadata": {"name": name, "namespace": meta.namespace, "labels": meta.labels,
-                    "annotations": meta.annotations, "ownerReferences": [controlled_by(resource, meta)]},
+                    "annotations": meta.annotations,
+                    "ownerReferences": [controller_reference(resource, meta)]},
                 "spec": {"containers": [{"name": "c", "resources": {"requests": requests}}]},
             }),
         });
     }
     let over = pods.iter().filter(|it| it.status.phase == Phase::Succeeded).count();
-    let all = number(meta, "pods").unwrap_or_default();
-    let done = note(meta, "job").is_some() && i64::try_from(over).unwrap() >= all;
-    let says = note(meta, "says").or_else(|| done.then_some("Complete"));
+    let all = annotation_number(meta, "pods").unwrap_or_default();
+    let done = annotation(meta, "job").is_some() && i64::try_from(over).unwrap() >= all;
+    let says = annotation(meta, "says").or_else(|| done.then_some("Complete"));
     if let Some(kind) = says.filter(|it| object.conditions.iter().all(|has| has.kind != *it)) {
         let body = json!({"conditions": [{"type": kind, "status": "True"}]});
         plan.write(status(resource, meta, &body));
     }
 }
 
-/// Gives pods to nodes, the first that has room.
+/// Binds pods to the first node with enough free capacity.
 pub(super) struct Binder;
 
 impl Controller for Binder {
@@ -192,24 +194,29 @@ impl Controller for Binder {
     fn plan(&self, world: &World, _: &Key, _: Timestamp) -> Plan {
         let mut plan = Plan::default();
         let mut room: BTreeMap<String, Requests> = BTreeMap::new();
-        let nodes = world.shelf::<Node>().all();
+        let nodes = world.store::<Node>().list();
         for node in nodes.iter().filter(|it| !it.spec.unschedulable && it.is_ready()) {
-            room.insert(node.metadata.name.clone(), Requests::available(&node.status.allocatable));
+            room.insert(
+                node.metadata.name.clone(),
+                Requests::from_allocatable(&node.status.allocatable),
+            );
         }
-        let pods = world.shelf::<Pod>().all();
-        for pod in pods.iter().filter(|it| !it.is_over()) {
+        let pods = world.store::<Pod>().list();
+        for pod in pods.iter().filter(|it| !it.is_terminal()) {
             if let Some(room) = room.get_mut(&pod.spec.node_name) {
-                room.take(&Requests::of(pod));
+                room.subtract(&Requests::of(pod));
             }
         }
-        for pod in pods.iter().filter(|it| it.spec.node_name.is_empty() && !it.metadata.is_going())
+        for pod in
+            pods.iter().filter(|it| it.spec.node_name.is_empty() && !it.metadata.is_terminating())
         {
             let wants = Requests::of(pod);
             let none = Requests::default();
-            let fits = |(_, room): &(&String, &mut Requests)| wants.lacking(&none, room).is_empty();
+            let fits =
+                |(_, room): &(&String, &mut Requests)| wants.insufficient(&none, room).is_empty();
             match room.iter_mut().find(fits) {
                 Some((node, room)) => {
-                    room.take(&wants);
+                    room.subtract(&wants);
                     let (key, uid) = (pod.metadata.key(), pod.metadata.uid.clone());
                     plan.write(Write::bind(key, uid, node.clone()));
                 }
@@ -225,7 +232,7 @@ impl Controller for Binder {
     }
 }
 
-/// Runs pods that are bound. Their annotations say how long they take, and whether their node is lost.
+/// Runs bound pods. Their annotations define how long they take, and whether their node is lost.
 const KUBELET: Kubelet =
     Kubelet { nodes: KubeletNodes::Required, lifecycle, reports_termination: false };
 
@@ -233,30 +240,33 @@ fn lifecycle(pod: &KubeletPod) -> PodLifecycle {
     let meta = &pod.metadata;
     let made = meta.creation_timestamp.unwrap();
     let after = |seconds: i64| made + jiff::SignedDuration::from_secs(seconds);
-    let init = number(meta, "init").unwrap_or_default();
-    let seconds = number(meta, "seconds");
+    let init = annotation_number(meta, "init").unwrap_or_default();
+    let seconds = annotation_number(meta, "seconds");
     PodLifecycle {
         starts_at: Some(after(init)),
         exit_code: seconds.map(|_| 0),
         ends_at: seconds.map(|it| after(init + it)),
-        node_is_lost: note(meta, "lost").is_some(),
+        node_is_lost: annotation(meta, "lost").is_some(),
     }
 }
 
 /// The controllers of the queue and of the cluster.
-pub(super) struct Cast {
+pub(super) struct TestControllers {
     dispatch: Dispatch,
-    progress: Following,
+    progress: ProgressWithKinds,
 }
 
-impl Cast {
+impl TestControllers {
     pub(super) fn new(settings: Settings) -> Self {
-        let live = Live::new(settings);
-        Self { dispatch: Dispatch::new(live.clone()), progress: Following(Progress::new(live)) }
+        let live = LiveSettings::new(settings);
+        Self {
+            dispatch: Dispatch::new(live.clone()),
+            progress: ProgressWithKinds(Progress::new(live)),
+        }
     }
 
     pub(super) fn all(&self) -> [&dyn Controller; 5] {
-        [&self.dispatch, &self.progress, &Makers, &Binder, &KUBELET]
+        [&self.dispatch, &self.progress, &WorkloadControllers, &Binder, &KUBELET]
     }
 }
 
@@ -271,17 +281,17 @@ pub(super) fn scenario<'a>(
         script: Vec::new(),
         replicas: 1,
         horizon: Duration::from_secs(1800),
-        outside: Outside { inquiries: vec![&DISCOVERY], ..Outside::default() },
+        external: ExternalSystems { inquiries: vec![&DISCOVERY], ..ExternalSystems::default() },
     }
 }
 
 pub(super) fn node(name: &str, cpu: &str, gpu: i64) -> (Resource, Value) {
-    // The harness makes objects without a status where the kind has one.
+    // The harness creates objects without a status where the kind has one.
     let resource = Node::RESOURCE;
     (resource, json!({"metadata": {"name": name}, "spec": {}, "made": {"cpu": cpu, "gpu": gpu}}))
 }
 
-/// What a kubelet would have said of its node.
+/// Sets the status that a kubelet would have reported for its node.
 pub(super) fn ready(resource: &Resource, object: &mut Value) {
     if *resource == Node::RESOURCE && object["status"].is_null() {
         let made = &object["made"];
@@ -298,55 +308,56 @@ pub(super) fn fixture_a() -> Vec<(Resource, Value)> {
     vec![node("a", "1525m", 8), node("b", "425m", 8)]
 }
 
-/// A cluster with an AppWrapper queue in it, and a user who looks at it.
-pub(super) struct Play<'a> {
-    pub(super) stage: Stage<'a>,
+/// A cluster with an AppWrapper queue in it, and a user that reads its objects.
+pub(super) struct Simulation<'a> {
+    pub(super) run: TestCluster<'a>,
 }
 
-impl<'a> Play<'a> {
+impl<'a> Simulation<'a> {
     pub(super) fn new(scenario: &'a Scenario<'a>) -> Self {
-        Self { stage: Stage::new(scenario) }
+        Self { run: TestCluster::new(scenario) }
     }
 
-    pub(super) fn pass(&mut self, seconds: u64) {
-        if let Err(failure) = self.stage.pass(Duration::from_secs(seconds)) {
+    pub(super) fn advance(&mut self, seconds: u64) {
+        if let Err(failure) = self.run.advance(Duration::from_secs(seconds)) {
             panic!("{failure}");
         }
     }
 
-    /// Makes an AppWrapper and lets a moment pass.
+    /// Creates an AppWrapper and advances the time a little.
     pub(super) fn create(&mut self, wrapper: Value) {
-        self.stage.server().create(&AppWrapper::RESOURCE, wrapper);
-        self.pass(3);
+        self.run.server().create(&AppWrapper::RESOURCE, wrapper);
+        self.advance(3);
     }
 
     pub(super) fn object(&mut self, resource: &Resource, name: &str) -> Option<Value> {
-        self.stage.server().get(resource, &Key::new("test", name)).cloned()
+        self.run.server().get(resource, &Key::new("test", name)).cloned()
     }
 
     pub(super) fn status(&mut self, name: &str) -> Value {
         self.object(&AppWrapper::RESOURCE, name).unwrap()["status"].clone()
     }
 
-    /// State and step.
+    /// Returns state and step.
     pub(super) fn state(&mut self, name: &str) -> String {
         let status = self.status(name);
         let text = |name: &str| status[name].as_str().unwrap_or("-").to_owned();
         format!("{} {}", text("state"), text("queuejobstate"))
     }
 
-    /// How many pods of an AppWrapper there are, and how many of them run or have succeeded.
+    /// Returns how many pods of an AppWrapper exist, and how many of them run or have succeeded.
     pub(super) fn pods(&mut self, wrapper: &str) -> (usize, usize) {
-        let all = self.stage.server().list(&Pod::RESOURCE);
-        let own =
-            all.iter().filter(|it| it["metadata"]["labels"][crate::dispatch::LABEL] == wrapper);
+        let all = self.run.server().list(&Pod::RESOURCE);
+        let own = all.iter().filter(|it| {
+            it["metadata"]["labels"][crate::item_objects::APP_WRAPPER_LABEL] == wrapper
+        });
         let own: Vec<_> = own.collect();
         let up =
             |it: &&&&Value| matches!(it["status"]["phase"].as_str(), Some("Running" | "Succeeded"));
         (own.len(), own.iter().filter(up).count())
     }
 
-    /// The types of its conditions.
+    /// Returns the types of its conditions.
     pub(super) fn conditions(&mut self, name: &str) -> Vec<String> {
         let status = self.status(name);
         let list = status["conditions"].as_array().cloned().unwrap_or_default();
@@ -359,39 +370,35 @@ impl<'a> Play<'a> {
         list.iter().filter_map(|it| it["reason"].as_str().map(str::to_owned)).collect()
     }
 
-    /// Lets a node report this about itself from now on, or be said to have fallen silent.
+    /// Sets the ready status that a node reports from now on, or that it stopped reporting.
     pub(super) fn set_ready(&mut self, node: &str, status: &str) {
-        self.stage.server().edit(&Node::RESOURCE, &Key::cluster(node), |it| {
+        self.run.server().edit(&Node::RESOURCE, &Key::cluster(node), |it| {
             it["status"]["conditions"] = json!([{"type": "Ready", "status": status}]);
         });
-        self.pass(2);
+        self.advance(2);
     }
 
-    /// Takes a node away.
+    /// Deletes a node.
     pub(super) fn delete_node(&mut self, node: &str) {
         let key = Key::cluster(node);
-        self.stage.server().delete(
-            &Node::RESOURCE,
-            &key,
-            gantry_reconcile::Propagation::Background,
-        );
-        self.pass(2);
+        self.run.server().delete(&Node::RESOURCE, &key, gantry_reconcile::Propagation::Background);
+        self.advance(2);
     }
 
     pub(super) fn delete(&mut self, resource: &Resource, name: &str) {
         let key = Key::new("test", name);
-        self.stage.server().delete(resource, &key, gantry_reconcile::Propagation::Background);
+        self.run.server().delete(resource, &key, gantry_reconcile::Propagation::Background);
     }
 }
 
-/// An AppWrapper around these items.
+/// Returns an AppWrapper around these items.
 pub(super) fn wrap(name: &str, spec: Value, items: Vec<Value>) -> Value {
     let mut object = json!({"metadata": {"name": name, "namespace": "test"}, "spec": spec});
     object["spec"]["resources"] = json!({"GenericItems": items});
     object
 }
 
-/// An object that makes pods.
+/// Returns an object that creates pods.
 pub(super) fn template(
     resource: &Resource,
     name: &str,
@@ -423,7 +430,7 @@ pub(super) fn item(template: Value) -> Value {
     json!({"generictemplate": template})
 }
 
-/// A Deployment of some pods.
+/// Returns a Deployment of some pods.
 pub(super) fn deployment(name: &str, pods: i64, cpu: &str) -> Value {
     wrap(
         name,
@@ -432,8 +439,8 @@ pub(super) fn deployment(name: &str, pods: i64, cpu: &str) -> Value {
     )
 }
 
-/// How a server with everything on it looks, for comparing ends: statuses without times.
-pub(super) fn shape(server: &Server) -> Value {
+/// Returns the final state of all objects on a server, for comparisons: statuses without times.
+pub(super) fn final_state(server: &Server) -> Value {
     let mut lines: Vec<String> = Vec::new();
     for it in server.list(&AppWrapper::RESOURCE) {
         let status = &it["status"];

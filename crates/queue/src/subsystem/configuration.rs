@@ -3,157 +3,167 @@
 use std::time::Duration;
 
 use gantry_subsystem::settings::read::{length, seconds};
-use gantry_subsystem::settings::{Alias, Effect, Form, Key, Report, Usual, Values, Zero};
+use gantry_subsystem::settings::{
+    Alias, ConfigReport, DefaultValue, Effect, Key, ValueType, Values, ZeroMeaning,
+};
 use serde::Deserialize;
 
 use crate::settings::{Inference, Settings, UserAccess};
 
-const COUNT: Form = Form::Integer { least: 0, most: i32::MAX, zero: Zero::Itself };
+const COUNT: ValueType = ValueType::Integer { min: 0, max: i32::MAX, zero: ZeroMeaning::Literal };
 
 /// The keys of the queue.
 pub const KEYS: &[Key] = &[
     Key {
         path: "mcadEnabled",
-        form: Form::Flag,
-        default: Usual::Flag(true),
+        value_type: ValueType::Bool,
+        default: DefaultValue::Flag(true),
         effect: Effect::Restart,
         about: "Whether the queue runs. Also read as `mcad.enabled`, its name in the original.",
     },
     Key {
         path: "mcad.dynamicPriority",
-        form: Form::Flag,
-        default: Usual::Flag(false),
+        value_type: ValueType::Bool,
+        default: DefaultValue::Flag(false),
         effect: Effect::Restart,
         about: "Whether priority grows with the time spent waiting. Turns preemption off.",
     },
     Key {
         path: "mcad.preemption",
-        form: Form::Flag,
-        default: Usual::Flag(false),
+        value_type: ValueType::Bool,
+        default: DefaultValue::Flag(false),
         effect: Effect::Restart,
-        about: "Whether what lower priorities use counts as free, and may be taken back.",
+        about: "Whether resources used by lower priorities count as free, and may be preempted.",
     },
     Key {
         path: "mcad.backoffTime",
-        form: COUNT,
-        default: Usual::Count(20),
+        value_type: COUNT,
+        default: DefaultValue::Count(20),
         effect: Effect::Live,
         about: "Seconds an AppWrapper waits after it did not fit or was preempted.",
     },
     Key {
         path: "mcad.headOfLineHoldingTime",
-        form: COUNT,
-        default: Usual::Count(0),
+        value_type: COUNT,
+        default: DefaultValue::Count(0),
         effect: Effect::Live,
-        about: "Seconds the first of the queue is tried again before others may pass it.",
+        about: "Seconds the head of the queue is retried before others may be admitted before it.",
     },
     Key {
         path: "mcad.quotaEnabled",
-        form: Form::Flag,
-        default: Usual::Flag(false),
+        value_type: ValueType::Bool,
+        default: DefaultValue::Flag(false),
         effect: Effect::Restart,
         about: "Whether quota trees are evaluated.",
     },
     Key {
         path: "mcad.dispatcher",
-        form: Form::Flag,
-        default: Usual::Flag(false),
+        value_type: ValueType::Bool,
+        default: DefaultValue::Flag(false),
         effect: Effect::Restart,
         about: "Dispatching to other clusters, which Gantry does not do: `true` is refused.",
     },
     Key {
         path: "mcad.agentConfigs",
-        form: Form::Texts,
-        default: Usual::Empty,
+        value_type: ValueType::Texts,
+        default: DefaultValue::Empty,
         effect: Effect::Never("has no effect: Gantry does not dispatch to other clusters"),
         about: "Clusters to dispatch to. Read and not used.",
     },
     Key {
         path: "mcad.demandInference",
-        form: Form::Word(&["compat", "full"]),
-        default: Usual::Text("full"),
+        value_type: ValueType::Word(&["compat", "full"]),
+        default: DefaultValue::Text("full"),
         effect: Effect::Live,
-        about: "What AppWrappers are charged: `full` for what the templates of every known kind ask for and at least what is declared, `compat` as MCAD for what is declared, whatever the templates ask for.",
+        about: "What AppWrappers are charged: `full` for what the templates of every known kind \
+                ask for and at least what is declared, `compat` as MCAD for what is declared, \
+                whatever the templates ask for.",
     },
     Key {
         path: "mcad.requireQuotaBindings",
-        form: Form::Flag,
-        default: Usual::Flag(false),
+        value_type: ValueType::Bool,
+        default: DefaultValue::Flag(false),
         effect: Effect::Live,
-        about: "Whether only leaves of quota trees that are bound to namespaces or groups may be used.",
+        about: "Whether only leaves of quota trees that are bound to namespaces or groups may be \
+                used.",
     },
     Key {
         path: "mcad.honorNodeSelector",
-        form: Form::Flag,
-        default: Usual::Flag(false),
+        value_type: ValueType::Bool,
+        default: DefaultValue::Flag(false),
         effect: Effect::Live,
-        about: "Whether only nodes that the pods may run on count as room.",
+        about: "Whether only nodes that the pods may run on count as free capacity.",
     },
     Key {
         path: "mcad.requeueDefaultSeconds",
-        form: Form::Integer { least: 1, most: i32::MAX, zero: Zero::Default },
-        default: Usual::Count(300),
+        value_type: ValueType::Integer { min: 1, max: i32::MAX, zero: ZeroMeaning::Default },
+        default: DefaultValue::Count(300),
         effect: Effect::Live,
         about: "Seconds the pods of a dispatched AppWrapper have to come up if it does not say.",
     },
     Key {
         path: "mcad.requeueCheckInterval",
-        form: Form::Duration { zero: Zero::Default },
-        default: Usual::Text("1m0s"),
+        value_type: ValueType::Duration { zero: ZeroMeaning::Default },
+        default: DefaultValue::Text("1m0s"),
         effect: Effect::Live,
-        about: "How often dispatched AppWrappers are looked at for that.",
+        about: "How often the pods of dispatched AppWrappers are checked for that.",
     },
     Key {
         path: "mcad.wakeOnRelease",
-        form: Form::Flag,
-        default: Usual::Flag(true),
+        value_type: ValueType::Bool,
+        default: DefaultValue::Flag(true),
         effect: Effect::Live,
-        about: "Whether released room ends the pause of those that wait for it.",
+        about: "Whether released capacity ends the backoff of AppWrappers that wait for it.",
     },
     Key {
         path: "mcad.packingCheck",
-        form: Form::Flag,
-        default: Usual::Flag(false),
+        value_type: ValueType::Bool,
+        default: DefaultValue::Flag(false),
         effect: Effect::Live,
-        about: "Whether the pods of an AppWrapper must find nodes one by one, and not only in sum.",
+        about: "Whether every pod of an AppWrapper must fit on a node, and not only their sum in \
+                the cluster.",
     },
     Key {
         path: "mcad.fairness",
-        form: Form::Flag,
-        default: Usual::Flag(false),
+        value_type: ValueType::Bool,
+        default: DefaultValue::Flag(false),
         effect: Effect::Live,
-        about: "Whether namespaces of the same priority take turns, the one that has the least first.",
+        about: "Whether namespaces of the same priority take turns, the one that has the least \
+                first.",
     },
     Key {
         path: "mcad.activeEviction",
-        form: Form::Flag,
-        default: Usual::Flag(false),
+        value_type: ValueType::Bool,
+        default: DefaultValue::Flag(false),
         effect: Effect::Live,
-        about: "Whether AppWrappers of lower priority are taken back for one of a higher, with `preemption`. Turns the packing check on.",
+        about: "Whether AppWrappers of lower priority are preempted for one of a higher, with \
+                `preemption`. Turns the packing check on.",
     },
     Key {
         path: "mcad.checkUserAccess",
-        form: Form::Flag,
-        default: Usual::Flag(false),
+        value_type: ValueType::Bool,
+        default: DefaultValue::Flag(false),
         effect: Effect::Restart,
-        about: "Whether the author of an AppWrapper must be allowed to create what it wraps. The API server then asks who that is, where `devices.webhook` says.",
+        about: "Whether the author of an AppWrapper must be allowed to create what it wraps. The \
+                API server then asks who that is, where `devices.webhook` says.",
     },
 ];
 
-/// Paths of the original that have another name now. Both names at once are accepted while they say
-/// the same.
+/// Paths of the original configuration that have another name now. Both names at once are accepted
+/// while their values agree.
 pub const ALIASES: &[Alias] = &[Alias { path: "mcad.enabled", key: "mcadEnabled" }];
 
-/// Whether the queue runs.
+/// Returns whether the queue runs.
 #[must_use]
 pub fn is_enabled(values: &Values) -> bool {
     values.is_on("mcadEnabled")
 }
 
-/// How the queue decides, beside the controllers of devices or without.
+/// Returns the settings of the queue, with or without device controllers beside it.
 ///
 /// # Errors
-/// The keys and the fields disagree: no value that has the form of its key is refused.
+/// Fails when the declared keys and the fields disagree: no value that has the form of its key is
+/// refused.
 pub fn settings(values: &Values) -> Result<Settings, serde_json::Error> {
     let section = values.section::<Section>("mcad")?;
     let Section {
@@ -201,7 +211,8 @@ pub fn settings(values: &Values) -> Result<Settings, serde_json::Error> {
     })
 }
 
-/// The same beside an API server in the same process, which can create items in the name of their authors.
+/// Returns the settings beside an API server in the same process, which can create items as their
+/// authors.
 ///
 /// # Errors
 /// As for [`settings`].
@@ -214,8 +225,8 @@ pub fn embedded_settings(values: &Values) -> Result<Settings, serde_json::Error>
     Ok(Settings { user_access, ..settings })
 }
 
-/// Checks the rules that span keys.
-pub fn check(values: &mut Values, report: &mut Report) {
+/// Checks the rules that span several keys.
+pub fn check(values: &mut Values, report: &mut ConfigReport) {
     if values.is_on("mcad.dispatcher") {
         let text = "Gantry does not dispatch to other clusters; remove it";
         report.refuse(values, "mcad.dispatcher", text.to_owned());
@@ -269,6 +280,6 @@ mod tests {
 
     #[test]
     fn cf_4_what_nobody_configured_is_as_the_queue_has_it() {
-        assert_eq!(settings(&Values::stack(KEYS, [])).unwrap(), Settings::default());
+        assert_eq!(settings(&Values::from_layers(KEYS, [])).unwrap(), Settings::default());
     }
 }

@@ -1,16 +1,17 @@
-//! The webhook that records who makes AppWrappers, and says whether they may use the leaves they name.
+//! The webhook that records the authors of AppWrappers, and checks whether they may use the quota
+//! leaves they name.
 
 use gantry_subsystem::admission::{AdmissionHook, HookCaller};
 use serde_json::Value;
 
-use super::NAME;
+use super::FIELD_MANAGER;
 use crate::author;
 use crate::effects::admission::LeafAdmission;
 
-/// Answers about AppWrappers.
+/// Answers admission reviews of AppWrappers.
 #[derive(Clone, Debug)]
 pub(super) struct AuthorHook {
-    /// What the queue says about leaves, once it runs.
+    /// The queue's decision about quota leaves, once the queue runs.
     pub(super) leaves: LeafAdmission,
 }
 
@@ -19,19 +20,19 @@ impl AdmissionHook for AuthorHook {
         "the authors of AppWrappers"
     }
 
-    fn is_called_at(&self, path: &str) -> bool {
-        path == author::PATH
+    fn handles_path(&self, path: &str) -> bool {
+        path == author::WEBHOOK_PATH
     }
 
     fn review(&self, _: &str, review: &Value) -> Value {
-        self.leaves.complete(review, author::answer(review))
+        self.leaves.complete(review, author::answer_review(review))
     }
 
     fn manager(&self) -> &'static str {
-        NAME
+        FIELD_MANAGER
     }
 
     fn configurations(&self, caller: &HookCaller<'_>) -> Vec<Value> {
-        vec![author::configuration(caller.client)]
+        vec![author::webhook_configuration(caller.client)]
     }
 }

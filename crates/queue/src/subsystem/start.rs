@@ -1,12 +1,14 @@
-//! Starts the queue: its controllers, what they ask, and what is counted.
+//! Starts the queue: its controllers, its inquiries to the API server, and its metrics.
 
 use std::sync::Arc;
 
-use gantry_controller::outside::{AnyInquiry, Asks};
-use gantry_controller::{Actor, Outside, Seat};
+use gantry_controller::external::{AnyInquiry, InquiryWithResponder};
+use gantry_controller::{Actor, ExternalSystems, Registration};
 use gantry_reconcile::{Observer, World};
 use gantry_subsystem::settings::Values;
-use gantry_subsystem::start::{Background, Host, Identity, Parts, Setup, StartError};
+use gantry_subsystem::start::{
+    BackgroundTask, Host, Identity, Setup, StartError, SubsystemComponents,
+};
 
 use super::configuration::{embedded_settings, is_enabled, settings};
 use super::{ACCOUNT, SUBSYSTEM};
@@ -18,92 +20,98 @@ use crate::effects::kind_discovery::{KindResponder, OwnRights};
 use crate::effects::metrics::QueueMetrics;
 use crate::kind_discovery::KindDiscovery;
 use crate::quota_status::QuotaStatus;
-use crate::{Dispatch, Live, Progress, Settings, charge};
+use crate::{Dispatch, LiveSettings, Progress, Settings, charge};
 
-/// Who owns the fields the queue writes, and whom its events come from.
-pub const NAME: &str = "gantry-queue";
+/// The field manager of the fields the queue writes, and the reporting component of its events.
+pub const FIELD_MANAGER: &str = "gantry-queue";
 
-/// How many AppWrappers are planned at once: as many as the decision about all of them has writes under way,
-/// so that where requests are limited what was decided gets on as fast as what is decided next.
+/// How many AppWrappers are reconciled at once: as many as the admission cycle has writes in
+/// flight, so that where requests are rate-limited, admitted AppWrappers progress as fast as new
+/// ones are admitted.
 const PROGRESS_WORKERS: usize = 16;
 
 /// Starts the queue where it is switched on.
-pub(super) fn start(setup: Setup<'_>) -> Result<Parts, StartError> {
+pub(super) fn start(setup: Setup<'_>) -> Result<SubsystemComponents, StartError> {
     let mut controllers = SUBSYSTEM.features[0].controllers.iter();
-    if !is_enabled(setup.values) || !controllers.any(|it| (setup.runs)(it.name)) {
-        return Ok(Parts::default());
+    if !is_enabled(setup.values) || !controllers.any(|it| (setup.is_controller_enabled)(it.name)) {
+        return Ok(SubsystemComponents::default());
     }
     let host = setup.host;
-    let settings = read(host, setup.values)?;
-    let live = Live::new(settings);
-    let account = Identity::account(ACCOUNT).for_users();
-    let actor = setup.actor(&account, NAME, NAME)?;
+    let settings = read_settings(host, setup.values)?;
+    let live = LiveSettings::new(settings);
+    let account = Identity::account(ACCOUNT).impersonating_users();
+    let actor = setup.actor(&account, FIELD_MANAGER, FIELD_MANAGER)?;
     let asks = setup.clients.reader(&account)?;
     let rights = match host {
-        // The account may do everything with wrapped kinds that their authors may.
+        // The account has every permission on wrapped kinds that their authors may have.
         Host::Embedded => OwnRights::Unrestricted,
         Host::Cluster => OwnRights::Reviewed,
     };
     let metrics = Arc::new(QueueMetrics::register(setup.metrics, live.clone())?);
-    let mut seats = seats(&actor, &live);
-    seats.retain(|it| (setup.runs)(it.controller.name()));
-    let mut inquiries: Vec<Arc<dyn AnyInquiry>> =
-        vec![Arc::new(Asks::new(KindDiscovery, KindResponder::new(asks.clone(), rights)))];
+    let mut seats = registrations(&actor, &live);
+    seats.retain(|it| (setup.is_controller_enabled)(it.controller.name()));
+    let mut inquiries: Vec<Arc<dyn AnyInquiry>> = vec![Arc::new(InquiryWithResponder::new(
+        KindDiscovery,
+        KindResponder::new(asks.clone(), rights),
+    ))];
     if settings.user_access.is_checked() {
         let reviews = AccessResponder::new(asks.clone());
         let access = AccessReviewer::new(settings.user_access);
-        inquiries.push(Arc::new(Asks::new(access, reviews)));
-        inquiries.push(Arc::new(Asks::new(RecordingCheck, RecordingResponder::new(asks))));
+        inquiries.push(Arc::new(InquiryWithResponder::new(access, reviews)));
+        inquiries.push(Arc::new(InquiryWithResponder::new(
+            RecordingCheck,
+            RecordingResponder::new(asks),
+        )));
     }
-    let outside = Outside {
+    let outside = ExternalSystems {
         observers: vec![Arc::<QueueMetrics>::clone(&metrics) as Arc<dyn Observer>],
         inquiries,
-        ..Outside::default()
+        ..ExternalSystems::default()
     };
-    let leaves = setup.offers.get::<LeafAdmission>().cloned();
+    let leaves = setup.extensions.get::<LeafAdmission>().cloned();
     let admits_by = live.clone();
-    let background: Background = Box::new(move |tasks, handle| {
+    let background: BackgroundTask = Box::new(move |tasks, handle| {
         metrics.spawn(tasks, handle);
         if let Some(leaves) = leaves {
             let context = AdmissionContext { handle: handle.clone(), settings: admits_by };
-            leaves.follow(Some(context));
+            leaves.set_context(Some(context));
         }
     });
-    Ok(Parts {
-        seats,
+    Ok(SubsystemComponents {
+        registrations: seats,
         outside,
         background: vec![background],
         reconfigure: vec![Arc::new(move |values, handle| {
-            live.set(read(host, values)?);
-            handle.wake(Dispatch::NAME, Dispatch::queue());
+            live.set(read_settings(host, values)?);
+            handle.enqueue(Dispatch::NAME, Dispatch::queue_key());
             Ok(())
         })],
-        ..Parts::default()
+        ..SubsystemComponents::default()
     })
 }
 
-fn read(host: Host, values: &Values) -> Result<Settings, serde_json::Error> {
+fn read_settings(host: Host, values: &Values) -> Result<Settings, serde_json::Error> {
     match host {
         Host::Embedded => embedded_settings(values),
         Host::Cluster => settings(values),
     }
 }
 
-fn seats(actor: &Arc<Actor>, live: &Live) -> Vec<Seat> {
-    let seat = |controller| Seat::new(controller, Arc::clone(actor));
+fn registrations(actor: &Arc<Actor>, live: &LiveSettings) -> Vec<Registration> {
+    let seat = |controller| Registration::new(controller, Arc::clone(actor));
     let mut seats = vec![
-        // AppWrappers compete: there is one decision about all of them.
-        seat(Arc::new(Dispatch::new(live.clone()))).alone(),
-        Seat { workers: PROGRESS_WORKERS, ..seat(Arc::new(Progress::new(live.clone()))) },
+        // AppWrappers compete, so one worker decides about all of them.
+        seat(Arc::new(Dispatch::new(live.clone()))).with_single_worker(),
+        Registration { workers: PROGRESS_WORKERS, ..seat(Arc::new(Progress::new(live.clone()))) },
     ];
     if live.get().quota {
         let live = live.clone();
         let standing =
-            move |world: &World, it: &AppWrapper| charge::standing_in(world, it, &live.get());
-        // What its pods ask for is said in its message, whenever that is more than was admitted.
-        let status =
-            QuotaStatus::new(standing).or_when(|old, new| old.status.message != new.status.message);
-        seats.push(seat(Arc::new(status)).alone());
+            move |world: &World, it: &AppWrapper| charge::held_quota_in(world, it, &live.get());
+        // Its message says what its pods request, whenever that is more than was admitted.
+        let status = QuotaStatus::new(standing)
+            .or_on_change(|old, new| old.status.message != new.status.message);
+        seats.push(seat(Arc::new(status)).with_single_worker());
     }
     seats
 }

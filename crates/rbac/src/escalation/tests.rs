@@ -99,10 +99,14 @@ fn refusals_list_what_is_missing_by_resource() {
 {NonResourceURLs:["/a"], Verbs:["post"]}
 {NonResourceURLs:["/b"], Verbs:["get"]}
 {NonResourceURLs:["/b"], Verbs:["post"]}"#;
-    assert_eq!(policy.escalation(bob, "", "roles", &granted).as_deref(), Some(expected));
-    assert_eq!(policy.escalation(bob, "x", "roles", &read(&json!([brief("- pods get")]))), None);
+    assert_eq!(policy.escalation_error(bob, "", "roles", &granted).as_deref(), Some(expected));
+    assert_eq!(
+        policy.escalation_error(bob, "x", "roles", &read(&json!([brief("- pods get")]))),
+        None
+    );
     policy.remove_cluster_role("some");
-    let words = policy.escalation(bob, "", "roles", &read(&json!([brief("- pods get")]))).unwrap();
+    let words =
+        policy.escalation_error(bob, "", "roles", &read(&json!([brief("- pods get")]))).unwrap();
     let end = r#"; resolution errors: [roles.rbac.authorization.k8s.io "some" not found]"#;
     assert!(words.ends_with(end), "{words}");
 }
@@ -112,8 +116,9 @@ fn a_grant_of_billions_is_refused_at_once() {
     let many: Vec<String> = (0..3_000).map(|it| format!("x{it}")).collect();
     let rule = json!({ "apiGroups": many, "resources": many, "verbs": many });
     let granted = read(&json!([rule]));
-    assert_eq!(missing(&read(&json!([brief("- pods get")])), &granted), Err(Uncounted));
-    let refusal = Policy::default().escalation(User { name: "b", groups: &[] }, "", "", &granted);
+    assert_eq!(missing(&read(&json!([brief("- pods get")])), &granted), Err(TooManyPermissions));
+    let refusal =
+        Policy::default().escalation_error(User { name: "b", groups: &[] }, "", "", &granted);
     assert!(
         refusal.unwrap().ends_with("more than 100000 permissions, which are too many to compare")
     );
@@ -142,8 +147,8 @@ fn any_rule() -> impl Strategy<Value = Rule> {
     })
 }
 
-/// Rules somebody holds, and rules that are near enough to be covered now and then: the same with
-/// some parts taken from elsewhere.
+/// Generates held rules, and similar rules that are covered now and then: the same with some parts
+/// taken from elsewhere.
 fn any_two() -> impl Strategy<Value = (Vec<Rule>, Vec<Rule>)> {
     let change = (any::<prop::sample::Index>(), any_rule(), prop::array::uniform5(any::<bool>()));
     let changes = prop::collection::vec(change, 0..3);
@@ -176,7 +181,7 @@ fn questions() -> Vec<Attributes> {
             for (resource, part) in [("p", ""), ("p", "l"), ("q", "l"), ("q", ""), ("r", "s")] {
                 for name in ["", "n", "m", "o"] {
                     let asked = Attributes::resource(verb, group, resource);
-                    questions.push(asked.part(part).named(name));
+                    questions.push(asked.with_subresource(part).with_name(name));
                 }
             }
         }
@@ -187,7 +192,8 @@ fn questions() -> Vec<Attributes> {
 }
 
 proptest! {
-    /// Who may grant rules may do everything they let through: no grant makes anyone stronger.
+    /// A user who may grant rules may do everything they allow: no grant gives a user more
+    /// permissions.
     #[test]
     fn a_grant_never_exceeds_what_is_held((owner, other) in any_two()) {
         if covers(&owner, &other) {
@@ -198,9 +204,9 @@ proptest! {
         }
     }
 
-    /// What is missing is exactly what has to be added.
+    /// The missing permissions are exactly those that have to be added.
     #[test]
-    fn holding_what_is_missing_is_enough((owner, other) in any_two()) {
+    fn holding_the_missing_rules_is_enough((owner, other) in any_two()) {
         let lacking = missing(&owner, &other).unwrap();
         for rule in &lacking {
             prop_assert!(!owner.iter().any(|own| own.covers(rule)));
@@ -209,12 +215,12 @@ proptest! {
         prop_assert!(covers(&all, &other));
     }
 
-    /// Looking at whole rules first is only a short cut.
+    /// Checking whole rules first is only an optimization.
     #[test]
-    fn the_short_cut_changes_nothing((owner, other) in any_two()) {
+    fn checking_whole_rules_first_changes_nothing((owner, other) in any_two()) {
         let slowly: Vec<Rule> = other
             .iter()
-            .flat_map(Rule::apart)
+            .flat_map(Rule::breakdown)
             .filter(|part| !owner.iter().any(|own| own.covers(part)))
             .collect();
         prop_assert_eq!(missing(&owner, &other).unwrap(), slowly);

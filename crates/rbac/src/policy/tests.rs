@@ -21,7 +21,7 @@ fn groups(names: &[&str]) -> Vec<String> {
     names.iter().map(|&it| it.to_owned()).collect()
 }
 
-/// Why, who, their groups, what they ask, and the answer.
+/// The case, the user, their groups, the request, and the decision.
 type Row<'a> = (&'a str, &'a str, &'a [&'a str], Attributes, bool, String);
 
 #[test]
@@ -54,7 +54,14 @@ fn reasons_name_binding_role_and_subject() {
             true,
             format!("{everywhere}Group \"devs\""),
         ),
-        ("a user", "bob", &[], get.clone().inside("x"), true, format!("{everywhere}User \"bob\"")),
+        (
+            "a user",
+            "bob",
+            &[],
+            get.clone().in_namespace("x"),
+            true,
+            format!("{everywhere}User \"bob\""),
+        ),
         (
             "an account",
             &of_b,
@@ -67,7 +74,7 @@ fn reasons_name_binding_role_and_subject() {
             "a binding's own account",
             &of_a,
             &[],
-            list.clone().inside("a"),
+            list.clone().in_namespace("a"),
             true,
             format!("{here}ServiceAccount \"robot/a\""),
         ),
@@ -75,7 +82,7 @@ fn reasons_name_binding_role_and_subject() {
             "accounts of other namespaces",
             &of_b,
             &[],
-            list.clone().inside("a"),
+            list.clone().in_namespace("a"),
             false,
             String::new(),
         ),
@@ -91,7 +98,7 @@ fn reasons_name_binding_role_and_subject() {
             "a role of a namespace stays there",
             "eve",
             &[],
-            list.clone().inside("b"),
+            list.clone().in_namespace("b"),
             false,
             "RBAC: unsupported role reference kind: \"Thing\"".to_owned(),
         ),
@@ -99,12 +106,12 @@ fn reasons_name_binding_role_and_subject() {
             "errors do not hide what is allowed",
             "eve",
             &[],
-            list.inside("a"),
+            list.in_namespace("a"),
             true,
             format!("{here}User \"eve\""),
         ),
-        ("errors are told", "eve", &[], get.clone().inside("a"), false, missing.to_owned()),
-        ("nobody", "", &[], get.clone().inside("a"), false, String::new()),
+        ("errors are told", "eve", &[], get.clone().in_namespace("a"), false, missing.to_owned()),
+        ("nobody", "", &[], get.clone().in_namespace("a"), false, String::new()),
         (
             "administrators need no role",
             "",
@@ -121,7 +128,7 @@ fn reasons_name_binding_role_and_subject() {
 }
 
 #[test]
-fn held_rules_come_binding_by_binding() {
+fn effective_rules_come_binding_by_binding() {
     let mut policy = Policy::default();
     policy.set_cluster_role("b", &role("b", "pods"));
     policy.set_role("x", "a", &role("a", "pods"));
@@ -131,16 +138,16 @@ fn held_rules_come_binding_by_binding() {
     policy.set_cluster_binding("0", &binding("ClusterRole", "gone", &bob));
     policy.set_binding("x", "1", &binding("Role", "a", &bob));
     let user = User { name: "bob", groups: &[] };
-    let held = policy.held(user, "x");
+    let held = policy.effective_rules(user, "x");
     let verbs: Vec<&String> = held.rules.iter().flat_map(|rule| &rule.verbs).collect();
     assert_eq!(verbs, ["b", "a"]);
     assert_eq!(held.errors, "clusterrole.rbac.authorization.k8s.io \"gone\" not found");
-    assert_eq!(policy.held(user, "").rules.len(), 1);
-    let errors = policy.held_by_granter(user, "", "rolebindings").errors;
+    assert_eq!(policy.effective_rules(user, "").rules.len(), 1);
+    let errors = policy.effective_rules_of_granter(user, "", "rolebindings").errors;
     assert_eq!(errors, "rolebindings.rbac.authorization.k8s.io \"gone\" not found");
 }
 
-/// One change of the policy, over few names so that changes meet.
+/// A change of the policy, over few names so that changes collide.
 #[derive(Clone, Debug)]
 enum Step {
     SetRole(u8, u8, Value),
@@ -183,20 +190,20 @@ fn any_step() -> impl Strategy<Value = Step> {
 
 /// Roles and bindings as plain lists: namespace `0` is the cluster.
 #[derive(Default)]
-struct Lists {
+struct ReferencePolicy {
     roles: BTreeMap<(u8, u8), Value>,
     bindings: BTreeMap<(u8, u8), Value>,
 }
 
-impl Lists {
-    /// The rule of Kubernetes, said once more without any index.
+impl ReferencePolicy {
+    /// The semantics of Kubernetes, implemented without any index.
     fn allowed(&self, user: User<'_>, asked: &Attributes, namespace: u8) -> bool {
         self.bindings.iter().any(|((home, _), binding)| {
             let binding = Binding::read(binding);
             let local = if *home == 0 { String::new() } else { home.to_string() };
             let place = match binding.role_ref.kind.as_str() {
                 "ClusterRole" => 0,
-                // A binding of the cluster cannot name a role of a namespace.
+                // A ClusterRoleBinding cannot name a Role.
                 _ if *home == 0 => return false,
                 _ => *home,
             };
@@ -211,11 +218,11 @@ impl Lists {
 }
 
 proptest! {
-    /// However roles and bindings came and went, the index says what the lists say, and gives a
-    /// reason whenever it says yes.
+    /// However roles and bindings were added and removed, the index agrees with the lists, and
+    /// gives a reason whenever it allows a request.
     #[test]
-    fn the_index_says_what_the_lists_say(steps in prop::collection::vec(any_step(), 1..40)) {
-        let (mut policy, mut lists) = (Policy::default(), Lists::default());
+    fn the_index_agrees_with_the_lists(steps in prop::collection::vec(any_step(), 1..40)) {
+        let (mut policy, mut lists) = (Policy::default(), ReferencePolicy::default());
         for step in steps {
             match step {
                 Step::SetRole(home, name, role) => {
@@ -256,10 +263,10 @@ proptest! {
                 for namespace in 0..3_u8 {
                     for asked in [
                         Attributes::resource("get", "", "pods"),
-                        Attributes::resource("list", "", "pods").part("log").named("n"),
+                        Attributes::resource("list", "", "pods").with_subresource("log").with_name("n"),
                     ] {
                         let home = if namespace == 0 { String::new() } else { namespace.to_string() };
-                        let asked = asked.inside(&home);
+                        let asked = asked.in_namespace(&home);
                         let decision = policy.decide(user, &asked);
                         prop_assert_eq!(decision.allowed, lists.allowed(user, &asked, namespace));
                         let reasons = policy.reasons(user, &asked);
@@ -273,7 +280,7 @@ proptest! {
         }
     }
 
-    /// A policy that was told everything and then to forget it is empty.
+    /// A policy from which everything was removed again is empty.
     #[test]
     fn nothing_is_left_behind(bindings in prop::collection::vec(any_binding(), 0..6)) {
         let mut policy = Policy::default();

@@ -1,7 +1,7 @@
-//! Which calls are wanted, and how far each has come.
+//! The table of wanted calls, and the state of each.
 //!
-//! Decides which calls are sent and given up, without I/O. The shell and the harness share it, so what the harness
-//! proves is what runs.
+//! Decides which calls are sent and cancelled, without I/O. The runtime and the harness share it,
+//! so what the harness proves is what runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use super::{Call, CallId, CallState, Reply, Target};
 
-/// How many calls may be under way.
+/// How many calls may be in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallBounds {
     /// In all.
     pub total: usize,
-    /// To targets of one group of a protocol. There is one at a time to each target: calls change it.
+    /// To targets of one group of a protocol. Each target gets one call at a time, because calls
+    /// change it.
     pub per_group: usize,
 }
 
@@ -25,11 +26,12 @@ impl Default for CallBounds {
     }
 }
 
-/// The calls of one process. `O` is who wants them, a key of a controller, and `T` a point in time.
+/// The calls of one process. `O` is the owner of a call, a key of a controller, and `T` a point in
+/// time.
 #[derive(Debug)]
 pub struct CallTable<O, T> {
     bounds: CallBounds,
-    active: BTreeMap<CallId, Active<O, T>>,
+    wanted: BTreeMap<CallId, WantedCall<O, T>>,
     by_owner: BTreeMap<O, BTreeSet<CallId>>,
     /// Calls that wait to be sent, in the order they became due.
     due: BTreeSet<(T, u64, CallId)>,
@@ -39,7 +41,7 @@ pub struct CallTable<O, T> {
 }
 
 #[derive(Debug)]
-struct Active<O, T> {
+struct WantedCall<O, T> {
     call: Call,
     owners: BTreeSet<O>,
     phase: Phase<T>,
@@ -49,31 +51,31 @@ struct Active<O, T> {
 #[derive(Debug)]
 enum Phase<T> {
     Waiting(T, u64),
-    UnderWay(Attempt),
+    UnderWay(CallAttempt),
     Done,
 }
 
-/// Which attempt of all.
+/// Identifies one attempt of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attempt(u64);
+pub struct CallAttempt(u64);
 
-/// A call that nobody wants any more.
+/// A call that no owner wants any more.
 #[derive(Debug)]
-pub struct GivenUp {
+pub struct CancelledCall {
     /// The call.
     pub call: Call,
-    /// The attempt that was under way. It may be carried out all the same.
-    pub attempt: Option<Attempt>,
+    /// The attempt that was in flight. It may be executed all the same.
+    pub attempt: Option<CallAttempt>,
 }
 
-/// What changed about a call.
+/// A change of the state of a call.
 #[derive(Debug)]
 pub struct CallChange<O> {
     /// The call.
     pub id: CallId,
-    /// Its state, but for when it is tried again.
+    /// Its state, except for the time of the next attempt.
     pub state: CallState,
-    /// Whose plans depend on it.
+    /// The owners whose plans depend on it.
     pub owners: Vec<O>,
 }
 
@@ -82,12 +84,12 @@ where
     O: Clone + Ord + fmt::Debug,
     T: Copy + Ord + Add<Duration, Output = T> + fmt::Debug,
 {
-    /// No calls.
+    /// An empty table.
     #[must_use]
     pub fn new(bounds: CallBounds) -> Self {
         Self {
             bounds,
-            active: BTreeMap::new(),
+            wanted: BTreeMap::new(),
             by_owner: BTreeMap::new(),
             due: BTreeSet::new(),
             busy_targets: BTreeSet::new(),
@@ -96,13 +98,13 @@ where
         }
     }
 
-    /// Lets these be the calls that an owner wants. Returns those that nobody wants any more.
-    pub fn want(&mut self, owner: &O, calls: Vec<Call>, now: T) -> Vec<GivenUp> {
+    /// Sets the calls that an owner wants. Returns those that no owner wants any more.
+    pub fn set_wanted(&mut self, owner: &O, calls: Vec<Call>, now: T) -> Vec<CancelledCall> {
         let before = self.by_owner.remove(owner).unwrap_or_default();
         let mut wanted = BTreeSet::new();
         for call in calls {
             wanted.insert(call.id.clone());
-            if let Some(active) = self.active.get_mut(&call.id) {
+            if let Some(active) = self.wanted.get_mut(&call.id) {
                 active.owners.insert(owner.clone());
                 continue;
             }
@@ -110,7 +112,7 @@ where
             self.due.insert((now, sequence, id.clone()));
             let (phase, state) = (Phase::Waiting(now, sequence), CallState::default());
             let owners = BTreeSet::from([owner.clone()]);
-            self.active.insert(id, Active { call, owners, phase, state });
+            self.wanted.insert(id, WantedCall { call, owners, phase, state });
         }
         let given_up = before.difference(&wanted).filter_map(|id| self.release(id, owner));
         let given_up = given_up.collect();
@@ -120,7 +122,7 @@ where
         given_up
     }
 
-    /// The calls that can be sent now, those first that are due for longest.
+    /// The calls that can be sent now, the longest due first.
     #[must_use]
     pub fn startable(&self, now: T) -> Vec<CallId> {
         let mut free = self.bounds.total.saturating_sub(self.busy_targets.len());
@@ -130,7 +132,7 @@ where
             if free == 0 {
                 break;
             }
-            let Some(Active { call, .. }) = self.active.get(id) else { continue };
+            let Some(WantedCall { call, .. }) = self.wanted.get(id) else { continue };
             let group = (call.target.protocol, call.target.group.as_str());
             let busy = self.by_group.get(&(group.0, group.1.to_owned())).copied();
             let begun = groups.entry(group).or_insert_with(|| busy.unwrap_or_default());
@@ -147,10 +149,10 @@ where
         startable
     }
 
-    /// Counts a call as under way.
-    pub fn start(&mut self, id: &CallId) -> Option<(Call, Attempt, CallChange<O>)> {
-        let attempt = Attempt(self.next());
-        let active = self.active.get_mut(id)?;
+    /// Records that a call is in flight.
+    pub fn start(&mut self, id: &CallId) -> Option<(Call, CallAttempt, CallChange<O>)> {
+        let attempt = CallAttempt(self.next());
+        let active = self.wanted.get_mut(id)?;
         let Phase::Waiting(at, sequence) = active.phase else { return None };
         self.due.remove(&(at, sequence, id.clone()));
         active.phase = Phase::UnderWay(attempt);
@@ -162,23 +164,23 @@ where
         Some((call, attempt, change))
     }
 
-    /// How often in a row a call has failed.
+    /// How many attempts of a call have failed in a row.
     #[must_use]
     pub fn failures(&self, id: &CallId) -> u32 {
-        self.active.get(id).map_or(0, |it| it.state.failures)
+        self.wanted.get(id).map_or(0, |it| it.state.failures)
     }
 
-    /// Ends an attempt. Without a reply, or with a refusal, the call is tried again after a pause for as long
-    /// as it is wanted. Returns nothing for an attempt that was given up.
+    /// Ends an attempt. Without a reply, or after a refusal, the call is retried after a delay for
+    /// as long as it is wanted. Returns `None` for an attempt that was cancelled.
     pub fn end(
         &mut self,
         id: &CallId,
-        attempt: Attempt,
+        attempt: CallAttempt,
         outcome: Result<Reply, String>,
         retry_at: T,
     ) -> Option<CallChange<O>> {
         let sequence = self.next();
-        let active = self.active.get_mut(id)?;
+        let active = self.wanted.get_mut(id)?;
         if !matches!(active.phase, Phase::UnderWay(it) if it == attempt) {
             return None;
         }
@@ -202,40 +204,40 @@ where
         Some(change)
     }
 
-    /// When the next call is due that waits for nothing but time.
+    /// When the next call becomes due that waits only for its time.
     #[must_use]
     pub fn next_due(&self, now: T) -> Option<T> {
         let later = self.due.iter().map(|(at, ..)| *at);
         later.into_iter().find(|at| *at > now)
     }
 
-    /// The calls that are under way.
-    pub fn under_way(&self) -> impl Iterator<Item = (&Call, Attempt)> {
-        self.active.values().filter_map(|it| match it.phase {
+    /// The calls in flight.
+    pub fn under_way(&self) -> impl Iterator<Item = (&Call, CallAttempt)> {
+        self.wanted.values().filter_map(|it| match it.phase {
             Phase::UnderWay(attempt) => Some((&it.call, attempt)),
             Phase::Waiting(..) | Phase::Done => None,
         })
     }
 
-    /// How many calls are wanted.
+    /// The number of wanted calls.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.active.len()
+        self.wanted.len()
     }
 
     /// Whether no call is wanted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.active.is_empty()
+        self.wanted.is_empty()
     }
 
-    fn release(&mut self, id: &CallId, owner: &O) -> Option<GivenUp> {
-        let active = self.active.get_mut(id)?;
+    fn release(&mut self, id: &CallId, owner: &O) -> Option<CancelledCall> {
+        let active = self.wanted.get_mut(id)?;
         active.owners.remove(owner);
         if !active.owners.is_empty() {
             return None;
         }
-        let Active { call, phase, .. } = self.active.remove(id)?;
+        let WantedCall { call, phase, .. } = self.wanted.remove(id)?;
         let attempt = match phase {
             Phase::Waiting(at, sequence) => {
                 self.due.remove(&(at, sequence, id.clone()));
@@ -247,7 +249,7 @@ where
             }
             Phase::Done => None,
         };
-        Some(GivenUp { call, attempt })
+        Some(CancelledCall { call, attempt })
     }
 
     fn free(&mut self, target: &Target) {
@@ -267,7 +269,7 @@ where
     }
 }
 
-impl<O: Clone, T> Active<O, T> {
+impl<O: Clone, T> WantedCall<O, T> {
     fn change(&self) -> CallChange<O> {
         CallChange {
             id: self.call.id.clone(),
@@ -313,24 +315,25 @@ mod tests {
     const NOW: Duration = Duration::from_secs(100);
 
     #[test]
-    fn what_is_wanted_and_under_way_is_left_alone() {
+    fn wanted_calls_in_flight_are_kept() {
         let mut table = Table::new(CallBounds::default());
-        assert!(table.want(&1, vec![call("a", "x", "g")], NOW).is_empty());
+        assert!(table.set_wanted(&1, vec![call("a", "x", "g")], NOW).is_empty());
         let (_, attempt, change) = table.start(&CallId::new("a")).unwrap();
         assert_eq!((change.owners.as_slice(), change.state.under_way), (&[1][..], true));
-        assert!(table.want(&1, vec![call("a", "x", "g")], NOW).is_empty());
+        assert!(table.set_wanted(&1, vec![call("a", "x", "g")], NOW).is_empty());
         assert!(
-            table.want(&2, vec![call("a", "x", "g")], NOW).is_empty(),
+            table.set_wanted(&2, vec![call("a", "x", "g")], NOW).is_empty(),
             "another wants the same"
         );
         assert!(table.startable(NOW).is_empty() && table.start(&CallId::new("a")).is_none());
-        assert!(table.want(&1, Vec::new(), NOW).is_empty(), "the other still wants it");
-        let given_up = table.want(&2, Vec::new(), NOW);
+        assert!(table.set_wanted(&1, Vec::new(), NOW).is_empty(), "the other still wants it");
+        let given_up = table.set_wanted(&2, Vec::new(), NOW);
         assert_eq!((given_up.len(), given_up[0].attempt), (1, Some(attempt)));
         let late = table.end(&CallId::new("a"), attempt, Ok(Reply::Done(Value::Null)), NOW);
         assert!(late.is_none() && table.is_empty());
-        // Wanted again, it is another attempt, which the late end of the first does not end.
-        table.want(&1, vec![call("a", "x", "g")], NOW);
+        // Wanted again, the call gets another attempt, which the late end of the first does not
+        // end.
+        table.set_wanted(&1, vec![call("a", "x", "g")], NOW);
         table.start(&CallId::new("a")).unwrap();
         assert!(table.end(&CallId::new("a"), attempt, Err("late".to_owned()), NOW).is_none());
         assert_eq!(table.under_way().count(), 1);
@@ -340,7 +343,7 @@ mod tests {
     fn a_call_that_was_done_is_not_sent_again_and_one_that_failed_is() {
         let mut table = Table::new(CallBounds::default());
         let id = CallId::new("a");
-        table.want(&1, vec![call("a", "x", "g")], NOW);
+        table.set_wanted(&1, vec![call("a", "x", "g")], NOW);
         let later = NOW + Duration::from_secs(1);
         let refusal = crate::write::Refusal {
             code: 409,
@@ -365,24 +368,25 @@ mod tests {
     }
 
     #[test]
-    fn a_target_gets_one_call_at_a_time_and_a_group_has_its_share() {
+    fn calls_are_limited_per_target_and_group() {
         let mut table = Table::new(CallBounds { total: 3, per_group: 2 });
         let all = [("a", "x", "g"), ("b", "x", "g"), ("c", "y", "g"), ("d", "z", "g")];
         let more = [("e", "v", "h"), ("f", "w", "h")];
         let calls = all.iter().chain(&more).map(|(id, target, group)| call(id, target, group));
-        table.want(&1, calls.collect(), NOW);
+        table.set_wanted(&1, calls.collect(), NOW);
         let first = table.startable(NOW);
         assert_eq!(ids(&first), ["a", "c", "e"], "a target, a group and the whole are bounded");
         for id in &first {
             table.start(id).unwrap();
         }
         assert!(table.startable(NOW).is_empty());
-        table.want(&1, vec![call("b", "x", "g"), call("f", "w", "h")], NOW);
-        assert_eq!(ids(&table.startable(NOW)), ["b", "f"], "what is given up makes place");
+        table.set_wanted(&1, vec![call("b", "x", "g"), call("f", "w", "h")], NOW);
+        assert_eq!(ids(&table.startable(NOW)), ["b", "f"], "a cancelled call frees its slot");
     }
 
     proptest! {
-        /// Whatever happens, bounds hold, nothing is counted twice, and nothing is left when nobody wants it.
+        /// In every sequence, bounds hold, no call is counted twice, and no call is left without an
+        /// owner.
         #[test]
         fn bounds_hold(moves in prop::collection::vec((0..5_u8, 0..3_u32, 0..8_u8), 1..200)) {
             let bounds = CallBounds { total: 4, per_group: 2 };
@@ -392,8 +396,8 @@ mod tests {
             for (what, owner, nth) in moves {
                 now += Duration::from_millis(100);
                 match what {
-                    0 => drop(table.want(&owner, (0..nth).map(make).collect(), now)),
-                    1 => drop(table.want(&owner, vec![make(nth)], now)),
+                    0 => drop(table.set_wanted(&owner, (0..nth).map(make).collect(), now)),
+                    1 => drop(table.set_wanted(&owner, vec![make(nth)], now)),
                     2 | 3 => {
                         let startable = table.startable(now);
                         if let Some(id) = startable.get(usize::from(nth) % startable.len().max(1)) {
@@ -418,7 +422,7 @@ mod tests {
                 }
             }
             for owner in 0..3 {
-                table.want(&owner, Vec::new(), now);
+                table.set_wanted(&owner, Vec::new(), now);
             }
             prop_assert!(table.is_empty() && table.due.is_empty() && table.busy_targets.is_empty());
             prop_assert!(table.by_group.is_empty() && table.by_owner.is_empty());

@@ -1,6 +1,7 @@
-//! Which questions are wanted, and when each is asked.
+//! The table of wanted questions, and when each is asked.
 //!
-//! Decides which questions are asked and dropped, without I/O. The shell and the harness share it.
+//! Decides which questions are asked and dropped, without I/O. The runtime and the harness share
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,7 +16,7 @@ use crate::object::Key;
 pub struct QuestionTable<Q, T> {
     concurrency: Concurrency,
     by_key: BTreeMap<Key, BTreeSet<Q>>,
-    states: BTreeMap<Q, State<T>>,
+    states: BTreeMap<Q, QuestionState<T>>,
     /// Questions that wait to be asked, in the order they became due.
     due: BTreeSet<(T, u64, Q)>,
     by_group: BTreeMap<String, usize>,
@@ -24,9 +25,9 @@ pub struct QuestionTable<Q, T> {
 }
 
 #[derive(Debug)]
-struct State<T> {
-    /// How many keys want it.
-    wanted: usize,
+struct QuestionState<T> {
+    /// The number of keys that want it.
+    wanted_by: usize,
     group: String,
     phase: Phase<T>,
 }
@@ -34,19 +35,19 @@ struct State<T> {
 #[derive(Debug)]
 enum Phase<T> {
     Waiting(T, u64),
-    UnderWay(Asked),
+    UnderWay(InquiryAttempt),
 }
 
-/// Which of all times that something was asked.
+/// Identifies one attempt to ask a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Asked(u64);
+pub struct InquiryAttempt(u64);
 
 impl<Q, T> QuestionTable<Q, T>
 where
     Q: Clone + Ord + fmt::Debug,
     T: Copy + Ord + Add<Duration, Output = T> + fmt::Debug,
 {
-    /// No questions.
+    /// An empty table.
     #[must_use]
     pub fn new(concurrency: Concurrency) -> Self {
         Self {
@@ -60,25 +61,25 @@ where
         }
     }
 
-    /// Lets these be the questions of a key; new ones are due at once. Returns those that no key wants any
-    /// more, with what is under way of them.
-    pub fn want(
+    /// Sets the questions of a key; new ones are due at once. Returns those that no key wants any
+    /// more, with their attempts in flight.
+    pub fn set_wanted(
         &mut self,
         key: &Key,
         questions: BTreeSet<Q>,
         group: impl Fn(&Q) -> String,
         now: T,
-    ) -> Vec<(Q, Option<Asked>)> {
+    ) -> Vec<(Q, Option<InquiryAttempt>)> {
         let before = self.by_key.remove(key).unwrap_or_default();
         for question in questions.difference(&before) {
             if let Some(state) = self.states.get_mut(question) {
-                state.wanted += 1;
+                state.wanted_by += 1;
                 continue;
             }
             let sequence = self.next();
             self.due.insert((now, sequence, question.clone()));
             let phase = Phase::Waiting(now, sequence);
-            let state = State { wanted: 1, group: group(question), phase };
+            let state = QuestionState { wanted_by: 1, group: group(question), phase };
             self.states.insert(question.clone(), state);
         }
         let dropped = before.difference(&questions);
@@ -89,7 +90,7 @@ where
         dropped
     }
 
-    /// Lets a question be due at once that waits for its answer to grow old.
+    /// Makes a question due at once that waits for its next refresh.
     pub fn expedite(&mut self, question: &Q, now: T) {
         let Some(state) = self.states.get_mut(question) else { return };
         let Phase::Waiting(at, sequence) = state.phase else { return };
@@ -100,7 +101,7 @@ where
         }
     }
 
-    /// The questions that can be asked now, those first that are due for longest.
+    /// The questions that can be asked now, the longest due first.
     #[must_use]
     pub fn startable(&self, now: T) -> Vec<Q> {
         let mut free = self.concurrency.total.saturating_sub(self.under_way);
@@ -110,7 +111,7 @@ where
             if free == 0 {
                 break;
             }
-            let Some(State { group, .. }) = self.states.get(question) else { continue };
+            let Some(QuestionState { group, .. }) = self.states.get(question) else { continue };
             let busy = self.by_group.get(group).copied().unwrap_or_default();
             let begun = groups.entry(group).or_insert(busy);
             if *begun < self.concurrency.per_group {
@@ -122,9 +123,9 @@ where
         startable
     }
 
-    /// Counts a question as asked.
-    pub fn start(&mut self, question: &Q) -> Option<Asked> {
-        let asked = Asked(self.next());
+    /// Records that a question is being asked.
+    pub fn start(&mut self, question: &Q) -> Option<InquiryAttempt> {
+        let asked = InquiryAttempt(self.next());
         let state = self.states.get_mut(question)?;
         let Phase::Waiting(at, sequence) = state.phase else { return None };
         self.due.remove(&(at, sequence, question.clone()));
@@ -134,9 +135,9 @@ where
         Some(asked)
     }
 
-    /// Counts a question as answered, or as failed; it is asked again at `next`. Returns whether the answer is
-    /// still wanted.
-    pub fn end(&mut self, question: &Q, asked: Asked, next: T) -> bool {
+    /// Records that a question was answered, or that the attempt failed; it is asked again at
+    /// `next`. Returns whether the answer is still wanted.
+    pub fn end(&mut self, question: &Q, asked: InquiryAttempt, next: T) -> bool {
         let sequence = self.next();
         let Some(state) = self.states.get_mut(question) else { return false };
         if !matches!(state.phase, Phase::UnderWay(it) if it == asked) {
@@ -149,13 +150,13 @@ where
         true
     }
 
-    /// When the next question is due that waits for nothing but time.
+    /// When the next question becomes due that waits only for its time.
     #[must_use]
     pub fn next_due(&self, now: T) -> Option<T> {
         self.due.iter().map(|(at, ..)| *at).find(|at| *at > now)
     }
 
-    /// How many questions are wanted.
+    /// The number of wanted questions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.states.len()
@@ -167,14 +168,14 @@ where
         self.states.is_empty()
     }
 
-    /// Counts a key less that wants a question. Returns the question when that was the last.
-    fn release(&mut self, question: &Q) -> Option<(Q, Option<Asked>)> {
+    /// Removes one key from those that want a question. Returns the question if that was the last.
+    fn release(&mut self, question: &Q) -> Option<(Q, Option<InquiryAttempt>)> {
         let state = self.states.get_mut(question)?;
-        state.wanted -= 1;
-        if state.wanted > 0 {
+        state.wanted_by -= 1;
+        if state.wanted_by > 0 {
             return None;
         }
-        let State { group, phase, .. } = self.states.remove(question)?;
+        let QuestionState { group, phase, .. } = self.states.remove(question)?;
         let asked = match phase {
             Phase::Waiting(at, sequence) => {
                 self.due.remove(&(at, sequence, question.clone()));
@@ -215,18 +216,18 @@ mod tests {
     fn want(table: &mut Table, key: &str, questions: &[&'static str]) -> Vec<&'static str> {
         let group = |it: &&'static str| it[..1].to_owned();
         let dropped =
-            table.want(&Key::cluster(key), questions.iter().copied().collect(), group, NOW);
+            table.set_wanted(&Key::cluster(key), questions.iter().copied().collect(), group, NOW);
         dropped.into_iter().map(|(question, _)| question).collect()
     }
 
     #[test]
-    fn a_question_is_asked_once_for_all_who_want_it_and_dropped_with_the_last() {
+    fn questions_are_shared_and_dropped_when_unwanted() {
         let mut table = Table::new(Concurrency::default());
         assert!(want(&mut table, "one", &["a1", "a2"]).is_empty());
         assert!(want(&mut table, "two", &["a2"]).is_empty());
         assert_eq!(table.startable(NOW), ["a1", "a2"]);
         let asked = table.start(&"a2").unwrap();
-        assert!(table.start(&"a2").is_none(), "it is under way");
+        assert!(table.start(&"a2").is_none(), "it is in flight");
         assert_eq!(want(&mut table, "one", &[]), ["a1"]);
         let later = NOW + Duration::from_secs(5);
         assert!(table.end(&"a2", asked, later));
@@ -236,12 +237,12 @@ mod tests {
         assert_eq!(table.startable(later), ["a2"]);
         let asked = table.start(&"a2").unwrap();
         assert_eq!(want(&mut table, "two", &[]), ["a2"]);
-        assert!(!table.end(&"a2", asked, later), "nobody wants the answer");
+        assert!(!table.end(&"a2", asked, later), "no key wants the answer");
         assert!(table.is_empty() && table.due.is_empty() && table.under_way == 0);
     }
 
     #[test]
-    fn an_answer_that_is_too_old_for_somebody_is_asked_for_at_once() {
+    fn stale_answers_are_refreshed_at_once() {
         let mut table = Table::new(Concurrency::default());
         want(&mut table, "one", &["a1"]);
         let asked = table.start(&"a1").unwrap();
@@ -249,7 +250,7 @@ mod tests {
         assert!(table.startable(NOW).is_empty(), "it is being asked");
         table.end(&"a1", asked, NOW + Duration::from_secs(1000));
         table.expedite(&"b1", NOW);
-        assert!(table.startable(NOW).is_empty(), "nobody wants it");
+        assert!(table.startable(NOW).is_empty(), "no key wants it");
         table.expedite(&"a1", NOW);
         table.expedite(&"a1", NOW + Duration::from_secs(1));
         assert_eq!(table.startable(NOW), ["a1"]);
@@ -257,12 +258,12 @@ mod tests {
     }
 
     #[test]
-    fn a_group_has_its_share() {
+    fn concurrency_is_limited_per_group() {
         let mut table = Table::new(Concurrency { total: 3, per_group: 2 });
         want(&mut table, "one", &["a1", "a2", "a3", "b1", "b2"]);
         let first = table.startable(NOW);
         assert_eq!(first, ["a1", "a2", "b1"]);
-        let asked: Vec<Asked> = first.iter().map(|it| table.start(it).unwrap()).collect();
+        let asked: Vec<InquiryAttempt> = first.iter().map(|it| table.start(it).unwrap()).collect();
         assert!(table.startable(NOW).is_empty());
         table.end(&"b1", asked[2], NOW + Duration::from_secs(1));
         assert_eq!(table.startable(NOW), ["b2"], "group a has its share already");

@@ -1,4 +1,4 @@
-//! What the server said no to.
+//! Writes that the server refused.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -6,21 +6,21 @@ use std::sync::{PoisonError, RwLock};
 use crate::object::{Key, Resource};
 use crate::write::{Outcome, Refusal, Write};
 
-/// A write that the server said no to.
+/// A write that the server refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// What it was to do: [`Write::verb`].
+pub struct RefusedWrite {
+    /// The verb of the write: [`Write::verb`].
     pub verb: &'static str,
-    /// To which kind.
+    /// The resource that was to be written.
     pub resource: Resource,
-    /// To which object.
+    /// The object that was to be written.
     pub key: Key,
-    /// What the server said.
+    /// The server's refusal.
     pub refusal: Refusal,
 }
 
-impl Refused {
-    /// A write by what became of it; nothing unless the server said no.
+impl RefusedWrite {
+    /// The refused write; `None` for any other outcome.
     #[must_use]
     pub fn of(write: &Write, outcome: &Outcome) -> Option<Self> {
         match outcome {
@@ -30,30 +30,33 @@ impl Refused {
                 key: write.key(),
                 refusal: refusal.clone(),
             }),
-            Outcome::Done(_) | Outcome::Absent | Outcome::Stale(_) | Outcome::Unanswered(_) => None,
+            Outcome::Done(_) | Outcome::NotFound | Outcome::Conflict(_) | Outcome::Unknown(_) => {
+                None
+            }
         }
     }
 
-    /// Whether this is about such a write.
+    /// Whether this refusal is about a write with the same verb and object.
     #[must_use]
-    pub fn is(&self, write: &Write) -> bool {
+    pub fn matches(&self, write: &Write) -> bool {
         self.verb == write.verb() && self.resource == *write.resource() && self.key == write.key()
     }
 }
 
-/// Refusals by controller and key; none for keys whose last plan was not refused anything.
+/// Refused writes by controller and key; keys whose last plan had none are absent.
 #[derive(Debug, Default)]
-pub(super) struct Refusals(RwLock<HashMap<&'static str, HashMap<Key, Vec<Refused>>>>);
+pub(super) struct RefusedWrites(RwLock<HashMap<&'static str, HashMap<Key, Vec<RefusedWrite>>>>);
 
-impl Refusals {
-    pub(super) fn get(&self, controller: &str, key: &Key) -> Vec<Refused> {
-        // No code of others runs under the lock, so a poisoned one is still good.
+impl RefusedWrites {
+    pub(super) fn get(&self, controller: &str, key: &Key) -> Vec<RefusedWrite> {
+        // No foreign code runs under the lock, so the data of a poisoned lock is still intact.
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
         all.get(controller).and_then(|keys| keys.get(key)).cloned().unwrap_or_default()
     }
 
-    pub(super) fn put(&self, controller: &'static str, key: &Key, refused: Vec<Refused>) {
-        // Most plans are refused nothing and follow such as were not either: they only read.
+    pub(super) fn put(&self, controller: &'static str, key: &Key, refused: Vec<RefusedWrite>) {
+        // Most plans have no refused writes and follow plans without any: they take only the read
+        // lock.
         if refused.is_empty() && self.get(controller, key).is_empty() {
             return;
         }

@@ -1,31 +1,32 @@
-//! What each back end does, by the same words.
+//! Dispatches the operations of scaling to the back ends.
 
 use std::collections::BTreeMap;
 
 use gantry_reconcile::{Key, Plan, World};
 
 use crate::demand::Demand;
-use crate::ledger::{Grant, Ledger, Lot};
+use crate::grant_record::{Grant, GrantRecord, NodeAllocation};
 use crate::machine_set::{duplicate, reuse};
 use crate::reason::Reason;
 use crate::settings::Backend;
-use crate::{group, pool};
+use crate::{node_group, pool};
 
 impl Backend {
-    /// Where the nodes of a job are to come from. What it has stays where it is, as far as it is needed.
+    /// Returns where the nodes of a job come from. Existing allocations are kept, as far as they
+    /// are needed.
     ///
     /// # Errors
-    /// There is nothing they could come from.
-    pub(crate) fn place(
+    /// Fails if nothing provides them.
+    pub(crate) fn allocate(
         self,
         world: &World,
-        ledger: &Ledger,
+        ledger: &GrantRecord,
         job: &Key,
         id: &str,
         demand: &Demand,
-        lots: &[Lot],
-    ) -> Result<Vec<Lot>, Reason> {
-        let mut kept = keep(demand, lots);
+        lots: &[NodeAllocation],
+    ) -> Result<Vec<NodeAllocation>, Reason> {
+        let mut kept = keep_needed(demand, lots);
         for (instance, count) in demand.iter() {
             let have: u32 =
                 kept.iter().filter(|lot| lot.instance == instance).map(|lot| lot.count).sum();
@@ -34,15 +35,21 @@ impl Backend {
                 continue;
             }
             let more = match self {
-                Self::Reuse => reuse::add(world, instance, missing, &kept)?,
-                Self::Duplicate => duplicate::add(world, job, instance, missing)?,
+                Self::Reuse => reuse::allocate(world, instance, missing, &kept)?,
+                Self::Duplicate => duplicate::allocate(world, job, instance, missing)?,
                 Self::Pools(kind) => {
-                    pool::add(world, ledger, job, id, kind, (instance, missing), &kept)?
+                    pool::allocate(world, ledger, job, id, kind, (instance, missing), &kept)?
                 }
-                Self::Groups => group::add(world, ledger, ledger.place(), (instance, missing))?,
+                Self::Groups => node_group::allocate(
+                    world,
+                    ledger,
+                    ledger.config_map_key(),
+                    (instance, missing),
+                )?,
             };
             for lot in more {
-                let same = |it: &&mut Lot| it.place == lot.place && it.instance == lot.instance;
+                let same =
+                    |it: &&mut NodeAllocation| it.place == lot.place && it.instance == lot.instance;
                 match kept.iter_mut().find(same) {
                     Some(before) => before.count = before.count.saturating_add(lot.count),
                     None => kept.push(lot),
@@ -53,10 +60,10 @@ impl Backend {
         Ok(kept)
     }
 
-    /// Makes true what was granted. Returns how many nodes are ready.
+    /// Provisions what was granted. Returns how many nodes are ready.
     ///
     /// # Errors
-    /// What keeps it from being made true.
+    /// Fails with what prevents that.
     pub(crate) fn provide(
         self,
         world: &World,
@@ -69,12 +76,12 @@ impl Backend {
             Self::Reuse => Ok(reuse::provide(world, job, grant, plan)),
             Self::Duplicate => duplicate::provide(world, job, grant, plan),
             Self::Pools(_) => pool::provide(world, job, grant, plan),
-            Self::Groups => group::provide(world, beside, job, grant, plan),
+            Self::Groups => node_group::provide(world, beside, job, grant, plan),
         }
     }
 
-    /// Gives back what a job has. Returns whether nothing is left.
-    pub(crate) fn give_back(
+    /// Releases what a job has. Returns whether nothing is left.
+    pub(crate) fn release(
         self,
         world: &World,
         job: &Key,
@@ -82,51 +89,51 @@ impl Backend {
         plan: &mut Plan,
     ) -> bool {
         match self {
-            Self::Reuse => reuse::give_back(world, job, grant, plan),
-            Self::Duplicate => duplicate::give_back(world, job, plan),
-            Self::Pools(_) => pool::give_back(world, job, grant, plan),
-            Self::Groups => group::give_back(world, job, plan),
+            Self::Reuse => reuse::release(world, job, grant, plan),
+            Self::Duplicate => duplicate::release(world, job, plan),
+            Self::Pools(_) => pool::release(world, job, grant, plan),
+            Self::Groups => node_group::release(world, job, plan),
         }
     }
 
-    /// What there is for a job, by its marks alone.
-    pub(crate) fn found(self, world: &World, beside: &Key, job: &Key) -> Vec<Lot> {
+    /// Returns what exists for a job, by its owner labels alone.
+    pub(crate) fn existing(self, world: &World, beside: &Key, job: &Key) -> Vec<NodeAllocation> {
         match self {
-            Self::Reuse => reuse::found(world, job),
-            Self::Duplicate => duplicate::found(world, job),
-            Self::Pools(_) => pool::found(world, job),
-            Self::Groups => group::found(world, beside, job),
+            Self::Reuse => reuse::existing(world, job),
+            Self::Duplicate => duplicate::existing(world, job),
+            Self::Pools(_) => pool::existing(world, job),
+            Self::Groups => node_group::existing(world, beside, job),
         }
     }
 
-    /// The grant that it was bought for, where it says so.
+    /// Returns the grant that it was bought for, where that is recorded.
     pub(crate) fn grant_of(self, world: &World, job: &Key) -> Option<String> {
         match self {
             Self::Reuse | Self::Pools(_) => None,
             Self::Duplicate => duplicate::grant_of(world, job),
-            Self::Groups => group::grant_of(world, job),
+            Self::Groups => node_group::grant_of(world, job),
         }
     }
 
-    /// Whether nodes can be handed over from one job to another.
-    pub(crate) fn hands_over(self) -> bool {
+    /// Returns whether nodes can be handed over from one job to another.
+    pub(crate) fn supports_handover(self) -> bool {
         match self {
             Self::Reuse => true,
             Self::Duplicate | Self::Pools(_) | Self::Groups => false,
         }
     }
 
-    /// Whether anything bears the marks of a job that handed its nodes over.
-    pub(crate) fn bears(self, world: &World, job: &Key) -> bool {
+    /// Returns whether any object has the labels of a job that handed its nodes over.
+    pub(crate) fn has_marked_objects(self, world: &World, job: &Key) -> bool {
         match self {
-            Self::Reuse => reuse::bears(world, job),
+            Self::Reuse => reuse::has_marked_objects(world, job),
             Self::Duplicate | Self::Pools(_) | Self::Groups => false,
         }
     }
 }
 
-/// The lots that are needed: of a type that is needed less, the last are cut.
-fn keep(demand: &Demand, lots: &[Lot]) -> Vec<Lot> {
+/// Returns the allocations that are needed: of a type that is needed less, the last are cut.
+fn keep_needed(demand: &Demand, lots: &[NodeAllocation]) -> Vec<NodeAllocation> {
     let mut room: BTreeMap<&str, u32> = demand.iter().collect();
     let mut kept = Vec::new();
     for lot in lots {
@@ -134,7 +141,7 @@ fn keep(demand: &Demand, lots: &[Lot]) -> Vec<Lot> {
         let count = lot.count.min(*left);
         *left -= count;
         if count > 0 {
-            kept.push(Lot { count, ..lot.clone() });
+            kept.push(NodeAllocation { count, ..lot.clone() });
         }
     }
     kept

@@ -1,4 +1,4 @@
-//! One request to the service and its whole answer: over TLS, within a time and a size.
+//! Sends one request to the service and reads its whole answer: over TLS, within a time and a size.
 
 use std::time::Duration;
 
@@ -13,118 +13,120 @@ use http::{HeaderValue, Method, Request, StatusCode, Uri};
 
 use super::secret::Secret;
 
-/// What one call may take: the service takes seconds when it is busy, and a page of a hundred pools is far
-/// smaller.
-const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), bytes: 4 << 20 };
+/// The limits of one call: the service takes seconds when it is busy, and a page of a hundred pools
+/// is far smaller.
+const CALL_BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), bytes: 4 << 20 };
 
-/// No part of a call is limited more than the whole.
-const TIMEOUTS: Timeouts = Timeouts {
-    connect: BOUNDS.time,
-    handshake: BOUNDS.time,
-    idle: BOUNDS.time,
+/// No phase of a call has a tighter limit than the whole.
+const CALL_TIMEOUTS: Timeouts = Timeouts {
+    connect: CALL_BOUNDS.time,
+    handshake: CALL_BOUNDS.time,
+    idle: CALL_BOUNDS.time,
     keep_alive: Duration::from_secs(60),
 };
 
-/// The longest text of the service that is repeated.
-const LONGEST_TEXT: usize = 512;
+/// The longest text of the service that is repeated in messages.
+const MAX_ERROR_TEXT_LENGTH: usize = 512;
 
-/// The service of Red Hat's managed clusters.
-pub const SERVICE: &str = "https://api.openshift.com";
+/// The service for Red Hat's managed clusters.
+pub const OCM_API_URL: &str = "https://api.openshift.com";
 
-/// Who hands out tokens for it.
-pub const TOKENS: &str =
+/// The server that issues tokens for it.
+pub const OCM_TOKEN_URL: &str =
     "https://sso.redhat.com/auth/realms/redhat-external/protocol/openid-connect/token";
 
-/// Where the service is, and who hands out tokens for it.
+/// The addresses of the service, and of the server that issues tokens for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoints {
     /// The service.
     pub api: String,
-    /// Who hands out tokens.
+    /// The server that issues tokens.
     pub tokens: String,
 }
 
-/// Why a call came to nothing. None of it has a secret in it.
+/// Why a call failed. No error contains a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// The service said no, and would again.
+    /// The service refused, and would again.
     #[error("{what} was refused with {code}: {why}")]
     Refused {
-        /// What was asked for.
+        /// The operation.
         what: String,
         /// The status.
         code: u16,
-        /// The service's words.
+        /// The message of the service.
         why: String,
     },
     /// There was no answer, or one that means "later".
     #[error("could not {what}: {why}")]
-    Later {
-        /// What was asked for.
+    Unavailable {
+        /// The operation.
         what: String,
         /// What happened.
         why: String,
-        /// How long to wait, if that was said.
-        wait: Option<Duration>,
+        /// How long to wait, if the service said so.
+        retry_after: Option<Duration>,
     },
-    /// An address cannot be called.
+    /// An address may not be called.
     #[error("cannot call {0:?}: it must begin with https://")]
     Address(String),
-    /// Nobody can be believed: there is no TLS.
+    /// There is no TLS.
     #[error("cannot use TLS: {0}")]
     Tls(String),
 }
 
-/// What came back.
+/// The answer of the service.
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
+pub(super) struct OcmResponse {
     pub(super) status: StatusCode,
-    pub(super) wait: Option<Duration>,
+    pub(super) retry_after: Option<Duration>,
     pub(super) body: Bytes,
 }
 
 /// Calls the service. Clones share the connections.
 #[derive(Clone, Debug)]
-pub(super) struct Caller(Client);
+pub(super) struct HttpCaller(Client);
 
-/// What a request brings.
-pub(super) enum Content {
-    Nothing,
+/// The body of a request.
+pub(super) enum RequestBody {
+    Empty,
     Json(serde_json::Value),
     Form(String),
 }
 
-impl Caller {
+impl HttpCaller {
     pub(super) fn new(clock: Clock) -> Result<Self, CallError> {
         let settings = Settings {
-            // Which addresses may be called without TLS is also checked before: none but this machine's.
+            // The addresses that may be called without TLS are also checked before: only those of
+            // this machine.
             plain_http: PlainHttp::Loopback,
             addresses: AddressPolicy::AllowLoopback,
-            timeouts: TIMEOUTS,
+            timeouts: CALL_TIMEOUTS,
             ..Settings::new("gantry")
         };
         let client = Client::new(clock, settings);
         client.map(Self).map_err(|error| CallError::Tls(error_chain(&error)))
     }
 
-    /// Sends a request and reads the whole answer, whatever it says.
+    /// Sends a request and reads the whole answer, whatever its status.
     ///
-    /// `what` says what it is for, as in "could not list pools". Redirects are not followed: a token is
-    /// for one place.
+    /// `what` names the operation, as in "could not list pools". Redirects are not followed: a
+    /// token is for one host.
     pub(super) async fn call(
         &self,
         what: &str,
         method: Method,
         url: &str,
         token: Option<&Secret>,
-        content: Content,
-    ) -> Result<Answer, CallError> {
-        let uri = checked(url)?;
-        let later = |why: String| CallError::Later { what: what.to_owned(), why, wait: None };
+        content: RequestBody,
+    ) -> Result<OcmResponse, CallError> {
+        let uri = parse_allowed_url(url)?;
+        let later =
+            |why: String| CallError::Unavailable { what: what.to_owned(), why, retry_after: None };
         let (kind, body) = match content {
-            Content::Nothing => (None, Bytes::new()),
-            Content::Json(value) => (Some("application/json"), value.to_string().into()),
-            Content::Form(text) => (Some("application/x-www-form-urlencoded"), text.into()),
+            RequestBody::Empty => (None, Bytes::new()),
+            RequestBody::Json(value) => (Some("application/json"), value.to_string().into()),
+            RequestBody::Form(text) => (Some("application/x-www-form-urlencoded"), text.into()),
         };
         let mut request = Request::new(Body::from(body));
         *request.method_mut() = method;
@@ -140,9 +142,9 @@ impl Caller {
             bearer.set_sensitive(true);
             headers.insert(AUTHORIZATION, bearer);
         }
-        let answer = self.0.fetch(request, BOUNDS).await.map_err(|error| match error {
-            // All its time limits are the same.
-            ClientError::Late { limit, .. } => {
+        let answer = self.0.fetch(request, CALL_BOUNDS).await.map_err(|error| match error {
+            // All time limits of the client are the same.
+            ClientError::Timeout { limit, .. } => {
                 later(format!("no answer came: took longer than {limit:?}"))
             }
             error => later(error_chain(&error)),
@@ -150,36 +152,36 @@ impl Caller {
         let (parts, body) = answer.into_parts();
         let wait = parts.headers.get(RETRY_AFTER);
         let wait = wait.and_then(|it| it.to_str().ok()?.parse().ok()).map(Duration::from_secs);
-        Ok(Answer { status: parts.status, wait, body })
+        Ok(OcmResponse { status: parts.status, retry_after: wait, body })
     }
 }
 
-impl Answer {
-    /// The body of a success; the error of anything else.
-    pub(super) fn success(self, what: &str) -> Result<serde_json::Value, CallError> {
+impl OcmResponse {
+    /// Returns the body of a success, or the error of anything else.
+    pub(super) fn into_success(self, what: &str) -> Result<serde_json::Value, CallError> {
         if self.status.is_success() {
             if self.body.is_empty() {
                 return Ok(serde_json::Value::Null);
             }
-            return serde_json::from_slice(&self.body).map_err(|error| CallError::Later {
+            return serde_json::from_slice(&self.body).map_err(|error| CallError::Unavailable {
                 what: what.to_owned(),
                 why: format!("cannot read the answer: {error}"),
-                wait: None,
+                retry_after: None,
             });
         }
-        let (what, why) = (what.to_owned(), self.words());
+        let (what, why) = (what.to_owned(), self.error_text());
         let code = self.status;
         let later = code.is_server_error()
             || matches!(code, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
         Err(match later {
-            true => CallError::Later { what, why, wait: self.wait },
+            true => CallError::Unavailable { what, why, retry_after: self.retry_after },
             false => CallError::Refused { what, code: code.as_u16(), why },
         })
     }
 
-    /// What the service says is wrong: `reason` of its own errors, `error_description` of those who
-    /// hand out tokens, or its words as they are.
-    fn words(&self) -> String {
+    /// Returns the error message of the service: `reason` of its own errors, `error_description` of
+    /// those of the token server, or the body as it is.
+    fn error_text(&self) -> String {
         let said: serde_json::Value = serde_json::from_slice(&self.body).unwrap_or_default();
         let text = |name: &str| said[name].as_str().filter(|it| !it.is_empty()).map(str::to_owned);
         let own = text("reason").or_else(|| text("error_description")).or_else(|| text("error"));
@@ -188,18 +190,18 @@ impl Answer {
             true => format!("the service answered {}", self.status),
             false => words,
         };
-        words.chars().take(LONGEST_TEXT).collect()
+        words.chars().take(MAX_ERROR_TEXT_LENGTH).collect()
     }
 }
 
-/// Whether an address may be called: over TLS, or on this machine.
+/// Returns whether an address may be called: over TLS, or on this machine.
 #[must_use]
-pub fn may_call(url: &str) -> bool {
-    checked(url).is_ok()
+pub fn is_allowed_url(url: &str) -> bool {
+    parse_allowed_url(url).is_ok()
 }
 
-/// The address, if it may be called.
-fn checked(url: &str) -> Result<Uri, CallError> {
+/// Parses the address, if it may be called.
+fn parse_allowed_url(url: &str) -> Result<Uri, CallError> {
     let wrong = || CallError::Address(url.split('?').next().unwrap_or_default().to_owned());
     let uri: Uri = url.parse().map_err(|_| wrong())?;
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
@@ -211,7 +213,7 @@ fn checked(url: &str) -> Result<Uri, CallError> {
     }
 }
 
-/// Text in a path, a query or a form.
+/// Encodes text for a path, a query or a form.
 pub(super) fn encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -241,7 +243,7 @@ mod tests {
             ("ftp://127.0.0.1/", false),
         ];
         for (url, expected) in table {
-            assert_eq!(may_call(url), expected, "{url}");
+            assert_eq!(is_allowed_url(url), expected, "{url}");
         }
     }
 

@@ -1,58 +1,58 @@
-//! Finds the service that has the pools of this cluster, by what the cluster says of itself.
+//! Finds the service that manages the pools of this cluster, by the identity of the cluster.
 
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use gantry_controller::read::{self, Bounds, ReadError};
+use gantry_controller::read::{self, ReadBounds, ReadError};
 use gantry_process::clock::Clock;
 use gantry_reconcile::{ApiPath, InvalidPath};
 use kube::Client;
 use serde_json::Value;
 
-use super::{CallError, Endpoints, Ocm, Pools, Secret};
+use super::{CallError, Endpoints, OcmClient, Pools, Secret};
 use crate::subsystem::configuration::SecretReference;
 
-/// What one read may take.
-const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), bytes: 4 << 20 };
+/// The limits of one read.
+const READ_BOUNDS: ReadBounds = ReadBounds { time: Duration::from_secs(30), bytes: 4 << 20 };
 
 /// Why pools cannot be scaled.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The configuration names what no object can be called.
+    /// The configuration has a name that no object can have.
     #[error("cannot scale pools: {0}")]
     InvalidName(#[from] InvalidPath),
-    /// The operator lacks the right to read something.
+    /// The operator lacks the permission to read something.
     #[error("may not get {what}: give the operator's service account that right: {says}")]
     Forbidden {
-        /// What.
+        /// What could not be read.
         what: String,
-        /// The words of the server.
+        /// The message of the server.
         says: String,
     },
     /// Something could not be read.
     #[error("could not get {what}")]
-    Unread {
-        /// What.
+    ReadFailed {
+        /// What could not be read.
         what: String,
-        /// Why.
+        /// The error.
         #[source]
         error: ReadError,
     },
     /// The Secret has no token.
     #[error("cannot scale pools: Secret {0} has no token; put one under `token`")]
     NoToken(String),
-    /// The service did not say which cluster this is.
+    /// The service did not identify the cluster.
     #[error(transparent)]
     Service(#[from] CallError),
 }
 
 impl Pools {
-    /// The pools of this cluster, by the token in a Secret.
+    /// Returns the pools of this cluster, with the token in a Secret.
     ///
     /// # Errors
-    /// The Secret is missing or has no token, or the cluster is none that the service manages: scaling could
-    /// never work then.
+    /// Fails if the Secret is missing or has no token, or the service does not manage the cluster:
+    /// scaling could never work then.
     pub async fn connect(
         client: &Client,
         clock: &Clock,
@@ -70,9 +70,12 @@ impl Pools {
         let what = "clusterversions.config.openshift.io version".to_owned();
         let version = get(client, clock, &path, what).await?;
         let external = version["spec"]["clusterID"].as_str().unwrap_or_default();
-        let ocm = Ocm::new(clock.clone(), endpoints, token)?;
+        let ocm = OcmClient::new(clock.clone(), endpoints, token)?;
         let cluster = ocm.cluster(external).await?;
-        tracing::info!(cluster = cluster.id, kind = ?cluster.kind, "scaling the pools of this cluster");
+        tracing::info!(
+            cluster = cluster.id, kind = ?cluster.kind,
+            "scaling the pools of this cluster"
+        );
         Ok(Self::new(ocm, cluster, clock.clone()))
     }
 }
@@ -83,9 +86,9 @@ async fn get(
     path: &ApiPath,
     what: String,
 ) -> Result<Value, ConnectError> {
-    let found = read::get(client, clock, path, BOUNDS).await;
+    let found = read::get(client, clock, path, READ_BOUNDS).await;
     found.map_err(|error| match error {
         error if error.is_forbidden() => ConnectError::Forbidden { what, says: error.to_string() },
-        error => ConnectError::Unread { what, error },
+        error => ConnectError::ReadFailed { what, error },
     })
 }

@@ -3,37 +3,37 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gantry_controller::Handle;
+use gantry_controller::ManagerHandle;
 use gantry_process::metrics::{Metrics, RegisterError};
 use gantry_process::tasks::{OnLoss, Tasks};
 use gantry_reconcile::{Change, Key, Kind, Observer, World};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Notify;
 
-use crate::Stock;
-use crate::view::{ConfigMap, Node, only_lives};
+use crate::GrantedNodes;
+use crate::view::{ConfigMap, Node, is_heartbeat};
 
 /// How often nodes are counted at most: every count looks at all of them.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Counts nodes after they have changed.
 #[derive(Debug)]
-pub struct StockMetrics {
-    ledger: Key,
+pub struct GrantedNodeMetrics {
+    grant_record: Key,
     wanted: Gauge,
     ready: Gauge,
     changed: Notify,
 }
 
-impl StockMetrics {
-    /// Counts what is in this ledger.
+impl GrantedNodeMetrics {
+    /// Registers the metrics of this grant record.
     ///
     /// # Errors
-    /// They are counted already.
+    /// The metrics are registered already.
     pub fn register(metrics: &Metrics, ledger: Key) -> Result<Self, RegisterError> {
         let gauge = |name, help| metrics.register(name, help, Gauge::default());
         Ok(Self {
-            ledger,
+            grant_record: ledger,
             wanted: gauge("scaling_nodes_wanted", "Nodes that jobs were granted")?,
             ready: gauge("scaling_nodes_ready", "Nodes that jobs were granted and that are ready")?,
             changed: Notify::new(),
@@ -41,7 +41,7 @@ impl StockMetrics {
     }
 
     /// Counts for as long as the tasks run.
-    pub fn spawn(self: Arc<Self>, tasks: &mut Tasks, handle: &Handle) {
+    pub fn spawn(self: Arc<Self>, tasks: &mut Tasks, handle: &ManagerHandle) {
         let (world, clock) = (Arc::clone(handle.world()), tasks.clock().clone());
         tasks.spawn("counts of scaling", OnLoss::EndOwner, move |stop| async move {
             let count = async {
@@ -52,7 +52,7 @@ impl StockMetrics {
                 }
             };
             tokio::select! {
-                // Either may be dropped: counting can begin anew at any time.
+                // Either may be dropped: counting can restart at any time.
                 () = stop.cancelled() => {}
                 () = count => {}
             }
@@ -61,15 +61,15 @@ impl StockMetrics {
     }
 
     fn count(&self, world: &World) {
-        // Scaling reports a ledger that cannot be read; what was counted last is as good as anything.
-        if let Ok(Stock { wanted, ready }) = Stock::of(world, &self.ledger) {
+        // Scaling reports a grant record that cannot be read; the last counts stay.
+        if let Ok(GrantedNodes { wanted, ready }) = GrantedNodes::of(world, &self.grant_record) {
             self.wanted.set(i64::from(wanted));
             self.ready.set(i64::from(ready));
         }
     }
 }
 
-impl Observer for StockMetrics {
+impl Observer for GrantedNodeMetrics {
     fn name(&self) -> &'static str {
         "scaling-counts"
     }
@@ -79,7 +79,7 @@ impl Observer for StockMetrics {
     }
 
     fn observe(&self, _: &World, change: &Change) {
-        if !only_lives(change) {
+        if !is_heartbeat(change) {
             self.changed.notify_one();
         }
     }
@@ -87,7 +87,7 @@ impl Observer for StockMetrics {
 
 #[cfg(test)]
 mod tests {
-    use gantry_process::metrics::Build;
+    use gantry_process::metrics::BuildInfo;
     use gantry_reconcile::View as _;
     use serde_json::json;
 
@@ -95,8 +95,8 @@ mod tests {
 
     #[test]
     fn p_7_nodes_that_are_wanted_and_ready_are_counted() {
-        let metrics = Metrics::new(&Build { version: "0", revision: "0" });
-        let counts = StockMetrics::register(&metrics, Key::new("system", "ledger")).unwrap();
+        let metrics = Metrics::new(&BuildInfo { version: "0", revision: "0" });
+        let counts = GrantedNodeMetrics::register(&metrics, Key::new("system", "ledger")).unwrap();
         let world = World::new(counts.kinds());
         let grant = json!({"id": "1", "uid": "1", "since": "2026-01-01T00:00:00Z",
             "lots": [{"instance": "large", "count": 2, "place": "p"}]});
@@ -109,7 +109,12 @@ mod tests {
             "status": {"conditions": [{"type": "Ready", "status": "True"}]},
         });
         for (resource, object) in [(ConfigMap::RESOURCE, ledger), (Node::RESOURCE, node)] {
-            world.find(&resource).unwrap().saw(&object.to_string()).unwrap().unwrap();
+            world
+                .single_store_for(&resource)
+                .unwrap()
+                .observe(&object.to_string())
+                .unwrap()
+                .unwrap();
         }
         counts.count(&world);
         let text = metrics.encode().unwrap();

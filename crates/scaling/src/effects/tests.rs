@@ -1,11 +1,11 @@
-//! The client and the pools against a service on this machine that speaks the real paths and errors.
+//! The client and the pools against a local service with the real paths and errors.
 
 use std::time::Duration;
 
-use gantry_controller::outside;
-use gantry_process::clock::{Clock, Hand};
+use gantry_controller::external;
+use gantry_process::clock::{Clock, FakeClock};
 use gantry_reconcile::{Call, CallId, Refusal, Reply, Target, Uid};
-use gantry_testkit::ocm::{CLUSTER, EXTERNAL, Fault, OFFLINE, Service};
+use gantry_testkit::ocm::{CLUSTER, EXTERNAL_CLUSTER_ID, Fault, OFFLINE_TOKEN, OcmServer};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -13,18 +13,18 @@ use super::*;
 use crate::pool::{CREATE, DELETE, PROTOCOL, Pool, RESIZE};
 use crate::settings::PoolKind;
 
-async fn service(hosted: bool) -> Service {
-    Service::start(hosted).await.unwrap()
+async fn service(hosted: bool) -> OcmServer {
+    OcmServer::start(hosted).await.unwrap()
 }
 
-fn ocm(service: &Service, clock: Clock) -> Ocm {
+fn ocm(service: &OcmServer, clock: Clock) -> OcmClient {
     let endpoints = Endpoints { api: service.url(), tokens: service.token_url() };
-    Ocm::new(clock, endpoints, Secret::new(OFFLINE).unwrap()).unwrap()
+    OcmClient::new(clock, endpoints, Secret::new(OFFLINE_TOKEN).unwrap()).unwrap()
 }
 
-async fn pools(service: &Service, clock: Clock) -> Pools {
+async fn pools(service: &OcmServer, clock: Clock) -> Pools {
     let ocm = ocm(service, clock.clone());
-    let cluster = ocm.cluster(EXTERNAL).await.unwrap();
+    let cluster = ocm.cluster(EXTERNAL_CLUSTER_ID).await.unwrap();
     Pools::new(ocm, cluster, clock)
 }
 
@@ -52,11 +52,11 @@ fn call(purpose: &'static str, name: &str, request: Value) -> Call {
     }
 }
 
-async fn carried_out(pools: &Pools, call: &Call) -> Result<Reply, outside::CallError> {
+async fn execute(pools: &Pools, call: &Call) -> Result<Reply, external::CallError> {
     pools.caller().call(call).await
 }
 
-/// The call that creates a pool.
+/// Returns the call that creates a pool.
 fn creation(name: &str, count: u32) -> Call {
     call(CREATE, name, json!(found(name, count)))
 }
@@ -66,14 +66,14 @@ async fn is_19_the_cluster_is_found_and_says_which_pools_it_has() {
     for (hosted, kind) in [(false, PoolKind::Machine), (true, PoolKind::Node)] {
         let service = service(hosted).await;
         let ocm = ocm(&service, Clock::system());
-        let cluster = ocm.cluster(EXTERNAL).await.unwrap();
+        let cluster = ocm.cluster(EXTERNAL_CLUSTER_ID).await.unwrap();
         assert_eq!(cluster, Cluster { id: CLUSTER.to_owned(), kind });
         let missing = ocm.cluster("00000000-0000").await.unwrap_err();
         assert!(matches!(missing, CallError::Refused { code: 404, .. }), "{missing}");
         let injected = ocm.cluster("x' or '1' = '1").await.unwrap_err();
         assert!(injected.to_string().contains("is no identity"), "{injected}");
         assert_eq!(
-            service.heard()[1],
+            service.requests()[1],
             "GET /api/clusters_mgmt/v1/clusters?search=external_id%20%3D%20%271b2c-3d%27&size=1"
         );
     }
@@ -84,7 +84,7 @@ async fn a_pool_is_made_resized_and_deleted_in_the_words_of_the_service() {
     for (hosted, path) in [(false, "machine_pools"), (true, "node_pools")] {
         let service = service(hosted).await;
         let ocm = ocm(&service, Clock::system());
-        let cluster = ocm.cluster(EXTERNAL).await.unwrap();
+        let cluster = ocm.cluster(EXTERNAL_CLUSTER_ID).await.unwrap();
         let made = ocm.create(&cluster, &found("a-12ab", 2)).await.unwrap();
         assert_eq!(made, found("a-12ab", 2));
         let stored = service.pool("a-12ab").unwrap();
@@ -98,7 +98,7 @@ async fn a_pool_is_made_resized_and_deleted_in_the_words_of_the_service() {
         assert!(ocm.delete(&cluster, "a-12ab").await.unwrap());
         assert!(!ocm.delete(&cluster, "a-12ab").await.unwrap(), "it is gone");
         assert_eq!(ocm.resize(&cluster, "a-12ab", 3).await.unwrap(), None);
-        let heard = service.heard();
+        let heard = service.requests();
         let root = format!("/api/clusters_mgmt/v1/clusters/{CLUSTER}/{path}");
         assert_eq!(heard[2], format!("POST {root}"));
         assert_eq!(heard[3], format!("PATCH {root}/a-12ab"));
@@ -110,28 +110,28 @@ async fn a_pool_is_made_resized_and_deleted_in_the_words_of_the_service() {
 async fn is_19_all_pages_are_read() {
     let service = service(false).await;
     for number in 0..250 {
-        service.put(&format!("p{number:03}"), json!({"instance_type": "m", "replicas": 1}));
+        service.put_pool(&format!("p{number:03}"), json!({"instance_type": "m", "replicas": 1}));
     }
     let ocm = ocm(&service, Clock::system());
-    let cluster = ocm.cluster(EXTERNAL).await.unwrap();
+    let cluster = ocm.cluster(EXTERNAL_CLUSTER_ID).await.unwrap();
     let pools = ocm.pools(&cluster).await.unwrap();
     assert_eq!(pools.len(), 250);
-    let pages = service.heard().iter().filter(|it| it.contains("machine_pools?page=")).count();
+    let pages = service.requests().iter().filter(|it| it.contains("machine_pools?page=")).count();
     assert_eq!(pages, 3);
-    // Half a list is none.
-    service.fail([Fault::Nothing, Fault::Status(503, None)]);
+    // A partial list is an error.
+    service.inject_faults([Fault::Nothing, Fault::Status(503, None)]);
     assert!(ocm.pools(&cluster).await.is_err());
 }
 
 #[tokio::test]
 async fn is_19_tokens_are_used_while_they_last_and_replaced_once_when_they_are_not_believed() {
     let service = service(false).await;
-    let hand = Hand::at(Timestamp::UNIX_EPOCH);
+    let hand = FakeClock::at(Timestamp::UNIX_EPOCH);
     let ocm = ocm(&service, hand.clock());
-    let cluster = ocm.cluster(EXTERNAL).await.unwrap();
+    let cluster = ocm.cluster(EXTERNAL_CLUSTER_ID).await.unwrap();
     ocm.pools(&cluster).await.unwrap();
     assert_eq!(service.tokens(), 1, "one is enough");
-    // They are good for fifteen minutes, and not used in the last.
+    // Tokens are valid for fifteen minutes, and not used in the last.
     hand.advance(Duration::from_secs(841)).await;
     ocm.pools(&cluster).await.unwrap();
     assert_eq!(service.tokens(), 2);
@@ -142,29 +142,32 @@ async fn is_19_tokens_are_used_while_they_last_and_replaced_once_when_they_are_n
     service.revoke();
     let error = ocm.pools(&cluster).await.unwrap_err().to_string();
     assert!(error.contains("get a token") && error.contains("Invalid refresh token"), "{error}");
-    assert!(!error.contains(OFFLINE) && !format!("{ocm:?}").contains(OFFLINE), "secrets are kept");
+    assert!(
+        !error.contains(OFFLINE_TOKEN) && !format!("{ocm:?}").contains(OFFLINE_TOKEN),
+        "secrets are kept"
+    );
 }
 
 #[tokio::test]
 async fn is_20_a_create_whose_answer_was_lost_is_found_again() {
     let service = service(true).await;
     let pools = pools(&service, Clock::system()).await;
-    service.fail([Fault::Lost]);
-    let lost = carried_out(&pools, &creation("a-12ab", 2)).await;
+    service.inject_faults([Fault::Lost]);
+    let lost = execute(&pools, &creation("a-12ab", 2)).await;
     assert!(lost.is_err(), "{lost:?}");
     assert!(service.pool("a-12ab").is_some(), "it was done");
-    let made = carried_out(&pools, &creation("a-12ab", 2)).await.unwrap();
+    let made = execute(&pools, &creation("a-12ab", 2)).await.unwrap();
     assert_eq!(made, Reply::Done(json!(found("a-12ab", 2))));
     assert_eq!(service.pools().len(), 1, "and not again");
-    // Another's pool of that name is not taken for ours.
-    service.put("b-12ab", json!({"aws_node_pool": {"instance_type": "m"}, "replicas": 9}));
-    let taken = carried_out(&pools, &creation("b-12ab", 2)).await.unwrap();
+    // A pool of another owner with that name is not taken for ours.
+    service.put_pool("b-12ab", json!({"aws_node_pool": {"instance_type": "m"}, "replicas": 9}));
+    let taken = execute(&pools, &creation("b-12ab", 2)).await.unwrap();
     let Reply::Refused(Refusal { code, reason, .. }) = taken else { panic!("{taken:?}") };
     assert_eq!((code, reason.as_str()), (409, "AlreadyExists"));
 }
 
 #[tokio::test]
-async fn is_20_errors_of_the_service_are_told_from_refusals() {
+async fn is_20_service_errors_are_distinguished_from_refusals() {
     let service = service(false).await;
     let pools = pools(&service, Clock::system()).await;
     let table = [
@@ -176,8 +179,8 @@ async fn is_20_errors_of_the_service_are_told_from_refusals() {
         ("the cluster is gone", Fault::Status(404, None), Some((404, "ClusterNotFound"))),
     ];
     for (why, fault, expected) in table {
-        service.fail([fault]);
-        let said = carried_out(&pools, &creation("a-12ab", 2)).await;
+        service.inject_faults([fault]);
+        let said = execute(&pools, &creation("a-12ab", 2)).await;
         assert!(!format!("{said:?}").contains("access-"), "{why}: {said:?}");
         match (said, expected) {
             (Err(_), None) => {}
@@ -187,7 +190,7 @@ async fn is_20_errors_of_the_service_are_told_from_refusals() {
             (said, _) => panic!("{why}: {said:?}"),
         }
     }
-    let heard = service.heard().len();
+    let heard = service.requests().len();
     let elsewhere = Call {
         target: Target { uid: Uid::new("other"), ..creation("a-12ab", 2).target },
         ..creation("a-12ab", 2)
@@ -199,29 +202,29 @@ async fn is_20_errors_of_the_service_are_told_from_refusals() {
         ("no such purpose", call("paint", "a-12ab", Value::Null), 422),
     ];
     for (why, call, code) in wrong {
-        let said = carried_out(&pools, &call).await.unwrap();
+        let said = execute(&pools, &call).await.unwrap();
         assert!(matches!(&said, Reply::Refused(it) if it.code == code), "{why}: {said:?}");
     }
-    assert_eq!(service.heard().len(), heard, "nothing of that is sent");
+    assert_eq!(service.requests().len(), heard, "nothing of that is sent");
 }
 
 #[tokio::test]
 async fn is_20_a_service_that_asks_for_a_pause_is_left_alone() {
     let service = service(false).await;
-    let hand = Hand::at(Timestamp::UNIX_EPOCH);
+    let hand = FakeClock::at(Timestamp::UNIX_EPOCH);
     let pools = pools(&service, hand.clock()).await;
-    service.fail([Fault::Status(429, Some(7))]);
-    assert!(carried_out(&pools, &creation("a-12ab", 2)).await.is_err());
-    let heard = service.heard().len();
+    service.inject_faults([Fault::Status(429, Some(7))]);
+    assert!(execute(&pools, &creation("a-12ab", 2)).await.is_err());
+    let heard = service.requests().len();
     hand.advance(Duration::from_secs(6)).await;
-    let said = carried_out(&pools, &creation("a-12ab", 2)).await.unwrap_err().to_string();
+    let said = execute(&pools, &creation("a-12ab", 2)).await.unwrap_err().to_string();
     assert!(said.contains("asked not to be called"), "{said}");
     assert!(pools.list().await.is_err(), "nor is it asked");
-    assert_eq!(service.heard().len(), heard, "nothing was sent");
+    assert_eq!(service.requests().len(), heard, "nothing was sent");
     hand.advance(Duration::from_secs(1)).await;
-    assert!(carried_out(&pools, &creation("a-12ab", 2)).await.is_ok());
-    // What is asked for in earnest ends, too.
-    service.fail([Fault::Status(429, Some(1_000_000))]);
+    assert!(execute(&pools, &creation("a-12ab", 2)).await.is_ok());
+    // A delay that the service requests is limited, too.
+    service.inject_faults([Fault::Status(429, Some(1_000_000))]);
     assert!(pools.list().await.is_err());
     hand.advance(Duration::from_secs(601)).await;
     assert_eq!(pools.list().await.unwrap().pools.len(), 1);
@@ -230,21 +233,21 @@ async fn is_20_a_service_that_asks_for_a_pause_is_left_alone() {
 #[tokio::test]
 async fn is_20_a_service_that_does_not_answer_is_not_waited_for_without_end() {
     let service = service(false).await;
-    let hand = Hand::at(Timestamp::UNIX_EPOCH);
+    let hand = FakeClock::at(Timestamp::UNIX_EPOCH);
     let pools = pools(&service, hand.clock()).await;
-    service.fail([Fault::Silent]);
+    service.inject_faults([Fault::Silent]);
     let create = creation("a-12ab", 2);
     let pass = async {
-        service.silent().await;
+        service.unanswered_request().await;
         hand.advance(Duration::from_secs(31)).await;
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        said = carried_out(&pools, &create) => {
+        said = execute(&pools, &create) => {
             let said = said.unwrap_err().to_string();
             assert!(said.contains("no answer came"), "{said}");
         }
-        () = pass => panic!("nobody waits for ever"),
+        () = pass => panic!("the call must not wait for ever"),
     }
 }
 
@@ -252,7 +255,7 @@ async fn is_20_a_service_that_does_not_answer_is_not_waited_for_without_end() {
 async fn pools_are_listed_and_changed_by_calls() {
     let service = service(false).await;
     let pools = pools(&service, Clock::system()).await;
-    service.put("worker", json!({"instance_type": "m", "autoscaling": {"min_replicas": 1}}));
+    service.put_pool("worker", json!({"instance_type": "m", "autoscaling": {"min_replicas": 1}}));
     let listed = async || {
         let listing = pools.list().await.unwrap();
         assert_eq!(listing.cluster, CLUSTER);
@@ -260,15 +263,15 @@ async fn pools_are_listed_and_changed_by_calls() {
         shown.collect::<Vec<_>>()
     };
     assert_eq!(listed().await, ["worker None"]);
-    carried_out(&pools, &creation("a-12ab", 2)).await.unwrap();
+    execute(&pools, &creation("a-12ab", 2)).await.unwrap();
     assert_eq!(listed().await, ["a-12ab Some(2)", "worker None"]);
     let resize = call(RESIZE, "a-12ab", json!({"replicas": 5}));
-    let resized = carried_out(&pools, &resize).await.unwrap();
+    let resized = execute(&pools, &resize).await.unwrap();
     assert_eq!(resized, Reply::Done(json!(found("a-12ab", 5))));
     let delete = call(DELETE, "a-12ab", Value::Null);
     for why in ["it is deleted", "there is none any more"] {
-        assert_eq!(carried_out(&pools, &delete).await.unwrap(), Reply::Done(Value::Null), "{why}");
+        assert_eq!(execute(&pools, &delete).await.unwrap(), Reply::Done(Value::Null), "{why}");
     }
-    assert_eq!(carried_out(&pools, &resize).await.unwrap(), Reply::Done(Value::Null), "nor that");
+    assert_eq!(execute(&pools, &resize).await.unwrap(), Reply::Done(Value::Null), "nor that");
     assert_eq!(listed().await, ["worker None"]);
 }

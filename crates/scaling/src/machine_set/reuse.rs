@@ -1,352 +1,368 @@
-//! MachineSets that are made larger, and smaller again.
+//! MachineSets that are scaled up, and down again.
 //!
-//! A label on the set says how many of its machines were bought for a job, and is written together
-//! with the number of replicas: what was bought once is never bought again, whoever tries.
+//! A label on the set records how many of its machines were bought for a job, and is written
+//! together with the number of replicas: what was bought once is never bought again, by any
+//! process.
 
 use std::sync::Arc;
 
 use gantry_reconcile::{Key, Plan, View as _, World, Write};
 use serde_json::{Map, Value, json};
 
-use super::{Careful, is_marked, is_mine, label_nodes, machines, merge, of_type, place, relabel};
-use super::{instance_type, none_of, purchases};
-use crate::ledger::{Grant, Lot};
-use crate::marks::{Marks, RETURNED, is_returned, returned};
+use super::{
+    Fencing, has_owner, is_owned_by, label_nodes, machines, merge_patch, of_type, relabel,
+    source_name,
+};
+use super::{instance_type, no_source_reason, purchases};
+use crate::grant_record::{Grant, NodeAllocation};
+use crate::owner_labels::{OwnerLabels, RETURNED_ANNOTATION, is_returned, with_returned};
 use crate::reason::Reason;
-use crate::view::{DELETE_FIRST, Machine, MachineSet, Node, marked_nodes};
+use crate::view::{DELETE_FIRST, Machine, MachineSet, Node, labelled_nodes};
 
-/// Spreads nodes over the sets that have the type, one zone each as a rule: each goes to the set that
-/// gives the job the fewest so far.
-pub(crate) fn add(
+/// Spreads nodes over the sets that have the type, one zone each as a rule: each node goes to the
+/// set from which the job has the fewest so far.
+pub(crate) fn allocate(
     world: &World,
     instance: &str,
     missing: u32,
-    kept: &[Lot],
-) -> Result<Vec<Lot>, Reason> {
+    kept: &[NodeAllocation],
+) -> Result<Vec<NodeAllocation>, Reason> {
     let sets = of_type(world, instance);
     let lot = |set: &Arc<MachineSet>| {
-        let place = place(&set.metadata.key());
+        let place = source_name(&set.metadata.key());
         let before = kept.iter().filter(|lot| lot.place == place).map(|lot| lot.count).sum();
-        (before, Lot { instance: instance.to_owned(), count: 0, place })
+        (before, NodeAllocation { instance: instance.to_owned(), count: 0, place })
     };
-    let mut lots: Vec<(u32, Lot)> = sets.iter().map(lot).collect();
+    let mut lots: Vec<(u32, NodeAllocation)> = sets.iter().map(lot).collect();
     for _ in 0..missing {
         let fewest = lots.iter_mut().min_by_key(|(before, lot)| before.saturating_add(lot.count));
-        let Some((_, lot)) = fewest else { return Err(none_of(world, instance)) };
+        let Some((_, lot)) = fewest else { return Err(no_source_reason(world, instance)) };
         lot.count += 1;
     }
     Ok(lots.into_iter().map(|(_, lot)| lot).filter(|lot| lot.count > 0).collect())
 }
 
-/// Makes true what was granted. Returns how many nodes are ready.
+/// Provisions what was granted. Returns how many nodes are ready.
 pub(crate) fn provide(world: &World, job: &Key, grant: &Grant, plan: &mut Plan) -> u32 {
-    let buyer = Buyer::new(world, job, Some(grant));
+    let buyer = JobMachines::new(world, job, Some(grant));
     let mut ready = 0;
-    for set in world.shelf::<MachineSet>().all() {
-        let want = grant.at(&place(&set.metadata.key()));
-        let touched = buyer.bought(&set).is_some() || buyer.bought_before(&set).is_some();
+    for set in world.store::<MachineSet>().list() {
+        let want = grant.count_from(&source_name(&set.metadata.key()));
+        let touched = buyer.purchased(&set).is_some() || buyer.purchased_by_former(&set).is_some();
         if want == 0 && !touched {
             continue;
         }
-        buyer.settle(&set, want.into(), plan);
-        let have = buyer.bought(&set).unwrap_or_default();
-        let shrinks = if have > i64::from(want) { Shrinks::Yes } else { Shrinks::No };
-        ready += buyer.label(&set, shrinks, plan);
+        buyer.scale_to(&set, want.into(), plan);
+        let have = buyer.purchased(&set).unwrap_or_default();
+        let shrinks = if have > i64::from(want) { IsShrinking::Yes } else { IsShrinking::No };
+        ready += buyer.label_machines(&set, shrinks, plan);
     }
     ready
 }
 
-/// Gives back what was bought for a job. Returns whether nothing is left.
-pub(crate) fn give_back(world: &World, job: &Key, grant: Option<&Grant>, plan: &mut Plan) -> bool {
-    let buyer = Buyer::new(world, job, grant);
+/// Releases what was bought for a job. Returns whether nothing is left.
+pub(crate) fn release(world: &World, job: &Key, grant: Option<&Grant>, plan: &mut Plan) -> bool {
+    let buyer = JobMachines::new(world, job, grant);
     let mut left = false;
-    for set in world.shelf::<MachineSet>().all() {
-        let touched = buyer.bought(&set).is_some() || buyer.bought_before(&set).is_some();
+    for set in world.store::<MachineSet>().list() {
+        let touched = buyer.purchased(&set).is_some() || buyer.purchased_by_former(&set).is_some();
         if touched {
             left = true;
-            buyer.settle(&set, 0, plan);
+            buyer.scale_to(&set, 0, plan);
             continue;
         }
         let Some(grant) = grant else { continue };
-        let granted = grant.at(&place(&set.metadata.key())) > 0;
-        if granted && !is_returned(set.metadata.annotations.get(RETURNED), &grant.id) {
-            // Nothing was bought here, as far as is known. A request to buy that is still under way
+        let granted = grant.count_from(&source_name(&set.metadata.key())) > 0;
+        if granted && !is_returned(set.metadata.annotations.get(RETURNED_ANNOTATION), &grant.id) {
+            // Nothing was bought here, as far as is known. A request to buy that is still in flight
             // must find the set changed.
             left = true;
-            let returned = returned(set.metadata.annotations.get(RETURNED), &grant.id);
-            let body = json!({"metadata": {"annotations": {RETURNED: returned}}});
-            plan.write(change(&set, body));
+            let returned =
+                with_returned(set.metadata.annotations.get(RETURNED_ANNOTATION), &grant.id);
+            let body = json!({"metadata": {"annotations": {RETURNED_ANNOTATION: returned}}});
+            plan.write(set_write(&set, body));
         }
     }
     !buyer.release_machines(plan) && !left
 }
 
-/// What was bought for a job, by the labels of the sets.
-pub(crate) fn found(world: &World, job: &Key) -> Vec<Lot> {
-    let buyer = Buyer::new(world, job, None);
-    let sets = world.shelf::<MachineSet>().all();
+/// Returns what was bought for a job, by the labels of the sets.
+pub(crate) fn existing(world: &World, job: &Key) -> Vec<NodeAllocation> {
+    let buyer = JobMachines::new(world, job, None);
+    let sets = world.store::<MachineSet>().list();
     let lot = |set: Arc<MachineSet>| {
-        let count = u32::try_from(buyer.bought(&set)?).ok().filter(|count| *count > 0)?;
+        let count = u32::try_from(buyer.purchased(&set)?).ok().filter(|count| *count > 0)?;
         let instance = instance_type(&set).unwrap_or_default().to_owned();
-        Some(Lot { instance, count, place: place(&set.metadata.key()) })
+        Some(NodeAllocation { instance, count, place: source_name(&set.metadata.key()) })
     };
     sets.into_iter().filter_map(lot).collect()
 }
 
-/// Whether anything bears a job's marks.
-pub(crate) fn bears(world: &World, job: &Key) -> bool {
-    let marks = Marks::of(job);
-    let sets = world.shelf::<MachineSet>().all();
-    let machines = world.shelf::<Machine>().all();
-    sets.iter().any(|set| set.metadata.labels.contains_key(&marks.bought))
-        || machines.iter().any(|machine| machine.stays() && is_mine(machine, &marks))
-        || !marked_nodes(world, &marks.mine).is_empty()
+/// Returns whether any object has a job's owner labels.
+pub(crate) fn has_marked_objects(world: &World, job: &Key) -> bool {
+    let marks = OwnerLabels::of(job);
+    let sets = world.store::<MachineSet>().list();
+    let machines = world.store::<Machine>().list();
+    sets.iter().any(|set| set.metadata.labels.contains_key(&marks.purchase_label))
+        || machines.iter().any(|machine| machine.is_kept() && is_owned_by(machine, &marks))
+        || !labelled_nodes(world, &marks.owner_label).is_empty()
 }
 
-/// The machines of a set that were bought and are nobody's yet. The oldest that are nobody's were there
-/// before: as many as nobody bought.
-fn unmarked<'m>(set: &MachineSet, machines: &'m [Arc<Machine>]) -> Vec<&'m Arc<Machine>> {
+/// Returns the machines of a set that were bought and have no owner yet. The oldest machines
+/// without an owner existed before: as many as were not bought.
+fn unowned<'m>(set: &MachineSet, machines: &'m [Arc<Machine>]) -> Vec<&'m Arc<Machine>> {
     let bought: i64 = purchases(set).values().sum();
     let before = usize::try_from(set.replicas() - bought).unwrap_or_default();
-    machines.iter().filter(|it| !is_marked(it)).skip(before).collect()
+    machines.iter().filter(|it| !has_owner(it)).skip(before).collect()
 }
 
-fn change(set: &MachineSet, body: Value) -> Write {
-    merge(MachineSet::RESOURCE, set.metadata.key(), set.metadata.fence(), body)
+fn set_write(set: &MachineSet, body: Value) -> Write {
+    merge_patch(MachineSet::RESOURCE, set.metadata.key(), set.metadata.fence(), body)
 }
 
-/// Whether machines of a set are about to be taken away.
+/// Whether machines of a set are about to be deleted.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shrinks {
+enum IsShrinking {
     Yes,
     No,
 }
 
-/// Whether the machine API has taken away what a set is to have less.
-fn is_settled(set: &MachineSet) -> bool {
+/// Returns whether the machine API has finished scaling a set down.
+fn is_scaled(set: &MachineSet) -> bool {
     set.status.observed_generation >= set.metadata.generation
         && set.status.replicas <= set.replicas()
 }
 
-/// A job, and what is done to sets for it.
-struct Buyer<'a> {
+/// A job, and the changes of sets for it.
+struct JobMachines<'a> {
     world: &'a World,
-    marks: Marks,
+    marks: OwnerLabels,
     grant: Option<&'a Grant>,
-    /// The marks of the job that handed its machines over.
-    former: Option<Marks>,
+    /// The owner labels of the job that handed its machines over.
+    former: Option<OwnerLabels>,
 }
 
-impl<'a> Buyer<'a> {
+impl<'a> JobMachines<'a> {
     fn new(world: &'a World, job: &Key, grant: Option<&'a Grant>) -> Self {
-        let former = grant.and_then(Grant::former).map(|job| Marks::of(&job));
-        Self { world, marks: Marks::of(job), grant, former }
+        let former = grant.and_then(Grant::former).map(|job| OwnerLabels::of(&job));
+        Self { world, marks: OwnerLabels::of(job), grant, former }
     }
 
-    /// How many machines of a set were bought for the job.
-    fn bought(&self, set: &MachineSet) -> Option<i64> {
-        let text = set.metadata.labels.get(&self.marks.bought)?;
-        // A number that cannot be read is none, but the label is there and goes in the end.
+    /// Returns how many machines of a set were bought for the job.
+    fn purchased(&self, set: &MachineSet) -> Option<i64> {
+        let text = set.metadata.labels.get(&self.marks.purchase_label)?;
+        // A number that cannot be read counts as zero, but the label exists and is removed in the
+        // end.
         Some(text.parse().unwrap_or(0))
     }
 
-    /// How many were bought for the job that handed them over.
-    fn bought_before(&self, set: &MachineSet) -> Option<i64> {
-        let text = set.metadata.labels.get(&self.former.as_ref()?.bought)?;
+    /// Returns how many were bought for the job that handed them over.
+    fn purchased_by_former(&self, set: &MachineSet) -> Option<i64> {
+        let text = set.metadata.labels.get(&self.former.as_ref()?.purchase_label)?;
         Some(text.parse().unwrap_or(0))
     }
 
-    /// Makes a set have as many machines more than without the job as are wanted.
-    fn settle(&self, set: &Arc<MachineSet>, want: i64, plan: &mut Plan) {
-        if let (Some(count), Some(former)) = (self.bought_before(set), &self.former) {
-            let mut labels = self.label_of(count + self.bought(set).unwrap_or_default());
-            labels.insert(former.bought.clone(), Value::Null);
+    /// Scales a set so that it has this many more machines than without the job.
+    fn scale_to(&self, set: &Arc<MachineSet>, want: i64, plan: &mut Plan) {
+        if let (Some(count), Some(former)) = (self.purchased_by_former(set), &self.former) {
+            let mut labels = self.purchase_labels(count + self.purchased(set).unwrap_or_default());
+            labels.insert(former.purchase_label.clone(), Value::Null);
             let id = self.grant.and_then(|it| it.from.as_ref()).map(|it| it.id.as_str());
-            let list = returned(set.metadata.annotations.get(RETURNED), id.unwrap_or_default());
-            let mut annotations = self.owner_of(true);
-            annotations.insert(former.bought.clone(), Value::Null);
-            annotations.insert(RETURNED.to_owned(), json!(list));
+            let list = with_returned(
+                set.metadata.annotations.get(RETURNED_ANNOTATION),
+                id.unwrap_or_default(),
+            );
+            let mut annotations = self.owner_labels(true);
+            annotations.insert(former.purchase_label.clone(), Value::Null);
+            annotations.insert(RETURNED_ANNOTATION.to_owned(), json!(list));
             let body = json!({"metadata": {"labels": labels, "annotations": annotations}});
-            plan.write(change(set, body));
+            plan.write(set_write(set, body));
             return;
         }
-        let have = self.bought(set).unwrap_or_default();
+        let have = self.purchased(set).unwrap_or_default();
         if have < want {
             let id = self.grant.map(|it| it.id.as_str()).unwrap_or_default();
-            let over = is_returned(set.metadata.annotations.get(RETURNED), id);
-            if over || set.metadata.is_going() {
+            let over = is_returned(set.metadata.annotations.get(RETURNED_ANNOTATION), id);
+            if over || set.metadata.is_terminating() {
                 return;
             }
             let body = json!({
-                "metadata": {"labels": self.label_of(want), "annotations": self.owner_of(true)},
+                "metadata": {
+                    "labels": self.purchase_labels(want), "annotations": self.owner_labels(true),
+                },
                 "spec": {"replicas": set.replicas() + want - have},
             });
-            plan.write(change(set, body));
-        } else if have > want || (want == 0 && self.bought(set).is_some()) {
+            plan.write(set_write(set, body));
+        } else if have > want || (want == 0 && self.purchased(set).is_some()) {
             self.shrink(set, have, want, plan);
         }
     }
 
-    /// Takes machines away. The machine API is told first which are to go, and only when that is seen
-    /// to have been heard the set becomes smaller: the other way round it might pick others.
+    /// Scales a set down. The machines to delete are annotated first, and the set is scaled down
+    /// only when that is observed: in the other order the machine API might pick others.
     fn shrink(&self, set: &Arc<MachineSet>, have: i64, want: i64, plan: &mut Plan) {
         let fewer = have - want;
         let target = (set.replicas() - fewer).max(0);
         let machines = machines(self.world, &set.metadata.key());
         let count = i64::try_from(machines.len()).unwrap_or(i64::MAX);
         let victims = usize::try_from((count - target).clamp(0, fewer)).unwrap_or_default();
-        let chosen =
-            machines.iter().filter(|it| is_mine(it, &self.marks) && it.goes_first()).count();
+        let chosen = machines
+            .iter()
+            .filter(|it| is_owned_by(it, &self.marks) && it.is_deleted_first())
+            .count();
         let more = victims.saturating_sub(chosen);
-        let victims: Vec<_> = self.choose(set, &machines, have).into_iter().take(more).collect();
+        let victims: Vec<_> =
+            self.choose_for_removal(set, &machines, have).into_iter().take(more).collect();
         if !victims.is_empty() {
             for machine in victims {
-                // The mark keeps others from choosing it too.
+                // The label keeps other jobs from choosing it too.
                 let body = json!({"metadata": {
-                    "labels": {self.marks.mine.clone(): self.marks.mine},
+                    "labels": {self.marks.owner_label.clone(): self.marks.owner_label},
                     "annotations": {DELETE_FIRST: "true"},
                 }});
                 let (key, fence) = (machine.metadata.key(), machine.metadata.fence());
-                plan.write(merge(Machine::RESOURCE, key, fence, body));
+                plan.write(merge_patch(Machine::RESOURCE, key, fence, body));
             }
             return;
         }
-        let mut annotations = self.owner_of(want > 0);
+        let mut annotations = self.owner_labels(want > 0);
         if let Some(grant) = self.grant.filter(|_| want == 0) {
-            let list = returned(set.metadata.annotations.get(RETURNED), &grant.id);
-            annotations.insert(RETURNED.to_owned(), json!(list));
+            let list = with_returned(set.metadata.annotations.get(RETURNED_ANNOTATION), &grant.id);
+            annotations.insert(RETURNED_ANNOTATION.to_owned(), json!(list));
         }
         let body = json!({
-            "metadata": {"labels": self.label_of(want), "annotations": annotations},
+            "metadata": {"labels": self.purchase_labels(want), "annotations": annotations},
             "spec": {"replicas": target},
         });
-        plan.write(change(set, body));
+        plan.write(set_write(set, body));
     }
 
-    /// Machines that may go, those that are missed least in front: some that are not in use yet, then
-    /// the job's own, then what else was bought.
-    fn choose<'m>(
+    /// Returns the machines that may be deleted, the least valuable first: machines that are not in
+    /// use yet, then the job's own, then others that were bought.
+    fn choose_for_removal<'m>(
         &self,
         set: &MachineSet,
         machines: &'m [Arc<Machine>],
         have: i64,
     ) -> Vec<&'m Arc<Machine>> {
-        let mine = || machines.iter().rev().filter(|it| is_mine(it, &self.marks));
-        let unmarked = unmarked(set, machines);
+        let mine = || machines.iter().rev().filter(|it| is_owned_by(it, &self.marks));
+        let unmarked = unowned(set, machines);
         let new = || unmarked.iter().rev().copied();
         let unlabelled = usize::try_from(have).unwrap_or_default().saturating_sub(mine().count());
         let unused = new().filter(|it| !it.is_running()).take(unlabelled);
         let used = new().filter(|it| it.is_running());
-        unused.chain(mine().filter(|it| !it.goes_first())).chain(used).collect()
+        unused.chain(mine().filter(|it| !it.is_deleted_first())).chain(used).collect()
     }
 
-    /// Marks machines of a set that are in use as the job's, and their nodes. Returns how many nodes
-    /// bear the job's labels.
-    fn label(&self, set: &Arc<MachineSet>, shrinks: Shrinks, plan: &mut Plan) -> u32 {
+    /// Labels machines of a set that are in use, and their nodes, as the job's. Returns how many
+    /// nodes have the job's labels.
+    fn label_machines(&self, set: &Arc<MachineSet>, shrinks: IsShrinking, plan: &mut Plan) -> u32 {
         let machines = machines(self.world, &set.metadata.key());
         let mut moving = 0;
         if let Some(former) = &self.former {
-            for machine in machines.iter().filter(|it| is_mine(it, former)) {
+            for machine in machines.iter().filter(|it| is_owned_by(it, former)) {
                 moving += 1;
                 let labels = [
-                    (former.mine.as_str(), Value::Null),
-                    (&self.marks.mine, json!(self.marks.mine)),
+                    (former.owner_label.as_str(), Value::Null),
+                    (&self.marks.owner_label, json!(self.marks.owner_label)),
                 ];
-                plan.write(relabel::<Machine>(&machine.metadata, labels, Careful::Yes));
+                plan.write(relabel::<Machine>(&machine.metadata, labels, Fencing::Fenced));
             }
         }
-        let kept = |it: &&Arc<Machine>| is_mine(it, &self.marks) && !it.goes_first();
+        let kept = |it: &&Arc<Machine>| is_owned_by(it, &self.marks) && !it.is_deleted_first();
         let mine: Vec<&Arc<Machine>> = machines.iter().filter(kept).collect();
-        let have = usize::try_from(self.bought(set).unwrap_or_default()).unwrap_or_default();
+        let have = usize::try_from(self.purchased(set).unwrap_or_default()).unwrap_or_default();
         let mut missing = have.saturating_sub(mine.len() + moving);
-        if shrinks == Shrinks::No && is_settled(set) {
-            for machine in machines.iter().filter(|it| is_mine(it, &self.marks) && it.goes_first())
+        if shrinks == IsShrinking::No && is_scaled(set) {
+            for machine in
+                machines.iter().filter(|it| is_owned_by(it, &self.marks) && it.is_deleted_first())
             {
                 if missing > 0 {
-                    // Chosen to go, and then handed over, or needed after all.
+                    // It was chosen for deletion, and then handed over, or needed after all.
                     missing -= 1;
                     let body = json!({"metadata": {"annotations": {DELETE_FIRST: null}}});
                     let (key, fence) = (machine.metadata.key(), machine.metadata.fence());
-                    plan.write(merge(Machine::RESOURCE, key, fence, body));
+                    plan.write(merge_patch(Machine::RESOURCE, key, fence, body));
                 } else {
-                    self.unmark(machine, &self.marks, plan);
+                    self.disown(machine, &self.marks, plan);
                 }
             }
         }
-        let unmarked = unmarked(set, &machines);
-        let free = unmarked.into_iter().filter(|it| it.is_running() && !it.goes_first());
+        let unmarked = unowned(set, &machines);
+        let free = unmarked.into_iter().filter(|it| it.is_running() && !it.is_deleted_first());
         for machine in free.take(missing) {
-            let labels = [(self.marks.mine.as_str(), json!(self.marks.mine))];
-            plan.write(relabel::<Machine>(&machine.metadata, labels, Careful::Yes));
+            let labels = [(self.marks.owner_label.as_str(), json!(self.marks.owner_label))];
+            plan.write(relabel::<Machine>(&machine.metadata, labels, Fencing::Fenced));
         }
         label_nodes(self.world, mine, &self.marks, self.former.as_ref(), plan)
     }
 
-    /// Lets go of machines that still bear the marks of a job that has none any more. Returns whether
-    /// there are any.
+    /// Releases machines that still have the labels of a job without any. Returns whether there are
+    /// any.
     ///
-    /// As a rule they are about to be deleted. A machine that its set kept, although it was to go first,
-    /// stays, and is nobody's again.
+    /// As a rule they are about to be deleted. A machine that its set kept, although it was to be
+    /// deleted first, stays, and has no owner again.
     fn release_machines(&self, plan: &mut Plan) -> bool {
         let mut left = false;
         let marks = [Some(&self.marks), self.former.as_ref()];
-        for machine in self.world.shelf::<Machine>().all() {
-            let mark = marks.iter().flatten().find(|it| is_mine(&machine, it));
-            let Some(mark) = mark.filter(|_| machine.stays()) else { continue };
+        for machine in self.world.store::<Machine>().list() {
+            let mark = marks.iter().flatten().find(|it| is_owned_by(&machine, it));
+            let Some(mark) = mark.filter(|_| machine.is_kept()) else { continue };
             left = true;
             let set = machine.metadata.labels.get(crate::view::SET_LABEL);
             let set = set.and_then(|name| {
-                self.world.shelf::<MachineSet>().get(&Key::new(&machine.metadata.namespace, name))
+                self.world.store::<MachineSet>().get(&Key::new(&machine.metadata.namespace, name))
             });
             let settled = set.is_none_or(|set| {
-                let bought = self.bought(&set).is_some() || self.bought_before(&set).is_some();
-                !bought && is_settled(&set)
+                let bought =
+                    self.purchased(&set).is_some() || self.purchased_by_former(&set).is_some();
+                !bought && is_scaled(&set)
             });
             if settled {
-                self.unmark(&machine, mark, plan);
+                self.disown(&machine, mark, plan);
             }
         }
         for mark in marks.iter().flatten() {
-            for node in marked_nodes(self.world, &mark.mine) {
-                // The node of a machine that goes, goes too.
-                let goes = self.world.shelf::<Machine>().all().into_iter().any(|machine| {
+            for node in labelled_nodes(self.world, &mark.owner_label) {
+                // The node of a deleted machine is deleted, too.
+                let goes = self.world.store::<Machine>().list().into_iter().any(|machine| {
                     let node_ref = machine.status.node_ref.as_ref();
                     node_ref.is_some_and(|it| it.name == node.metadata.name)
-                        && (!machine.stays() || is_mine(&machine, mark))
+                        && (!machine.is_kept() || is_owned_by(&machine, mark))
                 });
                 if !goes {
                     left = true;
                     let labels = mark.labels().map(|(key, _)| (key, Value::Null));
-                    plan.write(relabel::<Node>(&node.metadata, labels, Careful::No));
+                    plan.write(relabel::<Node>(&node.metadata, labels, Fencing::Unfenced));
                 }
             }
         }
         left
     }
 
-    /// Makes a machine that its set kept nobody's again, and its node.
-    fn unmark(&self, machine: &Machine, marks: &Marks, plan: &mut Plan) {
+    /// Removes the owner labels of a machine that its set kept, and of its node.
+    fn disown(&self, machine: &Machine, marks: &OwnerLabels, plan: &mut Plan) {
         let body = json!({"metadata": {
-            "labels": {marks.mine.clone(): null},
+            "labels": {marks.owner_label.clone(): null},
             "annotations": {DELETE_FIRST: null},
         }});
         let (key, fence) = (machine.metadata.key(), machine.metadata.fence());
-        plan.write(merge(Machine::RESOURCE, key, fence, body));
+        plan.write(merge_patch(Machine::RESOURCE, key, fence, body));
         let node = machine.status.node_ref.as_ref().map(|it| Key::cluster(&it.name));
-        let node = node.and_then(|key| self.world.shelf::<Node>().get(&key));
-        if let Some(node) = node.filter(|it| it.metadata.labels.contains_key(&marks.mine)) {
+        let node = node.and_then(|key| self.world.store::<Node>().get(&key));
+        if let Some(node) = node.filter(|it| it.metadata.labels.contains_key(&marks.owner_label)) {
             let labels = marks.labels().map(|(key, _)| (key, Value::Null));
-            plan.write(relabel::<Node>(&node.metadata, labels, Careful::No));
+            plan.write(relabel::<Node>(&node.metadata, labels, Fencing::Unfenced));
         }
     }
 
-    fn label_of(&self, count: i64) -> Map<String, Value> {
+    fn purchase_labels(&self, count: i64) -> Map<String, Value> {
         let value = if count > 0 { json!(count.to_string()) } else { Value::Null };
-        Map::from_iter([(self.marks.bought.clone(), value)])
+        Map::from_iter([(self.marks.purchase_label.clone(), value)])
     }
 
-    fn owner_of(&self, kept: bool) -> Map<String, Value> {
+    fn owner_labels(&self, kept: bool) -> Map<String, Value> {
         let value = if kept { json!(self.marks.owner) } else { Value::Null };
-        Map::from_iter([(self.marks.bought.clone(), value)])
+        Map::from_iter([(self.marks.purchase_label.clone(), value)])
     }
 }

@@ -1,21 +1,21 @@
-//! What scaling knows about a node.
+//! Explains what scaling knows about a node.
 
 use gantry_reconcile::{Kind, View as _};
 use gantry_subsystem::explain::{ExplainPage, ExplainRequest, Explanation};
 use serde_json::json;
 
-use crate::marks;
+use crate::owner_labels;
 use crate::view::Node;
 
-/// The page about nodes.
-pub(super) const NODE: ExplainPage =
+/// The explanation page about nodes.
+pub(super) const NODE_PAGE: ExplainPage =
     ExplainPage { resource: || Node::RESOURCE, kinds: || vec![Kind::of::<Node>()], explain };
 
 fn explain(request: &ExplainRequest<'_>) -> Option<Explanation> {
-    let node = request.world.shelf::<Node>().get(request.key)?;
-    let owner = node.metadata.annotations.get(marks::OWNER);
-    let job = marks::owner(owner?)?;
-    let grant = node.metadata.labels.get(marks::GRANT);
+    let node = request.world.store::<Node>().get(request.key)?;
+    let owner = node.metadata.annotations.get(owner_labels::OWNER_ANNOTATION);
+    let job = owner_labels::parse_owner(owner?)?;
+    let grant = node.metadata.labels.get(owner_labels::GRANT_LABEL);
     let line = format!(
         "added for AppWrapper {job}, and removed when that is over; see gantry explain \
          appwrapper/{} -n {}",
@@ -40,14 +40,19 @@ mod tests {
 
     #[test]
     fn a_node_says_for_which_job_it_was_added() {
-        let world = World::new((NODE.kinds)());
+        let world = World::new((NODE_PAGE.kinds)());
         let owned = json!({"metadata": {"name": "a", "uid": "a", "resourceVersion": "1",
-            "annotations": {marks::OWNER: "team/train"}, "labels": {marks::GRANT: "g"}}});
+            "annotations": {owner_labels::OWNER_ANNOTATION: "team/train"}, "labels": {owner_labels::GRANT_LABEL: "g"}}});
         let plain = json!({"metadata": {"name": "b", "uid": "b", "resourceVersion": "1"}});
         for node in [owned, plain] {
-            world.find(&Node::RESOURCE).unwrap().saw(&node.to_string()).unwrap().unwrap();
+            world
+                .single_store_for(&Node::RESOURCE)
+                .unwrap()
+                .observe(&node.to_string())
+                .unwrap()
+                .unwrap();
         }
-        let values = Values::stack(KEYS, []);
+        let values = Values::from_layers(KEYS, []);
         let now = Timestamp::UNIX_EPOCH;
         let ask = |name: &str| {
             let key = Key::cluster(name);

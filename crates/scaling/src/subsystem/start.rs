@@ -1,34 +1,38 @@
-//! Starts scaling: which back end, and in whose name.
+//! Starts scaling: selects the back end and the account.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gantry_controller::{Filter, Outside, Seat};
-use gantry_queue::Live;
+use gantry_controller::{ExternalSystems, Filter, Registration};
+use gantry_queue::LiveSettings;
 use gantry_queue::subsystem::configuration as queue;
-use gantry_reconcile::{Key, Observer, Place};
-use gantry_subsystem::start::{Background, Host, Identity, Parts, Setup, StartError};
+use gantry_reconcile::{Key, Observer, StoreId};
+use gantry_subsystem::start::{
+    BackgroundTask, Host, Identity, Setup, StartError, SubsystemComponents,
+};
 
-use super::configuration::{Configuration, MachineSets};
-use super::{ACCOUNT, CONTROLLERS, LEDGER};
-use crate::effects::{Endpoints, Pools, StockMetrics};
+use super::configuration::{Configuration, MachineSetsStrategy};
+use super::{ACCOUNT, CONTROLLERS, GRANT_RECORD_NAME};
+use crate::effects::{Endpoints, GrantedNodeMetrics, Pools};
 use crate::view::ConfigMap;
-use crate::{Backend, Limits, Scaling, Settings, Shapes};
+use crate::{Backend, Limits, Scaling, Settings, ShapeInference};
 
-/// Who owns the fields that are written, and whom events come from.
-const NAME: &str = "gantry-scaling";
+/// The field manager of the fields that scaling writes, and the reporting component of its events.
+const FIELD_MANAGER: &str = "gantry-scaling";
 /// How long a simulated node may take to be ready.
 const SIMULATED_PROVISION_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 
 /// Starts scaling where it is switched on.
-pub(super) async fn start(setup: Setup<'_>) -> Result<Parts, StartError> {
+pub(super) async fn start(setup: Setup<'_>) -> Result<SubsystemComponents, StartError> {
     let configuration = Configuration::read(setup.values)?;
-    if !configuration.enabled || !CONTROLLERS.iter().all(|it| (setup.runs)(it.name)) {
-        return Ok(Parts::default());
+    if !configuration.enabled
+        || !CONTROLLERS.iter().all(|it| (setup.is_controller_enabled)(it.name))
+    {
+        return Ok(SubsystemComponents::default());
     }
     let account = Identity::account(ACCOUNT);
-    let ledger = Key::new(&(setup.namespace)()?, LEDGER);
+    let ledger = Key::new(&(setup.namespace)()?, GRANT_RECORD_NAME);
     let (backend, pools) = match (setup.host, &configuration.ocm_secret_ref) {
         (Host::Embedded, _) => (Backend::Groups, None),
         (Host::Cluster, Some(reference)) => {
@@ -39,39 +43,40 @@ pub(super) async fn start(setup: Setup<'_>) -> Result<Parts, StartError> {
             (Backend::Pools(pools.kind()), Some(pools))
         }
         (Host::Cluster, None) => match configuration.machine_sets_strategy {
-            MachineSets::Reuse => (Backend::Reuse, None),
-            MachineSets::Duplicate => (Backend::Duplicate, None),
+            MachineSetsStrategy::Reuse => (Backend::Reuse, None),
+            MachineSetsStrategy::Duplicate => (Backend::Duplicate, None),
         },
     };
     let limits = limits(setup.host, &configuration);
-    let scaling = Settings { limits, backend, ledger: ledger.clone() };
+    let scaling = Settings { limits, backend, grant_record: ledger.clone() };
     let scaling = Arc::new(Scaling::new(scaling));
-    let actor = setup.actor(&account, NAME, NAME)?;
-    let mut parts = Parts {
-        seats: vec![Seat::new(scaling.clone(), Arc::clone(&actor))],
-        outside: Outside {
+    let actor = setup.actor(&account, FIELD_MANAGER, FIELD_MANAGER)?;
+    let mut parts = SubsystemComponents {
+        registrations: vec![Registration::new(scaling.clone(), Arc::clone(&actor))],
+        outside: ExternalSystems {
             inquiries: pools.iter().map(Pools::inquiry).collect(),
             callers: pools.iter().map(Pools::caller).collect(),
-            ..Outside::default()
+            ..ExternalSystems::default()
         },
-        filters: BTreeMap::from([(Place::of::<ConfigMap>(), filter(setup.host, &ledger))]),
-        ..Parts::default()
+        filters: BTreeMap::from([(StoreId::of::<ConfigMap>(), filter(setup.host, &ledger))]),
+        ..SubsystemComponents::default()
     };
     let queued = setup.host == Host::Cluster || queue::is_enabled(setup.values);
     if configuration.infer_shapes && queued {
-        // Nodes are chosen by what the queue would say. Jobs compete: there is one decision about all of them.
-        let live = Live::new(queue_settings(setup.host, setup.values)?);
-        let shapes = Shapes::new(Arc::clone(&scaling), live.clone());
-        parts.seats.push(Seat::new(Arc::new(shapes), actor).alone());
+        // Nodes are chosen by evaluations of the queue. Jobs compete, so one worker decides about
+        // all of them.
+        let live = LiveSettings::new(queue_settings(setup.host, setup.values)?);
+        let shapes = ShapeInference::new(Arc::clone(&scaling), live.clone());
+        parts.registrations.push(Registration::new(Arc::new(shapes), actor).with_single_worker());
         let host = setup.host;
         parts.reconfigure.push(Arc::new(move |values, _| {
             live.set(queue_settings(host, values)?);
             Ok(())
         }));
     }
-    let stock = Arc::new(StockMetrics::register(setup.metrics, ledger)?);
+    let stock = Arc::new(GrantedNodeMetrics::register(setup.metrics, ledger)?);
     parts.outside.observers.push(Arc::clone(&stock) as Arc<dyn Observer>);
-    let count: Background = Box::new(move |tasks, handle| stock.spawn(tasks, handle));
+    let count: BackgroundTask = Box::new(move |tasks, handle| stock.spawn(tasks, handle));
     parts.background.push(count);
     let host = setup.host;
     parts.reconfigure.push(Arc::new(move |values, _| {
@@ -91,19 +96,21 @@ fn queue_settings(
     }
 }
 
-/// What may change while scaling runs. Simulated nodes cost nothing: how many there may be their groups say.
+/// Returns what may change while scaling runs. Simulated nodes cost nothing: their groups limit how
+/// many there may be.
 fn limits(host: Host, configuration: &Configuration) -> Limits {
     match host {
         Host::Cluster => configuration.limits(),
         Host::Embedded => Limits {
-            nodes: u32::MAX,
-            provision: SIMULATED_PROVISION_TIMEOUT,
+            max_nodes: u32::MAX,
+            provision_timeout: SIMULATED_PROVISION_TIMEOUT,
             cooldown: Duration::ZERO,
         },
     }
 }
 
-/// The ConfigMaps that are cached: the ledger alone, or beside it the groups of simulated nodes.
+/// Returns the filter of the ConfigMaps that are cached: the grant record alone, or with it the
+/// groups of simulated nodes.
 fn filter(host: Host, ledger: &Key) -> Filter {
     let namespace = ledger.namespace().to_owned();
     match host {
@@ -120,8 +127,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ledger_is_the_only_map_that_is_cached_on_a_cluster() {
-        let filter = filter(Host::Cluster, &Key::new("gantry-system", LEDGER));
+    fn only_the_grant_record_is_cached_on_a_cluster() {
+        let filter = filter(Host::Cluster, &Key::new("gantry-system", GRANT_RECORD_NAME));
         assert_eq!(filter.namespace, "gantry-system");
         assert_eq!(filter.fields, "metadata.name=gantry-scaling");
     }

@@ -1,20 +1,24 @@
-//! Those around the controller: the queue, the machine API, the cloud and the kubelets.
+//! Models of the environment of the controller: the queue, the machine API, the cloud and the
+//! kubelets.
 
 use std::time::Duration;
 
-use gantry_harness::{Action, Ending, Failure, Faults, Scenario, Server};
-use gantry_reconcile::object::controlled_by;
+use gantry_harness::{Failure, Faults, FinalState, Scenario, Server, UserAction};
+use gantry_reconcile::object::controller_reference;
 use gantry_reconcile::{
-    Change, Controller, Fence, Key, Kind, Part, Plan, Propagation, Resource, View, World, Write,
+    Change, Controller, Fence, Key, Kind, Plan, Propagation, Resource, Subresource, View, World,
+    Write,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::demand::{Demand, is_pending, waits_for_room};
-use crate::marks::{Marks, RETURNED};
+use crate::demand::{Demand, is_pending, waits_for_capacity};
+use crate::owner_labels::{OwnerLabels, RETURNED_ANNOTATION};
 use crate::settings::{Backend, Limits, Settings};
-use crate::view::{AppWrapper, ConfigMap, Machine, MachineSet, Node, ORDERED_INSTANCE, SET_LABEL};
-use crate::view::{is_ready, marked_nodes};
+use crate::view::{
+    AppWrapper, ConfigMap, Machine, MachineSet, Node, ORDERED_INSTANCE_LABEL, SET_LABEL,
+};
+use crate::view::{is_ready, labelled_nodes};
 use crate::{Scaling, view};
 
 pub(super) use gantry_harness::Kubelet;
@@ -23,9 +27,13 @@ pub(super) const NAMESPACE: &str = "openshift-machine-api";
 
 pub(super) fn settings(backend: Backend, nodes: u32) -> Settings {
     Settings {
-        limits: Limits { nodes, provision: Duration::from_secs(1200), cooldown: Duration::ZERO },
+        limits: Limits {
+            max_nodes: nodes,
+            provision_timeout: Duration::from_secs(1200),
+            cooldown: Duration::ZERO,
+        },
         backend,
-        ledger: ledger(),
+        grant_record: ledger(),
     }
 }
 
@@ -37,12 +45,12 @@ pub(super) fn scaling(backend: Backend, nodes: u32) -> Scaling {
     Scaling::new(settings(backend, nodes))
 }
 
-/// A job that waits for want of resources.
+/// Returns a job that is pending for lack of resources.
 pub(super) fn job(name: &str, types: &str, replicas: &[i64]) -> (Resource, Value) {
     let pods: Vec<Value> =
         replicas.iter().map(|count| json!({"replicas": count, "requests": {"cpu": 1}})).collect();
     let object = json!({
-        "metadata": {"name": name, "namespace": "n", "labels": {ORDERED_INSTANCE: types}},
+        "metadata": {"name": name, "namespace": "n", "labels": {ORDERED_INSTANCE_LABEL: types}},
         "spec": {"resources": {"GenericItems": [{"custompodresources": pods}]}},
     });
     (AppWrapper::RESOURCE, object)
@@ -52,7 +60,7 @@ pub(super) fn key(name: &str) -> Key {
     Key::new("n", name)
 }
 
-pub(super) const NO_ROOM: &str = "Insufficient resources to dispatch AppWrapper.";
+pub(super) const NO_CAPACITY_MESSAGE: &str = "Insufficient resources to dispatch AppWrapper.";
 
 pub(super) fn set(name: &str, instance: &str, replicas: i64) -> (Resource, Value) {
     let labels = json!({
@@ -82,9 +90,9 @@ pub(super) fn set_key(name: &str) -> Key {
     Key::new(NAMESPACE, name)
 }
 
-/// Says of every job that there is no room; lets it run when its nodes are there, and end after that.
+/// Reports every job as lacking capacity; runs it when its nodes are ready, and ends it after that.
 pub(super) struct Queue {
-    /// Whether jobs that run come to an end.
+    /// Whether running jobs come to an end.
     pub(super) ends: bool,
 }
 
@@ -100,25 +108,27 @@ impl Controller for Queue {
     fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         match change.is::<AppWrapper>() {
             true => vec![change.key.clone()],
-            false => world.shelf::<AppWrapper>().all().iter().map(|it| it.metadata.key()).collect(),
+            false => {
+                world.store::<AppWrapper>().list().iter().map(|it| it.metadata.key()).collect()
+            }
         }
     }
 
     fn plan(&self, world: &World, key: &Key, _: Timestamp) -> Plan {
         let mut plan = Plan::default();
-        let Some(job) = world.shelf::<AppWrapper>().get(key) else { return plan };
-        if job.metadata.is_going() {
+        let Some(job) = world.store::<AppWrapper>().get(key) else { return plan };
+        if job.metadata.is_terminating() {
             return plan;
         }
-        let nodes = marked_nodes(world, &Marks::of(key).mine);
+        let nodes = labelled_nodes(world, &OwnerLabels::of(key).owner_label);
         let there = nodes.iter().filter(|it| is_ready(it)).count();
         let wanted = Demand::of(&job).map_or(0, |it| it.total());
         let status = if job.state().is_none() {
             json!({"state": "Pending", "conditions": [
-                {"type": "Backoff", "status": "True", "message": NO_ROOM,
+                {"type": "Backoff", "status": "True", "message": NO_CAPACITY_MESSAGE,
                  "lastUpdateMicroTime": "2026-01-01T00:00:00.000001Z"},
             ]})
-        } else if is_pending(&job) && waits_for_room(&job) && there >= wanted as usize {
+        } else if is_pending(&job) && waits_for_capacity(&job) && there >= wanted as usize {
             json!({"state": "Running"})
         } else if self.ends && !is_pending(&job) && !job.has_ended() {
             json!({"state": "Completed"})
@@ -128,7 +138,7 @@ impl Controller for Queue {
         plan.write(Write::Merge {
             resource: AppWrapper::RESOURCE,
             key: key.clone(),
-            part: Part::Status,
+            subresource: Subresource::Status,
             fence: job.metadata.fence(),
             body: json!({ "status": status }),
         });
@@ -136,9 +146,9 @@ impl Controller for Queue {
     }
 }
 
-/// Makes machines as sets want them, nodes as machines are, and takes them away in the order it should.
+/// Creates machines as sets want them and nodes for machines, and deletes them in the right order.
 pub(super) struct MachineApi {
-    /// The most machines there may ever be beyond those there were.
+    /// The most machines there may ever be beyond those at the start.
     pub(super) most: i64,
     /// Whether machines ever come into use.
     pub(super) works: bool,
@@ -167,30 +177,30 @@ impl Controller for MachineApi {
         let machines = change.both::<Machine>().filter_map(of);
         let mut keys: Vec<Key> = sets.chain(machines).collect();
         let nodes = change.both::<Node>().filter_map(|it| it.metadata.annotations.get("set"));
-        keys.extend(nodes.filter_map(|it| crate::marks::owner(it)));
+        keys.extend(nodes.filter_map(|it| crate::owner_labels::parse_owner(it)));
         keys
     }
 
     fn plan(&self, world: &World, key: &Key, _: Timestamp) -> Plan {
         let mut plan = Plan::default();
-        let sets = world.shelf::<MachineSet>().all();
+        let sets = world.store::<MachineSet>().list();
         let bought: i64 =
             sets.iter().map(|it| it.replicas() - base(&it.metadata.annotations)).sum();
         assert!(bought <= self.most, "{bought} machines were bought, more than {}", self.most);
         let machines = crate::machine_set::machines(world, key);
-        let nodes = world.shelf::<Node>();
-        for node in nodes.all() {
+        let nodes = world.store::<Node>();
+        for node in nodes.list() {
             let of_set = node.metadata.annotations.get("set") == Some(&key.to_string());
             let alive = machines.iter().any(|it| it.metadata.name == node.metadata.name);
             if of_set && !alive {
                 plan.write(delete::<Node>(&node.metadata));
             }
         }
-        let Some(set) = world.shelf::<MachineSet>().get(key) else { return plan };
+        let Some(set) = world.store::<MachineSet>().get(key) else { return plan };
         let wanted = usize::try_from(set.replicas()).unwrap();
         if machines.len() > wanted {
             let mut going: Vec<_> = machines.iter().collect();
-            going.sort_by_key(|it| (!it.goes_first(), it.is_running()));
+            going.sort_by_key(|it| (!it.is_deleted_first(), it.is_running()));
             for machine in going.into_iter().take(machines.len() - wanted) {
                 plan.write(delete::<Machine>(&machine.metadata));
             }
@@ -210,7 +220,7 @@ impl Controller for MachineApi {
                 resource: Machine::RESOURCE,
                 body: json!({"metadata": {
                     "name": name, "namespace": key.namespace(), "labels": labels,
-                    "ownerReferences": [controlled_by(&MachineSet::RESOURCE, &set.metadata)],
+                    "ownerReferences": [controller_reference(&MachineSet::RESOURCE, &set.metadata)],
                 }}),
             });
         }
@@ -247,7 +257,7 @@ fn status_of<V: View>(meta: &gantry_reconcile::Meta, status: &Value) -> Write {
     Write::Merge {
         resource: V::RESOURCE,
         key: meta.key(),
-        part: Part::Status,
+        subresource: Subresource::Status,
         fence: meta.fence(),
         body: json!({ "status": status }),
     }
@@ -263,14 +273,14 @@ pub(super) fn delete<V: View>(meta: &gantry_reconcile::Meta) -> Write {
     }
 }
 
-/// Fills in that there was no room for a job before the run began.
+/// Fills in that there was too little capacity for a job before the run began.
 pub(super) fn queued(resource: &Resource, object: &mut Value) {
     if *resource == AppWrapper::RESOURCE && object["status"].is_null() {
         let label = object["metadata"]["labels"]["priority"].as_str().unwrap_or("0");
         let priority: f64 = label.parse().unwrap();
         object["status"] = json!({
             "state": "Pending", "systempriority": priority,
-            "conditions": [{"type": "Backoff", "status": "True", "message": NO_ROOM}],
+            "conditions": [{"type": "Backoff", "status": "True", "message": NO_CAPACITY_MESSAGE}],
         });
     }
 }
@@ -278,7 +288,7 @@ pub(super) fn queued(resource: &Resource, object: &mut Value) {
 pub(super) fn scenario<'a>(
     controllers: &'a [&'a dyn Controller],
     objects: Vec<(Resource, Value)>,
-    script: Vec<Action>,
+    script: Vec<UserAction>,
 ) -> Scenario<'a> {
     let horizon = Duration::from_secs(600);
     Scenario {
@@ -292,22 +302,22 @@ pub(super) fn scenario<'a>(
     }
 }
 
-pub(super) fn removes(name: &'static str) -> Action {
+pub(super) fn removes(name: &'static str) -> UserAction {
     Box::new(move |server: &mut Server| {
         server.delete(&AppWrapper::RESOURCE, &key(name), Propagation::Background);
     })
 }
 
-pub(super) fn state(name: &'static str, state: &'static str) -> Action {
+pub(super) fn state(name: &'static str, state: &'static str) -> UserAction {
     Box::new(move |server: &mut Server| {
         server.edit(&AppWrapper::RESOURCE, &key(name), |it| it["status"]["state"] = json!(state));
     })
 }
 
-/// The jobs, what was granted, and everything that was bought.
-pub(super) fn shape(server: &Server) -> Value {
+/// Returns the jobs, what was granted, and everything that was bought.
+pub(super) fn final_state(server: &Server) -> Value {
     let jobs = server.list(&AppWrapper::RESOURCE).into_iter().map(|it| {
-        // Some were told to wait, and some were never held: what is left of that is the same.
+        // Some jobs had to wait, and some were never held: the rest of the state is the same.
         let left = |field: &str| {
             let value = &it["metadata"][field];
             let empty = *value == json!([]) || *value == json!({});
@@ -318,8 +328,8 @@ pub(super) fn shape(server: &Server) -> Value {
     });
     let sets = server.list(&MachineSet::RESOURCE).into_iter().map(|it| {
         let mut annotations = it["metadata"]["annotations"].clone();
-        // In which order they came back differs.
-        annotations.as_object_mut().unwrap().remove(RETURNED);
+        // The order in which they were released differs.
+        annotations.as_object_mut().unwrap().remove(RETURNED_ANNOTATION);
         json!([
             it["metadata"]["name"],
             it["spec"]["replicas"],
@@ -340,11 +350,11 @@ pub(super) fn shape(server: &Server) -> Value {
     })
 }
 
-/// The end of a run in which nothing goes wrong.
-pub(super) fn calm(scenario: &Scenario<'_>) -> Ending {
+/// Returns the final state of a run without faults.
+pub(super) fn final_state_without_faults(scenario: &Scenario<'_>) -> FinalState {
     match scenario.run(1, Faults::none()) {
         Ok(ending) => {
-            assert!(ending.restless.is_empty(), "{:#?}", ending.restless);
+            assert!(ending.writes_after_restart.is_empty(), "{:#?}", ending.writes_after_restart);
             ending
         }
         Err(failure) => panic!("{failure}"),
@@ -357,7 +367,7 @@ pub(super) fn proven(proof: Result<(), Box<Failure>>) {
     }
 }
 
-/// A field of an object that is there.
+/// Returns a field of an existing object.
 pub(super) fn field(server: &Server, resource: &Resource, key: &Key, path: &str) -> Value {
     let object = server.get(resource, key).unwrap_or_else(|| panic!("{resource} {key} is gone"));
     object.pointer(path).cloned().unwrap_or_default()

@@ -5,11 +5,11 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::models::*;
-use crate::marks::{FINALIZER, RETURNED};
+use crate::owner_labels::{FINALIZER, RETURNED_ANNOTATION};
 use crate::settings::Backend;
 use crate::view::{AppWrapper, ConfigMap, DELETE_FIRST, Machine, MachineSet, SET_LABEL};
 
-/// What a plan about job `a` writes: the name of each object, and the body.
+/// Returns what a plan about job `a` writes: the name of each object, and the body.
 fn writes(objects: &[(Resource, Value)]) -> Vec<(String, Value)> {
     let scaling = scaling(Backend::Reuse, 9);
     let world = World::new(scaling.kinds());
@@ -18,7 +18,7 @@ fn writes(objects: &[(Resource, Value)]) -> Vec<(String, Value)> {
         object["metadata"]["uid"] = json!(format!("uid-{}", object["metadata"]["name"]));
         object["metadata"]["resourceVersion"] = json!((number + 1).to_string());
         object["metadata"]["generation"] = json!(1);
-        world.find(resource).unwrap().saw(&object.to_string()).unwrap();
+        world.single_store_for(resource).unwrap().observe(&object.to_string()).unwrap();
     }
     let plan = scaling.plan(&world, &key("a"), Timestamp::UNIX_EPOCH);
     let body = |write: &Write| match write {
@@ -46,7 +46,7 @@ fn granted(id: &str) -> (Resource, Value) {
     (ConfigMap::RESOURCE, object)
 }
 
-/// The set, of which one machine was bought.
+/// Returns the set, of which one machine was bought.
 fn bought(replicas: i64) -> (Resource, Value) {
     let (resource, mut set) = set("s", "g", replicas);
     set["metadata"]["labels"]["instascale.codeflare.dev-a-n"] = json!("1");
@@ -70,7 +70,7 @@ fn machine(name: &str, day: u32, phase: &str, marks: &[&str]) -> (Resource, Valu
 }
 
 #[test]
-fn is_14_only_what_was_bought_and_is_nobodys_gets_the_mark() {
+fn is_14_only_unowned_purchased_machines_are_labelled() {
     let fleet = |newest: &str| {
         let (resource, mut set) = bought(4);
         set["metadata"]["labels"]["instascale.codeflare.dev-b-n"] = json!("1");
@@ -90,7 +90,7 @@ fn is_14_only_what_was_bought_and_is_nobodys_gets_the_mark() {
 }
 
 #[test]
-fn is_15_machines_are_told_to_go_before_their_set_becomes_smaller() {
+fn is_15_machines_are_marked_for_deletion_before_scale_down() {
     let fleet = |machine: (Resource, Value)| {
         vec![
             running("Completed"),
@@ -113,7 +113,7 @@ fn is_15_machines_are_told_to_go_before_their_set_becomes_smaller() {
     let second = writes(&fleet((resource, going)));
     let label = "instascale.codeflare.dev-a-n";
     let smaller = json!({
-        "metadata": {"labels": {label: null}, "annotations": {label: null, RETURNED: "g1"}},
+        "metadata": {"labels": {label: null}, "annotations": {label: null, RETURNED_ANNOTATION: "g1"}},
         "spec": {"replicas": 1},
     });
     assert_eq!(second, [("s".to_owned(), smaller)]);
@@ -121,13 +121,13 @@ fn is_15_machines_are_told_to_go_before_their_set_becomes_smaller() {
 
 #[test]
 fn is_16_a_set_remembers_what_was_given_back() {
-    // Nothing was bought; what is still under way must find the set changed.
+    // Nothing was bought; a request in flight must find the set changed.
     let over = [running("Completed"), granted("g1"), set("s", "g", 0)];
-    let fence = json!({"metadata": {"annotations": {RETURNED: "g1"}}});
+    let fence = json!({"metadata": {"annotations": {RETURNED_ANNOTATION: "g1"}}});
     assert_eq!(writes(&over), [("s".to_owned(), fence)]);
-    // Whoever has not heard that the grant is over does not buy again.
+    // A process whose cache does not show that the grant is over does not buy again.
     let (resource, mut returned) = set("s", "g", 0);
-    returned["metadata"]["annotations"][RETURNED] = json!("g2,g1");
+    returned["metadata"]["annotations"][RETURNED_ANNOTATION] = json!("g2,g1");
     let late = [running("Pending"), granted("g1"), (resource.clone(), returned.clone())];
     assert_eq!(writes(&late), []);
     let other = [running("Pending"), granted("g3"), (resource, returned)];
@@ -138,19 +138,19 @@ fn is_16_a_set_remembers_what_was_given_back() {
 fn is_2_a_grant_is_seen_before_anything_is_bought() {
     let (resource, mut job) = running("Pending");
     job["status"]["conditions"] =
-        json!([{"type": "Backoff", "status": "True", "message": NO_ROOM}]);
+        json!([{"type": "Backoff", "status": "True", "message": NO_CAPACITY_MESSAGE}]);
     let written = writes(&[(resource, job), set("s", "g", 0)]);
     let names: Vec<&str> = written.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["ledger"]);
-    // And the job is held before that.
+    // And the job has its finalizer before that.
     let (resource, mut free) = super::models::job("a", "g", &[1]);
-    free["status"] = json!({"state": "Pending", "conditions": [{"type": "Backoff", "status": "True", "message": NO_ROOM}]});
+    free["status"] = json!({"state": "Pending", "conditions": [{"type": "Backoff", "status": "True", "message": NO_CAPACITY_MESSAGE}]});
     let written = writes(&[(resource, free), set("s", "g", 0)]);
     assert_eq!(written, [("a".to_owned(), json!({"metadata": {"finalizers": [FINALIZER]}}))]);
 }
 
 #[test]
-fn is_11_a_set_that_cannot_be_read_is_told() {
+fn is_11_an_unreadable_set_is_reported() {
     let scaling = scaling(Backend::Reuse, 9);
     let controllers: [&dyn gantry_reconcile::Controller; 1] = [&scaling];
     let (resource, mut broken) = set("s", "g", 0);
@@ -158,7 +158,7 @@ fn is_11_a_set_that_cannot_be_read_is_told() {
     let mut scenario =
         scenario(&controllers, vec![(resource, broken), job("a", "g", &[1])], vec![]);
     scenario.defaults = queued;
-    let ending = calm(&scenario);
+    let ending = final_state_without_faults(&scenario);
     assert_eq!(ending.held[0].reason, "MachineSetUnreadable", "{:?}", ending.held);
     assert!(ending.held[0].message.contains("openshift-machine-api/s"), "{:?}", ending.held);
     let job = ending.server.get(&AppWrapper::RESOURCE, &Key::new("n", "a")).unwrap();

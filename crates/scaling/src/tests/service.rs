@@ -1,9 +1,11 @@
-//! The service that has the pools of a managed cluster, and what must always hold of it.
+//! The service that has the pools of a managed cluster, and its invariants.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use gantry_harness::{Action, Asking, Edge, Invariant, Outside, Scenario, Server};
+use gantry_harness::{
+    ExternalSystems, Invariant, Scenario, Server, SimulatedInquiry, SimulatedPeer, UserAction,
+};
 use gantry_reconcile::{
     Call, Change, Controller, FactChange, FactKind, Key, Kind, Plan, Refusal, Reply, Resource,
     View as _, World, Write,
@@ -12,25 +14,26 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::models::{self, delete, ledger};
-use crate::ledger::Grant;
-use crate::pool::{CREATE, DELETE, PROTOCOL, Pool, PoolInquiry, PoolListing, RESIZE, WhichPools};
+use crate::grant_record::Grant;
+use crate::pool::{CREATE, DELETE, PROTOCOL, Pool, PoolInquiry, PoolListing, PoolQuery, RESIZE};
 use crate::view::{ConfigMap, Node};
 
-/// The label of a pool that says where its job is.
+/// The label of a pool with the namespace of its job.
 pub(super) const NAMESPACE_LABEL: &str = "instascale.codeflare.dev-namespace";
 
-/// The pools as they really are. As the real service, it refuses a second pool of a name and has no other
-/// fence. Clones are the same: the one that makes nodes of them is no process of ours.
+/// The pools as they really are. Like the real service, it refuses a second pool of a name and has
+/// no other fence. Clones share one state: the model that creates their nodes is no process of
+/// ours.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Service(Arc<Mutex<BTreeMap<String, Pool>>>);
+pub(super) struct PoolService(Arc<Mutex<BTreeMap<String, Pool>>>);
 
-impl Service {
+impl PoolService {
     pub(super) fn pools(&self) -> MutexGuard<'_, BTreeMap<String, Pool>> {
         self.0.lock().unwrap()
     }
 }
 
-impl Edge for Service {
+impl SimulatedPeer for PoolService {
     fn call(&mut self, call: &Call, _: Timestamp) -> Reply {
         let name = &call.target.address;
         assert_eq!(call.target.uid.as_str(), "cluster");
@@ -64,16 +67,16 @@ impl Edge for Service {
                 self.pools().remove(name);
                 Reply::Done(Value::Null)
             }
-            other => panic!("nobody can {other} a pool"),
+            other => panic!("{other:?} is not an operation on pools"),
         }
     }
 }
 
-pub(super) fn service(server: &Server) -> &Service {
-    server.edge(PROTOCOL)
+pub(super) fn service(server: &Server) -> &PoolService {
+    server.peer(PROTOCOL)
 }
 
-/// A pool that is nobody's.
+/// Returns a pool that belongs to no job.
 pub(super) fn foreign() -> Pool {
     Pool {
         name: "worker".to_owned(),
@@ -83,39 +86,39 @@ pub(super) fn foreign() -> Pool {
     }
 }
 
-static LISTS_POOLS: Asking<PoolInquiry> = Asking {
+static POOL_LISTING: SimulatedInquiry<PoolInquiry> = SimulatedInquiry {
     inquiry: PoolInquiry,
-    answer: |server, WhichPools| {
+    answer: |server, PoolQuery| {
         let pools = service(server).pools().clone();
         Ok(PoolListing { cluster: "cluster".to_owned(), pools })
     },
 };
 
-/// A managed cluster with one pool, in which no more than so many nodes may be bought.
+/// Returns a managed cluster with one pool, in which no more than this many nodes may be bought.
 pub(super) fn managed<'a>(
     controllers: &'a [&'a dyn Controller],
-    service: &Service,
+    service: &PoolService,
     objects: Vec<(Resource, Value)>,
-    script: Vec<Action>,
+    script: Vec<UserAction>,
     most: u32,
 ) -> Scenario<'a> {
     let service = service.clone();
-    let service = move || -> Box<dyn Edge> {
+    let service = move || -> Box<dyn SimulatedPeer> {
         *service.pools() = [("worker".to_owned(), foreign())].into();
         Box::new(service.clone())
     };
     Scenario {
-        outside: Outside {
-            edges: vec![(PROTOCOL, Box::new(service))],
-            inquiries: vec![&LISTS_POOLS],
-            always: vec![granted_before(most)],
-            ..Outside::default()
+        external: ExternalSystems {
+            peers: vec![(PROTOCOL, Box::new(service))],
+            inquiries: vec![&POOL_LISTING],
+            invariants: vec![never_beyond_grants(most)],
+            ..ExternalSystems::default()
         },
         ..models::scenario(controllers, objects, script)
     }
 }
 
-/// What a state of the ledger grants, by pool.
+/// Returns what a state of the grant record grants, by pool.
 fn grants(ledger: &Value) -> BTreeMap<String, u32> {
     let mut grants: BTreeMap<String, u32> = BTreeMap::new();
     for text in ledger["data"].as_object().into_iter().flatten().map(|(_, it)| it) {
@@ -127,16 +130,17 @@ fn grants(ledger: &Value) -> BTreeMap<String, u32> {
     grants
 }
 
-/// The pools that were bought, and how many nodes each has.
+/// Returns the bought pools, and how many nodes each has.
 fn bought(server: &Server) -> Vec<(String, u32)> {
     let pools = service(server).pools();
     let bought = pools.values().filter(|it| it.name != "worker");
     bought.map(|it| (it.name.clone(), it.replicas.unwrap_or_default())).collect()
 }
 
-/// Whatever arrives, and however late: a pool was granted before it was bought, it never has more nodes than
-/// were once granted for it, and the ledger never grants more than is allowed.
-fn granted_before(most: u32) -> Invariant<'static> {
+/// Whatever requests arrive, and however late: a pool was granted before it was bought, it never
+/// has more nodes than were once granted for it, and the grant record never grants more than is
+/// allowed.
+fn never_beyond_grants(most: u32) -> Invariant<'static> {
     let check = move |server: &Server| {
         let mut ever: BTreeMap<String, u32> = BTreeMap::new();
         for (text, _) in server.history(&ConfigMap::RESOURCE) {
@@ -161,8 +165,8 @@ fn granted_before(most: u32) -> Invariant<'static> {
     Invariant { name: "nothing is bought that was never granted", check: Box::new(check) }
 }
 
-/// At this moment no pool has more nodes than the ledger grants.
-pub(super) fn within_ledger() -> Invariant<'static> {
+/// At this moment no pool has more nodes than the grant record grants.
+pub(super) fn within_grant_record() -> Invariant<'static> {
     let check = |server: &Server| {
         let now = server.get(&ConfigMap::RESOURCE, &ledger()).map(grants).unwrap_or_default();
         for (name, count) in bought(server) {
@@ -176,8 +180,8 @@ pub(super) fn within_ledger() -> Invariant<'static> {
     Invariant { name: "no more nodes than granted", check: Box::new(check) }
 }
 
-/// Makes the nodes of pools, as the cloud does: it knows what there really is.
-pub(super) struct PoolNodes(pub(super) Service);
+/// Creates the nodes of pools, as the cloud does: it knows the real pools.
+pub(super) struct PoolNodes(pub(super) PoolService);
 
 impl Controller for PoolNodes {
     fn name(&self) -> &'static str {
@@ -208,7 +212,7 @@ impl Controller for PoolNodes {
         let pool = self.0.pools().get(key.name()).filter(|it| it.name != "worker").cloned();
         let wanted = pool.as_ref().and_then(|it| it.replicas).unwrap_or_default();
         let names: Vec<String> = (0..wanted).map(|it| format!("{}-{it}", key.name())).collect();
-        for node in world.shelf::<Node>().all() {
+        for node in world.store::<Node>().list() {
             let mine = node.metadata.annotations.get("pool").is_some_and(|it| it == key.name());
             if mine && !names.contains(&node.metadata.name) {
                 plan.write(delete::<Node>(&node.metadata));
@@ -216,7 +220,7 @@ impl Controller for PoolNodes {
         }
         let Some(pool) = pool else { return plan };
         for name in names {
-            if world.shelf::<Node>().get(&Key::cluster(&name)).is_none() {
+            if world.store::<Node>().get(&Key::cluster(&name)).is_none() {
                 plan.write(Write::Create {
                     resource: Node::RESOURCE,
                     body: json!({"metadata": {

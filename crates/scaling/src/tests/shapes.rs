@@ -2,27 +2,29 @@
 
 use std::sync::Arc;
 
-use gantry_harness::{Ending, Server};
-use gantry_queue::{Dispatch, Live};
+use gantry_harness::{FinalState, Server};
+use gantry_queue::{Dispatch, LiveSettings};
 use gantry_reconcile::{
-    Change, Controller, Key, Kind, Part, Plan, Resource, View as _, World, Write,
+    Change, Controller, Key, Kind, Plan, Resource, Subresource, View as _, World, Write,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::models::*;
-use crate::Shapes;
-use crate::group::GROUP;
-use crate::marks::FINALIZER;
+use crate::ShapeInference;
+use crate::node_group::NODE_GROUP_LABEL;
+use crate::owner_labels::FINALIZER;
 use crate::settings::Backend;
-use crate::view::{AppWrapper, ConfigMap, NODES, Node, ORDERED_INSTANCE, SHAPES};
+use crate::view::{
+    AppWrapper, ConfigMap, NODES_ANNOTATION, Node, ORDERED_INSTANCE_LABEL, SHAPES_ANNOTATION,
+};
 
 const CAPACITY: &str = "gantry.dev/sim-capacity";
 
-/// Says of every node that it is ready, and has what its annotation says.
-struct Nodes;
+/// Reports every node as ready, with the resources of its annotation.
+struct NodeReadiness;
 
-impl Controller for Nodes {
+impl Controller for NodeReadiness {
     fn name(&self) -> &'static str {
         "nodes"
     }
@@ -37,8 +39,8 @@ impl Controller for Nodes {
 
     fn plan(&self, world: &World, key: &Key, _: Timestamp) -> Plan {
         let mut plan = Plan::default();
-        let Some(node) = world.shelf::<Node>().get(key) else { return plan };
-        if node.is_ready() || node.metadata.is_going() {
+        let Some(node) = world.store::<Node>().get(key) else { return plan };
+        if node.is_ready() || node.metadata.is_terminating() {
             return plan;
         }
         let has: Value = serde_json::from_str(&node.metadata.annotations[CAPACITY]).unwrap();
@@ -47,7 +49,7 @@ impl Controller for Nodes {
         plan.write(Write::Merge {
             resource: Node::RESOURCE,
             key: key.clone(),
-            part: Part::Status,
+            subresource: Subresource::Status,
             fence: node.metadata.fence(),
             body: json!({"status": status}),
         });
@@ -61,14 +63,14 @@ fn group(name: &str, most: u32, has: &Value) -> (Resource, Value) {
         "annotations": {CAPACITY: has.to_string()},
     }});
     let object = json!({
-        "metadata": {"name": name, "namespace": "gantry", "labels": {GROUP: "true"}},
+        "metadata": {"name": name, "namespace": "gantry", "labels": {NODE_GROUP_LABEL: "true"}},
         "data": {"max": most.to_string(), "node": node.to_string()},
     });
     (ConfigMap::RESOURCE, object)
 }
 
-/// A job that names no types, with so many pods of this.
-fn unnamed(name: &str, priority: i64, pods: i64, asks: &Value) -> (Resource, Value) {
+/// Returns a job that names no types, with this many pods of this size.
+fn job_without_types(name: &str, priority: i64, pods: i64, asks: &Value) -> (Resource, Value) {
     let object = json!({
         "metadata": {"name": name, "namespace": "n"},
         "spec": {"priority": priority, "resources": {"GenericItems": [
@@ -77,8 +79,8 @@ fn unnamed(name: &str, priority: i64, pods: i64, asks: &Value) -> (Resource, Val
     (AppWrapper::RESOURCE, object)
 }
 
-/// Lets the queue have seen every job before the run begins.
-fn seen(resource: &Resource, object: &mut Value) {
+/// Marks every job as observed by the queue before the run begins.
+fn mark_queued(resource: &Resource, object: &mut Value) {
     if *resource == AppWrapper::RESOURCE && object["status"].is_null() {
         object["status"] = json!({
             "state": "Pending", "queuejobstate": "Queueing",
@@ -88,31 +90,32 @@ fn seen(resource: &Resource, object: &mut Value) {
     }
 }
 
-struct Parts {
+struct TestControllers {
     scaling: Arc<crate::Scaling>,
-    shapes: Shapes,
+    shapes: ShapeInference,
     queue: Dispatch,
 }
 
-fn parts(nodes: u32) -> Parts {
+fn test_controllers(nodes: u32) -> TestControllers {
     let scaling = Arc::new(scaling(Backend::Groups, nodes));
-    // Where sums alone count, one that finds no node may take what was bought for another.
-    let live = Live::new(gantry_queue::Settings { packing_check: true, ..Default::default() });
-    let shapes = Shapes::new(Arc::clone(&scaling), live.clone());
-    Parts { scaling, shapes, queue: Dispatch::new(live) }
+    // Where sums alone count, a job that fits on no node may use what was bought for another.
+    let live =
+        LiveSettings::new(gantry_queue::Settings { packing_check: true, ..Default::default() });
+    let shapes = ShapeInference::new(Arc::clone(&scaling), live.clone());
+    TestControllers { scaling, shapes, queue: Dispatch::new(live) }
 }
 
-impl Parts {
+impl TestControllers {
     fn all(&self) -> [&dyn Controller; 4] {
-        [self.scaling.as_ref(), &self.shapes, &self.queue, &Nodes]
+        [self.scaling.as_ref(), &self.shapes, &self.queue, &NodeReadiness]
     }
 }
 
-fn passed(server: &Server, name: &str) -> bool {
+fn is_admitted(server: &Server, name: &str) -> bool {
     field(server, &AppWrapper::RESOURCE, &key(name), "/status/canrun") == true
 }
 
-fn annotation(ending: &Ending, name: &str, which: &str) -> String {
+fn annotation(ending: &FinalState, name: &str, which: &str) -> String {
     let job = ending.server.get(&AppWrapper::RESOURCE, &key(name)).unwrap();
     job["metadata"]["annotations"][which].as_str().unwrap_or_default().to_owned()
 }
@@ -128,7 +131,7 @@ fn types(server: &Server) -> Vec<Value> {
 
 #[test]
 fn is_27_the_smallest_nodes_that_make_a_job_fit_come_and_go_with_it() {
-    let parts = parts(9);
+    let parts = test_controllers(9);
     let controllers = parts.all();
     let groups = || {
         vec![
@@ -139,20 +142,21 @@ fn is_27_the_smallest_nodes_that_make_a_job_fit_come_and_go_with_it() {
     };
     let asks = json!({"cpu": "2", "nvidia.com/gpu": 1});
     let mut objects = groups();
-    objects.push(unnamed("a", 0, 3, &asks));
+    objects.push(job_without_types("a", 0, 3, &asks));
     let mut scenario = scenario(&controllers, objects.clone(), vec![]);
-    scenario.defaults = seen;
-    let ending = calm(&scenario);
+    scenario.defaults = mark_queued;
+    let ending = final_state_without_faults(&scenario);
     assert_eq!(types(&ending.server), ["gpu", "gpu"]);
-    assert!(passed(&ending.server, "a"));
-    assert_eq!(annotation(&ending, "a", NODES), "gpu=2");
-    let told = annotation(&ending, "a", SHAPES);
+    assert!(is_admitted(&ending.server, "a"));
+    assert_eq!(annotation(&ending, "a", NODES_ANNOTATION), "gpu=2");
+    let told = annotation(&ending, "a", SHAPES_ANNOTATION);
     assert!(told.starts_with("needs 2 more nodes of gpu; plain: with 3 more"), "{told}");
-    let notes: Vec<&str> = ending.notes.iter().map(|it| it.reason.as_ref()).collect();
+    let notes: Vec<&str> = ending.events.iter().map(|it| it.reason.as_ref()).collect();
     assert!(notes.contains(&"NodesChosen") && notes.contains(&"ScaleOut"), "{notes:?}");
 
-    // Whatever goes wrong on the way, they are given back when it is over.
-    scenario.script = (0..300).map(|_| -> gantry_harness::Action { Box::new(|_| {}) }).collect();
+    // Whatever faults occur, they are released when it is over.
+    scenario.script =
+        (0..300).map(|_| -> gantry_harness::UserAction { Box::new(|_| {}) }).collect();
     scenario.script.push(state("a", "Completed"));
     let end = |server: &Server| {
         json!([
@@ -160,7 +164,7 @@ fn is_27_the_smallest_nodes_that_make_a_job_fit_come_and_go_with_it() {
             field(server, &AppWrapper::RESOURCE, &key("a"), "/metadata/finalizers")
         ])
     };
-    let ending = calm(&scenario);
+    let ending = final_state_without_faults(&scenario);
     assert_eq!(types(&ending.server), [] as [Value; 0]);
     let held = field(&ending.server, &AppWrapper::RESOURCE, &key("a"), "/metadata/finalizers");
     assert_ne!(held, json!([FINALIZER]));
@@ -169,52 +173,52 @@ fn is_27_the_smallest_nodes_that_make_a_job_fit_come_and_go_with_it() {
 }
 
 #[test]
-fn is_27_a_label_is_the_last_word() {
-    let parts = parts(9);
+fn is_27_a_label_overrides_inference() {
+    let parts = test_controllers(9);
     let controllers = parts.all();
-    let (resource, mut named) = unnamed("a", 0, 1, &json!({"cpu": 2}));
-    named["metadata"]["labels"] = json!({ORDERED_INSTANCE: "dear"});
+    let (resource, mut named) = job_without_types("a", 0, 1, &json!({"cpu": 2}));
+    named["metadata"]["labels"] = json!({ORDERED_INSTANCE_LABEL: "dear"});
     let objects = vec![
         group("dear", 3, &json!({"cpu": "64"})),
         group("cheap", 3, &json!({"cpu": "2"})),
         (resource, named),
     ];
     let mut scenario = scenario(&controllers, objects, vec![]);
-    scenario.defaults = seen;
-    let ending = calm(&scenario);
+    scenario.defaults = mark_queued;
+    let ending = final_state_without_faults(&scenario);
     assert_eq!(types(&ending.server), ["dear"]);
-    assert_eq!(annotation(&ending, "a", NODES), "");
+    assert_eq!(annotation(&ending, "a", NODES_ANNOTATION), "");
 }
 
 #[test]
-fn is_29_one_at_a_time_and_who_cannot_be_helped_is_passed_over() {
-    let parts = parts(9);
+fn is_29_one_job_at_a_time_and_unhelpable_jobs_are_skipped() {
+    let parts = test_controllers(9);
     let controllers = parts.all();
     let objects = vec![
         group("s", 4, &json!({"cpu": "4"})),
-        unnamed("huge", 9, 1, &json!({"cpu": 5})),
-        unnamed("a", 5, 2, &json!({"cpu": 4})),
-        unnamed("b", 1, 1, &json!({"cpu": 4})),
+        job_without_types("huge", 9, 1, &json!({"cpu": 5})),
+        job_without_types("a", 5, 2, &json!({"cpu": 4})),
+        job_without_types("b", 1, 1, &json!({"cpu": 4})),
     ];
     let mut scenario = scenario(&controllers, objects, vec![]);
-    scenario.defaults = seen;
-    let ending = calm(&scenario);
+    scenario.defaults = mark_queued;
+    let ending = final_state_without_faults(&scenario);
     assert_eq!(types(&ending.server), ["s", "s", "s"]);
-    assert!(passed(&ending.server, "a") && passed(&ending.server, "b"));
-    assert!(!passed(&ending.server, "huge"));
+    assert!(is_admitted(&ending.server, "a") && is_admitted(&ending.server, "b"));
+    assert!(!is_admitted(&ending.server, "huge"));
     assert_eq!(
-        annotation(&ending, "huge", SHAPES),
+        annotation(&ending, "huge", SHAPES_ANNOTATION),
         "more nodes of s would not make it fit; s: with 4 more of them still fits in total, but no \
          placement: 1 pod of 5, largest free node has 4"
     );
-    assert_eq!(annotation(&ending, "huge", NODES), "");
+    assert_eq!(annotation(&ending, "huge", NODES_ANNOTATION), "");
     let held: Vec<&str> = ending.held.iter().map(|it| it.reason.as_ref()).collect();
     assert!(held.contains(&"NoNodesHelp"), "{held:?}");
-    // Two who decide at once may let both pass on what one of them needs: how many nodes there are in the
-    // end is not the same then, and never more than there may be.
+    // Two processes that decide at once may both admit on what one job needs: the final number of
+    // nodes differs then, and is never more than allowed.
     let end = |server: &Server| {
         assert!(types(server).len() <= 4);
-        json!(["huge", "a", "b"].map(|name| passed(server, name)))
+        json!(["huge", "a", "b"].map(|name| is_admitted(server, name)))
     };
     proven(scenario.prove_faults(0..3, end));
 }
@@ -222,31 +226,32 @@ fn is_29_one_at_a_time_and_who_cannot_be_helped_is_passed_over() {
 #[test]
 fn is_29_nodes_that_others_took_are_bought_again_and_useless_ones_are_not() {
     // The nodes have less than their group says.
-    let parts = parts(9);
+    let parts = test_controllers(9);
     let controllers = parts.all();
     let (resource, mut liar) = group("s", 4, &json!({"cpu": "3"}));
     let text = liar["data"]["node"].as_str().unwrap();
     let mut node: Value = serde_json::from_str(text).unwrap();
     node["metadata"]["annotations"]["gantry.dev/sim-allocatable"] = json!("{\"cpu\": \"4\"}");
     liar["data"]["node"] = json!(node.to_string());
-    let objects = vec![(resource, liar), unnamed("a", 0, 1, &json!({"cpu": 4}))];
+    let objects = vec![(resource, liar), job_without_types("a", 0, 1, &json!({"cpu": 4}))];
     let mut scenario = scenario(&controllers, objects, vec![]);
-    scenario.defaults = seen;
-    let ending = calm(&scenario);
+    scenario.defaults = mark_queued;
+    let ending = final_state_without_faults(&scenario);
     assert_eq!(types(&ending.server), ["s"], "one that is no use is enough");
     let held: Vec<&str> = ending.held.iter().map(|it| it.message.as_str()).collect();
-    assert!(held.iter().any(|it| it.starts_with("its nodes are there")), "{held:?}");
+    assert!(held.iter().any(|it| it.starts_with("its nodes are ready")), "{held:?}");
 
-    // One that goes first comes when the other's node is there.
-    let objects = vec![group("s", 4, &json!({"cpu": "4"})), unnamed("b", 0, 1, &json!({"cpu": 4}))];
+    // One of higher priority arrives when the other's node is ready.
+    let objects =
+        vec![group("s", 4, &json!({"cpu": "4"})), job_without_types("b", 0, 1, &json!({"cpu": 4}))];
     let late = |server: &mut Server| {
-        let (resource, mut job) = unnamed("first", 9, 1, &json!({"cpu": 4}));
-        seen(&resource, &mut job);
+        let (resource, mut job) = job_without_types("first", 9, 1, &json!({"cpu": 4}));
+        mark_queued(&resource, &mut job);
         server.create(&resource, job);
     };
     let mut scenario = super::models::scenario(&controllers, objects, vec![Box::new(late)]);
-    scenario.defaults = seen;
-    let ending = calm(&scenario);
-    assert!(passed(&ending.server, "first") && passed(&ending.server, "b"));
+    scenario.defaults = mark_queued;
+    let ending = final_state_without_faults(&scenario);
+    assert!(is_admitted(&ending.server, "first") && is_admitted(&ending.server, "b"));
     assert_eq!(types(&ending.server), ["s", "s"]);
 }

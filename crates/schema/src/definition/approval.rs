@@ -1,12 +1,12 @@
-//! Groups of Kubernetes' own, which want an approval.
+//! Groups of Kubernetes itself, which require an approval.
 
 use serde_json::Value;
 
 use super::names::Condition;
+use crate::field_error::FieldError;
 use crate::format::is_absolute_url;
 use crate::go;
-use crate::invalid::Invalid;
-use crate::metadata::invalid;
+use crate::metadata::invalid_value;
 
 const ANNOTATION: &str = "api-approved.kubernetes.io";
 const FIELD: &str = "metadata.annotations[api-approved.kubernetes.io]";
@@ -20,7 +20,7 @@ enum Approval {
 }
 
 /// Whether a definition in a protected group may stand there. What was let in before is let be.
-pub(super) fn validate(definition: &Value, old: Option<&Value>, faults: &mut Vec<Invalid>) {
+pub(super) fn validate(definition: &Value, old: Option<&Value>, faults: &mut Vec<FieldError>) {
     if !is_protected(definition) {
         return;
     }
@@ -29,8 +29,8 @@ pub(super) fn validate(definition: &Value, old: Option<&Value>, faults: &mut Vec
         return;
     }
     match approval {
-        Approval::Missing => faults.push(Invalid::required(FIELD, &reason)),
-        Approval::Invalid => faults.push(invalid(FIELD, annotation(definition), &reason)),
+        Approval::Missing => faults.push(FieldError::required(FIELD, &reason)),
+        Approval::Invalid => faults.push(invalid_value(FIELD, annotation(definition), &reason)),
         Approval::Approved | Approval::Bypassed => {}
     }
 }

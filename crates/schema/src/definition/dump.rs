@@ -1,5 +1,5 @@
-//! Versions and schemas as upstream shows them in messages: by the names of its own structures, with
-//! every member.
+//! Versions and schemas as upstream shows them in messages: by the names of its own structures,
+//! with every member.
 
 use std::fmt::Write;
 

@@ -1,13 +1,13 @@
-//! Names of a kind, and who has them.
+//! The names of a kind, and conflicts between definitions.
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
 use super::{condition_status, text};
+use crate::field_error::FieldError;
 use crate::go;
-use crate::invalid::Invalid;
-use crate::metadata::invalid;
+use crate::metadata::invalid_value;
 use crate::names::dns1035_label;
 
 /// A condition of a definition, without the time it began.
@@ -25,9 +25,9 @@ pub struct Condition {
 
 /// Which names a definition has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Names {
-    /// `status.acceptedNames`: those it asked for and nobody else in the group has; where somebody
-    /// has one, what the definition had before.
+pub struct NamesStatus {
+    /// `status.acceptedNames`: those it requested and no other definition of the group has; for a
+    /// name that another one has, what the definition had before.
     pub accepted: Value,
     /// The condition `NamesAccepted`.
     pub names_accepted: Condition,
@@ -40,12 +40,12 @@ pub struct Names {
 pub fn accept_names<'others>(
     definition: &Value,
     others: impl IntoIterator<Item = &'others Value>,
-) -> Names {
+) -> NamesStatus {
     let empty = Map::new();
     let names = |definition: &'others Value| definition.pointer("/status/acceptedNames");
     let group = definition.pointer("/spec/group");
     let own_name = definition.pointer("/metadata/name");
-    let mut used = Used::default();
+    let mut used = UsedNames::default();
     for other in others {
         let is_own = other.pointer("/metadata/name") == own_name;
         if !is_own && other.pointer("/spec/group") == group {
@@ -66,7 +66,7 @@ pub fn accept_names<'others>(
         ("kind", &used.kinds, "KindConflict"),
         ("listKind", &used.kinds, "ListKindConflict"),
     ] {
-        let taken = taken(asked, had, name, pool);
+        let taken = name_conflicts(asked, had, name, pool);
         match taken.as_slice() {
             [] => copy(asked, &mut accepted, name),
             [one] => conflict = Some((reason, one.clone())),
@@ -84,7 +84,7 @@ pub fn accept_names<'others>(
         true => ("InitialNamesAccepted", "the initial names have been accepted"),
         false => ("NotAccepted", "not all names are accepted"),
     };
-    Names {
+    NamesStatus {
         accepted: Value::Object(accepted),
         names_accepted: Condition { kind: "NamesAccepted", status: is_accepted, reason, message },
         established: Condition {
@@ -98,12 +98,12 @@ pub fn accept_names<'others>(
 
 /// The names that are taken. Resources and kinds do not get in each other's way.
 #[derive(Default)]
-struct Used<'definition> {
+struct UsedNames<'definition> {
     resources: HashSet<&'definition str>,
     kinds: HashSet<&'definition str>,
 }
 
-impl<'definition> Used<'definition> {
+impl<'definition> UsedNames<'definition> {
     fn add(&mut self, names: &'definition Map<String, Value>) {
         self.resources.extend([text(names, "plural"), text(names, "singular")]);
         self.resources.extend(texts(names, "shortNames"));
@@ -112,7 +112,7 @@ impl<'definition> Used<'definition> {
 }
 
 /// What is said about each name that is asked for and taken.
-fn taken(
+fn name_conflicts(
     asked: &Map<String, Value>,
     had: &Map<String, Value>,
     name: &str,
@@ -140,7 +140,7 @@ fn texts<'map>(map: &'map Map<String, Value>, name: &str) -> Vec<&'map str> {
 }
 
 /// Checks how names are spelled.
-pub(super) fn validate(names: &Map<String, Value>, field: &str, faults: &mut Vec<Invalid>) {
+pub(super) fn validate(names: &Map<String, Value>, field: &str, faults: &mut Vec<FieldError>) {
     for name in ["plural", "singular", "kind", "listKind"] {
         let value = text(names, name);
         let is_kind = matches!(name, "kind" | "listKind");
@@ -153,22 +153,26 @@ pub(super) fn validate(names: &Map<String, Value>, field: &str, faults: &mut Vec
         }
         let start = if is_kind { "may have mixed case, but should otherwise match: " } else { "" };
         let detail = format!("{start}{}", wrong.join(","));
-        faults.push(invalid(&format!("{field}.{name}"), value, &detail));
+        faults.push(invalid_value(&format!("{field}.{name}"), value, &detail));
     }
     list(names, "shortNames", field, faults);
     let (kind, list_kind) = (text(names, "kind"), text(names, "listKind"));
     if !kind.is_empty() && kind == list_kind {
         let detail = "kind and listKind may not be the same";
-        faults.push(invalid(&format!("{field}.listKind"), list_kind, detail));
+        faults.push(invalid_value(&format!("{field}.listKind"), list_kind, detail));
     }
     list(names, "categories", field, faults);
 }
 
-fn list(names: &Map<String, Value>, name: &str, field: &str, faults: &mut Vec<Invalid>) {
+fn list(names: &Map<String, Value>, name: &str, field: &str, faults: &mut Vec<FieldError>) {
     for (index, value) in texts(names, name).into_iter().enumerate() {
         let wrong = dns1035_label(value);
         if !wrong.is_empty() {
-            faults.push(invalid(&format!("{field}.{name}[{index}]"), value, &wrong.join(",")));
+            faults.push(invalid_value(
+                &format!("{field}.{name}[{index}]"),
+                value,
+                &wrong.join(","),
+            ));
         }
     }
 }

@@ -5,17 +5,17 @@ use serde_json::{Value, json};
 use super::*;
 
 /// Field, reason and message of each cause, in order of text: upstream walks maps in any order.
-fn causes(faults: &[Invalid]) -> Vec<[String; 3]> {
+fn causes(faults: &[FieldError]) -> Vec<[String; 3]> {
     let mut causes: Vec<_> = faults
         .iter()
-        .map(|fault| [fault.field.clone(), fault.reason.word().to_owned(), fault.message.clone()])
+        .map(|fault| [fault.field.clone(), fault.reason.as_str().to_owned(), fault.message.clone()])
         .collect();
     causes.sort();
     causes
 }
 
 #[test]
-fn definitions_are_judged_as_a_real_server_judges_them() {
+fn definitions_match_upstream() {
     let answers: Vec<Value> = serde_json::from_str(include_str!("tests/answers.json")).unwrap();
     assert!(answers.len() > 70);
     for answer in answers {
@@ -57,7 +57,7 @@ fn established() -> Value {
 }
 
 #[test]
-fn a_new_definition_is_completed() {
+fn new_definition_is_defaulted() {
     let definition = established();
     assert_eq!(
         definition["spec"]["names"],
@@ -76,15 +76,15 @@ fn a_new_definition_is_completed() {
 type Change = fn(&mut Value);
 
 /// A field and what is said of it.
-type Told<'text> = (&'text str, &'text str);
+type ExpectedCause<'text> = (&'text str, &'text str);
 
 #[test]
-fn what_is_in_use_stays() {
+fn names_in_use_are_immutable() {
     let immutable = "field is immutable";
     let missing = "missing from spec.versions; v1 was previously a storage version, and must remain \
                    in spec.versions until a storage migration ensures no data remains persisted in \
                    v1 and removes v1 from status.storedVersions";
-    let table: [(&str, Change, &[Told<'_>]); 7] = [
+    let table: [(&str, Change, &[ExpectedCause<'_>]); 7] = [
         ("nothing changes", |_| {}, &[]),
         ("the scope", |it| it["spec"]["scope"] = json!("Cluster"), &[("spec.scope", immutable)]),
         (
@@ -144,7 +144,7 @@ fn a_new_storage_version_joins_the_stored_ones() {
 }
 
 #[test]
-fn names_are_had_by_one() {
+fn conflicting_names_are_rejected() {
     let first = established();
     let other = |names: Value| {
         let mut other = established();
@@ -201,7 +201,7 @@ fn names_are_had_by_one() {
 }
 
 #[test]
-fn what_is_established_stays_so_although_a_new_name_is_taken() {
+fn conflict_keeps_established() {
     let (first, mut second) = (established(), established());
     second["metadata"]["name"] = json!("gadgets.case.test");
     second["spec"]["names"] =
@@ -220,7 +220,7 @@ fn names_of_other_groups_do_not_matter() {
 }
 
 #[test]
-fn approval_is_told_as_a_condition() {
+fn approval_is_a_condition() {
     let mut definition = established();
     assert_eq!(approval_condition(&definition), None);
     definition["spec"]["group"] = json!("case.k8s.io");

@@ -1,4 +1,4 @@
-//! The programs that the rules of a schema become.
+//! The compiled rules of a schema.
 
 use std::collections::HashMap;
 
@@ -10,12 +10,13 @@ use crate::tree::{NodeId, Schema, Shape};
 
 /// How large a rule may be. That of a definition is bounded by the request it comes in and by what
 /// a parser takes.
-const LIMITS: Limits = Limits { most_bytes: 100_000, most_depth: 250 };
+const LIMITS: Limits = Limits { max_bytes: 100_000, max_depth: 250 };
 
 /// The rules of a schema, compiled once.
 ///
-/// A rule that does not compile is kept, and fails every object it is asked about: definitions are
-/// checked when they are written, so that this happens only to one that was written by somebody else.
+/// A rule that does not compile is kept, and fails every object it is evaluated on: definitions are
+/// validated when they are written, so that this happens only to one that was written by another
+/// server.
 #[derive(Debug, Default)]
 pub struct Rules {
     pub(super) nodes: HashMap<NodeId, NodeRules>,
@@ -27,7 +28,7 @@ pub struct Rules {
 pub(super) struct NodeRules {
     /// What `self` and `oldSelf` are.
     pub(super) ty: Type,
-    /// What faults tell instead of the value.
+    /// The text that errors show instead of the value.
     pub(super) kind: &'static str,
     /// In the order they were written.
     pub(super) rules: Vec<CompiledRule>,
@@ -41,7 +42,7 @@ pub(super) struct CompiledRule {
     /// What makes the message, or why it did not compile; none if there is none.
     pub(super) message: Option<Result<Program, String>>,
     /// Whether the rule mentions `oldSelf`. That a message does has no meaning.
-    pub(super) uses_old: bool,
+    pub(super) uses_old_self: bool,
 }
 
 impl Rules {
@@ -55,7 +56,8 @@ impl Rules {
     pub(crate) fn compile_part(schema: &Schema, is_object: bool) -> Self {
         let mut rules = Self { nodes: HashMap::new(), has_rules: crate::walk::has_rules(schema) };
         if rules.has_rules {
-            // Types are made from the outside in, so that they have the names of all that is around.
+            // Types are made from the outside in, so that they have the names of all that is
+            // around.
             let mut types = Types::new(schema);
             types.of(schema.root(), is_object, "self");
             rules.add(schema, schema.root(), &mut types);
@@ -75,16 +77,16 @@ impl Rules {
         let Some(ty) = types.of(id, false, "self") else { return };
         if !checks.rules.is_empty() {
             let rules = checks.rules.iter().map(|rule| CompiledRule::new(rule, &ty)).collect();
-            self.nodes.insert(id, NodeRules { ty, kind: kind_word(checks.kind), rules });
+            self.nodes.insert(id, NodeRules { ty, kind: kind_name(checks.kind), rules });
         }
-        for (_, part) in parts(schema, id) {
+        for (_, part) in children(schema, id) {
             self.add(schema, part, types);
         }
     }
 }
 
 /// The name of a type in faults. Numbers that may be text have none.
-fn kind_word(kind: Option<Kind>) -> &'static str {
+fn kind_name(kind: Option<Kind>) -> &'static str {
     match kind {
         Some(Kind::IntegerOrString) | None => "",
         Some(
@@ -94,26 +96,26 @@ fn kind_word(kind: Option<Kind>) -> &'static str {
             | Kind::Integer
             | Kind::Number
             | Kind::Boolean),
-        ) => kind.word(),
+        ) => kind.name(),
     }
 }
 
 /// The way from a node to one inside it.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Inside<'schema> {
+pub(super) enum ChildStep<'schema> {
     Field(&'schema str),
     Values,
     Items,
 }
 
 /// The nodes directly inside a node.
-pub(super) fn parts(schema: &Schema, id: NodeId) -> Vec<(Inside<'_>, NodeId)> {
+pub(super) fn children(schema: &Schema, id: NodeId) -> Vec<(ChildStep<'_>, NodeId)> {
     match &schema.node(id).shape {
         Shape::Any | Shape::Scalar(_) => Vec::new(),
-        Shape::List { items, .. } => vec![(Inside::Items, *items)],
-        Shape::Map { values, .. } => vec![(Inside::Values, *values)],
+        Shape::List { items, .. } => vec![(ChildStep::Items, *items)],
+        Shape::Map { values, .. } => vec![(ChildStep::Values, *values)],
         Shape::Struct { fields, .. } => {
-            fields.iter().map(|(name, field)| (Inside::Field(name), field.node)).collect()
+            fields.iter().map(|(name, field)| (ChildStep::Field(name), field.node)).collect()
         }
     }
 }
@@ -122,7 +124,7 @@ impl CompiledRule {
     /// Compiles a rule about values of a type.
     pub(super) fn new(rule: &Rule, ty: &Type) -> Self {
         if rule.rule.trim().is_empty() {
-            return Self { program: Ok(None), message: None, uses_old: false };
+            return Self { program: Ok(None), message: None, uses_old_self: false };
         }
         let old = match rule.optional_old_self {
             Some(true) => Type::optional(ty.clone()),
@@ -133,27 +135,31 @@ impl CompiledRule {
             .with_variable("self", ty.clone())
             .with_variable("oldSelf", old);
         match compile(&environment, &rule.rule, &Type::Bool) {
-            Err(Refused::Type) => Self::refused("cel expression must evaluate to a bool".into()),
-            Err(Refused::Text(text)) => Self::refused(text),
+            Err(CompileFailure::Type) => {
+                Self::with_error("cel expression must evaluate to a bool".into())
+            }
+            Err(CompileFailure::Text(text)) => Self::with_error(text),
             Ok(program) => {
                 let message = rule.message_expression.as_ref().map(|expression| {
                     compile(&environment, expression, &Type::string()).map_err(|why| match why {
-                        Refused::Type => "messageExpression must evaluate to a string".into(),
-                        Refused::Text(text) => format!("messageExpression {text}"),
+                        CompileFailure::Type => {
+                            "messageExpression must evaluate to a string".into()
+                        }
+                        CompileFailure::Text(text) => format!("messageExpression {text}"),
                     })
                 });
                 let uses_old = program.mentions("oldSelf");
-                Self { program: Ok(Some(program)), message, uses_old }
+                Self { program: Ok(Some(program)), message, uses_old_self: uses_old }
             }
         }
     }
 
-    fn refused(why: String) -> Self {
-        Self { program: Err(why), message: None, uses_old: false }
+    fn with_error(why: String) -> Self {
+        Self { program: Err(why), message: None, uses_old_self: false }
     }
 }
 
-enum Refused {
+enum CompileFailure {
     /// The answer is of another type.
     Type,
     /// It is no expression.
@@ -164,19 +170,19 @@ fn compile(
     environment: &Environment,
     expression: &str,
     expected: &Type,
-) -> Result<Program, Refused> {
+) -> Result<Program, CompileFailure> {
     match environment.compile(expression, Some(expected)) {
-        // What may be a number or text is known to be known to nobody.
+        // The type of a value that may be a number or text is unknown on purpose.
         Ok(program) if matches!(program.result_type(), Type::IntOrString { .. }) => {
-            Err(Refused::Type)
+            Err(CompileFailure::Type)
         }
         Ok(program) => Ok(program),
-        Err(CompileError::WrongResult { .. }) => Err(Refused::Type),
-        Err(error @ CompileError::Invalid(_)) => Err(Refused::Text(error.to_string())),
+        Err(CompileError::WrongResult { .. }) => Err(CompileFailure::Type),
+        Err(error @ CompileError::Invalid(_)) => Err(CompileFailure::Text(error.to_string())),
         Err(
             error @ (CompileError::TooLong { .. }
             | CompileError::TooDeep { .. }
             | CompileError::Internal(_)),
-        ) => Err(Refused::Text(format!("compilation failed: {error}"))),
+        ) => Err(CompileFailure::Text(format!("compilation failed: {error}"))),
     }
 }

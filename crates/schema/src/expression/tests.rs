@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::compile::compile;
-use crate::invalid::Invalid;
+use crate::field_error::FieldError;
 use crate::structural::structural;
 use crate::validate::validate;
 
 /// Field, reason and message of each cause, in order of text: upstream walks maps in any order.
-fn causes(faults: &[Invalid]) -> Vec<[String; 3]> {
+fn causes(faults: &[FieldError]) -> Vec<[String; 3]> {
     let mut causes: Vec<_> = faults
         .iter()
-        .map(|fault| [fault.field.clone(), fault.reason.word().to_owned(), fault.message.clone()])
+        .map(|fault| [fault.field.clone(), fault.reason.as_str().to_owned(), fault.message.clone()])
         .collect();
     causes.sort();
     causes
@@ -28,17 +28,17 @@ fn recorded(causes: &Value) -> Vec<[String; 3]> {
 
 /// What a real server refuses and this one takes: it knows less of some types and sizes, and takes
 /// what it cannot rule out.
-const TAKEN: [&str; 2] = ["objects compared", "string() in a message"];
+const ACCEPTED_ONLY_HERE: [&str; 2] = ["objects compared", "string() in a message"];
 
 #[test]
-fn definitions_are_judged_as_a_real_server_judges_them() {
+fn definitions_match_upstream() {
     let answers: Vec<Value> = serde_json::from_str(include_str!("tests/definitions.json")).unwrap();
     assert!(answers.len() > 60);
     for answer in answers {
         let mut expected = recorded(&answer["causes"]);
         let found = causes(&structural(&answer["schema"], "spec.validation.openAPIV3Schema"));
         let why = answer["why"].as_str().unwrap();
-        if TAKEN.contains(&why) {
+        if ACCEPTED_ONLY_HERE.contains(&why) {
             let before = expected.len();
             expected.retain(|cause| found.contains(cause));
             assert!(expected.len() < before, "{why}: nothing more is taken");
@@ -48,7 +48,7 @@ fn definitions_are_judged_as_a_real_server_judges_them() {
 }
 
 #[test]
-fn objects_are_judged_as_a_real_server_judges_them() {
+fn objects_match_upstream() {
     let groups: Vec<Value> = serde_json::from_str(include_str!("tests/objects.json")).unwrap();
     let mut judged = 0;
     for group in groups {
@@ -64,7 +64,8 @@ fn objects_are_judged_as_a_real_server_judges_them() {
             let new = object(&case["new"]);
             let old = Some(object(&case["old"])).filter(|_| !case["old"].is_null());
             let mut faults = validate(&schema, &new, old.as_ref());
-            let mut warnings = rules.ask_after(&schema, &new, old.as_ref(), &mut faults);
+            let mut warnings =
+                rules.evaluate_unless_blocked(&schema, &new, old.as_ref(), &mut faults);
             warnings.sort();
             let why = format!("{}: {}", group["group"], case["why"]);
             assert_eq!(causes(&faults), recorded(&case["causes"]), "{why}");
@@ -82,7 +83,7 @@ fn ruled(spec: &Value) -> Value {
 }
 
 #[test]
-fn values_have_the_types_that_expressions_count_on() {
+fn values_have_cel_types() {
     let text = json!({ "type": "string" });
     let format = |format: &str| json!({ "type": "string", "format": format, "maxLength": 9 });
     let kept = json!({ "x-kubernetes-preserve-unknown-fields": true });
@@ -203,8 +204,8 @@ fn a_rule_that_does_not_compile_fails_the_object() {
         { "rule": "self.x" }, { "rule": "" }, { "rule": "self == 'a'", "messageExpression": "1" },
     ] });
     let schema = compile(&ruled(&spec)).unwrap();
-    let asked = Rules::compile(&schema).ask(&schema, &json!({ "spec": "b" }), None);
-    let messages: Vec<_> = asked.faults.iter().map(|fault| fault.message.as_str()).collect();
+    let asked = Rules::compile(&schema).evaluate(&schema, &json!({ "spec": "b" }), None);
+    let messages: Vec<_> = asked.errors.iter().map(|fault| fault.message.as_str()).collect();
     let expected = [
         "Invalid value: \"string\": rule compile error: compilation failed: ERROR: <input>:1:5: \
          type 'string' does not support field selection\n | self.x\n | ....^",
@@ -214,7 +215,7 @@ fn a_rule_that_does_not_compile_fails_the_object() {
 }
 
 #[test]
-fn content_that_expressions_cannot_see_is_not_asked_about() {
+fn invisible_content_has_no_rules() {
     let spec = json!({ "type": "object", "properties": { "kept": {
         "x-kubernetes-preserve-unknown-fields": true,
         "x-kubernetes-validations": [{ "rule": "false" }],
@@ -226,17 +227,20 @@ fn content_that_expressions_cannot_see_is_not_asked_about() {
     let rules = Rules::compile(&schema);
     assert!(!rules.is_empty());
     let object = json!({ "spec": { "kept": { "a": "x" } } });
-    assert_eq!(rules.ask(&schema, &object, None), Asked::default());
+    assert_eq!(rules.evaluate(&schema, &object, None), RuleResults::default());
 }
 
 #[test]
-fn without_rules_nothing_is_asked_and_nothing_is_blocked() {
+fn no_rules_means_no_evaluation() {
     let schema = compile(&ruled(&json!({ "type": "string" }))).unwrap();
     let rules = Rules::compile(&schema);
     assert!(rules.is_empty() && rules.nodes.is_empty());
-    let mut faults = vec![Invalid::required("spec", "")];
+    let mut faults = vec![FieldError::required("spec", "")];
     let object = json!({ "spec": 1 });
-    assert_eq!(rules.ask_after(&schema, &object, None, &mut faults), Vec::<String>::new());
+    assert_eq!(
+        rules.evaluate_unless_blocked(&schema, &object, None, &mut faults),
+        Vec::<String>::new()
+    );
     assert_eq!(faults.len(), 1);
 }
 
@@ -274,7 +278,7 @@ fn costly(description: &str, per_rule: bool) -> Value {
 /// Those of a schema that did not change were accepted with what they cost, unless all together are
 /// too much.
 #[test]
-fn what_a_rule_costs_is_asked_when_its_schema_changes() {
+fn cost_is_checked_on_schema_change() {
     let faults = |new: &Value, old: Option<&Value>| {
         let faults = crate::validate_definition(new, old);
         faults.into_iter().map(|fault| fault.message).collect::<Vec<_>>()
@@ -383,7 +387,7 @@ proptest! {
     /// Whatever rules and objects are, there is an answer; and an object that does not change is
     /// refused only by rules about change, or for rules that have no answer.
     #[test]
-    fn any_rule_may_meet_any_object(
+    fn any_rule_evaluates_any_object(
         schema in any_schema(), new in any_value(), old in any_value(),
     ) {
         let _ = structural(&schema, "schema");
@@ -391,17 +395,17 @@ proptest! {
         let rules = Rules::compile(&compiled);
         let object = |spec: Value| json!({ "metadata": { "name": "x" }, "spec": spec });
         let (new, old) = (object(new), object(old));
-        let _ = rules.ask(&compiled, &new, None);
-        let _ = rules.ask(&compiled, &new, Some(&old));
+        let _ = rules.evaluate(&compiled, &new, None);
+        let _ = rules.evaluate(&compiled, &new, Some(&old));
         let mut pruned = new;
         crate::prune(&compiled, &mut pruned);
-        let unchanged = rules.ask(&compiled, &pruned, Some(&pruned));
+        let unchanged = rules.evaluate(&compiled, &pruned, Some(&pruned));
         // What is merely kept is never known to be unchanged, nor what has another type.
         let text = schema.to_string();
         if text.contains("preserve") || !validate(&compiled, &pruned, None).is_empty() {
             return Ok(());
         }
-        for fault in &unchanged.faults {
+        for fault in &unchanged.errors {
             let answers = ["rule compile error", " evaluating rule: ", "no such overload"];
             let has_no_answer = answers.iter().any(|text| fault.message.contains(text));
             prop_assert!(has_no_answer || text.contains("oldSelf"), "{fault}");

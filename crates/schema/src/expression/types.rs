@@ -1,4 +1,4 @@
-//! What expressions know of values from their schema.
+//! The types that expressions get from a schema.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,8 +12,9 @@ use crate::tree::{ListType, NodeId, Schema, Shape};
 /// What `self` is to the rules of a node; none where the schema says too little: of content that is
 /// merely kept, expressions see nothing.
 ///
-/// The root of the schema and embedded objects have `apiVersion`, `kind` and the names in `metadata`
-/// whether the schema declares them or not. That a value may be null is not part of its type.
+/// The root of the schema and embedded objects have `apiVersion`, `kind` and the names in
+/// `metadata` whether the schema declares them or not. That a value may be null is not part of its
+/// type.
 ///
 /// The schema is expected to be one of a definition: those of built-in kinds declare no types.
 #[must_use]
@@ -24,22 +25,22 @@ pub fn cel_type(schema: &Schema, node: NodeId) -> Option<Type> {
 /// The types of a schema, each made once: those of parts are shared by the types around them.
 pub(super) struct Types<'schema> {
     schema: &'schema Schema,
-    known: HashMap<NodeId, Option<Type>>,
+    cache: HashMap<NodeId, Option<Type>>,
 }
 
 impl<'schema> Types<'schema> {
     pub(super) fn new(schema: &'schema Schema) -> Self {
-        Self { schema, known: HashMap::new() }
+        Self { schema, cache: HashMap::new() }
     }
 
     /// The type of a node. `name` is what messages call it if it is an object; with `is_object` it
     /// is a whole one although the schema does not say that it is embedded.
     pub(super) fn of(&mut self, id: NodeId, is_object: bool, name: &str) -> Option<Type> {
-        if let Some(known) = self.known.get(&id) {
+        if let Some(known) = self.cache.get(&id) {
             return known.clone();
         }
         let ty = self.declared(id, is_object, name);
-        self.known.insert(id, ty.clone());
+        self.cache.insert(id, ty.clone());
         ty
     }
 
@@ -106,7 +107,7 @@ impl<'schema> Types<'schema> {
             let names = ["name", "generateName"].map(|name| (name.to_owned(), Type::string()));
             let metadata = Type::object(&format!("{name}.metadata"), names);
             if let Some(field) = fields.get("metadata") {
-                self.known.insert(field.node, Some(metadata.clone()));
+                self.cache.insert(field.node, Some(metadata.clone()));
             }
             see("metadata", metadata, false);
             see("apiVersion", Type::string(), false);
@@ -115,8 +116,8 @@ impl<'schema> Types<'schema> {
         object(name, seen)
     }
 
-    /// Whether a schema declares all that expressions see of a whole object. If not, none of what it
-    /// declares of them counts.
+    /// Whether a schema declares all that expressions see of a whole object. If not, none of what
+    /// it declares of them counts.
     fn declares_names(&self, id: NodeId) -> bool {
         let schema = self.schema;
         let is = |id: NodeId, name: &str, kind: Kind| {
@@ -146,11 +147,11 @@ fn text(checks: &Checks) -> Type {
         Some("date-time") => Type::Timestamp,
         Some(_) | None => {
             let longest = || {
-                let texts = checks.choices.iter().filter_map(Value::as_str);
+                let texts = checks.enum_values.iter().filter_map(Value::as_str);
                 // A limit counts characters of up to four bytes, and the bytes are known here.
                 texts.map(|text| u64::try_from(text.len().div_ceil(4)).unwrap_or(u64::MAX)).max()
             };
-            let chosen = if checks.choices.is_empty() { None } else { longest().or(Some(0)) };
+            let chosen = if checks.enum_values.is_empty() { None } else { longest().or(Some(0)) };
             Type::String { max_length: max_length.or(chosen) }
         }
     }

@@ -1,55 +1,55 @@
-//! What Go says about bytes that are no JSON.
+//! The messages of Go about bytes that are not JSON.
 
 use crate::go;
 
 /// How deep Go reads.
-const DEPTH: usize = 10_000;
+const MAX_DEPTH: usize = 10_000;
 
 /// Go's message about the first fault in `bytes`; none if there is none.
 #[must_use]
 pub fn go_json_error(bytes: &[u8]) -> Option<String> {
-    let mut scan = Scan { bytes, at: 0, open: Vec::new() };
+    let mut scan = Scanner { bytes, at: 0, open: Vec::new() };
     match scan.document() {
         Ok(()) => None,
-        Err(Fault::End) => Some("unexpected end of JSON input".to_owned()),
-        Err(Fault::At(byte, context)) => {
+        Err(ScanError::End) => Some("unexpected end of JSON input".to_owned()),
+        Err(ScanError::At(byte, context)) => {
             Some(format!("invalid character {} {context}", quote(byte)))
         }
     }
 }
 
-enum Fault {
+enum ScanError {
     End,
     At(u8, &'static str),
 }
 
 /// What is open around a value.
 #[derive(Clone, Copy)]
-enum Open {
+enum OpenContainer {
     Object,
     Array,
 }
 
-struct Scan<'bytes> {
+struct Scanner<'bytes> {
     bytes: &'bytes [u8],
     at: usize,
-    open: Vec<Open>,
+    open: Vec<OpenContainer>,
 }
 
-type Step<T = ()> = Result<T, Fault>;
+type ScanResult<T = ()> = Result<T, ScanError>;
 
-impl Scan<'_> {
-    fn document(&mut self) -> Step {
+impl Scanner<'_> {
+    fn document(&mut self) -> ScanResult {
         self.value()?;
         self.space();
         match self.peek() {
             None => Ok(()),
-            Some(byte) => Err(Fault::At(byte, "after top-level value")),
+            Some(byte) => Err(ScanError::At(byte, "after top-level value")),
         }
     }
 
     /// Reads a value and all that is in it, without recursion: depth comes from the sender.
-    fn value(&mut self) -> Step {
+    fn value(&mut self) -> ScanResult {
         loop {
             self.begin()?;
             // After a value there may be another in the same list or object, or the ends of those.
@@ -57,12 +57,12 @@ impl Scan<'_> {
                 let Some(open) = self.open.last().copied() else { return Ok(()) };
                 self.space();
                 let (end, context) = match open {
-                    Open::Object => (b'}', "after object key:value pair"),
-                    Open::Array => (b']', "after array element"),
+                    OpenContainer::Object => (b'}', "after object key:value pair"),
+                    OpenContainer::Array => (b']', "after array element"),
                 };
                 match self.next()? {
                     b',' => {
-                        if matches!(open, Open::Object) {
+                        if matches!(open, OpenContainer::Object) {
                             self.space();
                             self.key()?;
                         }
@@ -71,20 +71,20 @@ impl Scan<'_> {
                     byte if byte == end => {
                         self.open.pop();
                     }
-                    byte => return Err(Fault::At(byte, context)),
+                    byte => return Err(ScanError::At(byte, context)),
                 }
             }
         }
     }
 
     /// Reads up to the end of the next scalar or of the next empty list or object.
-    fn begin(&mut self) -> Step {
+    fn begin(&mut self) -> ScanResult {
         loop {
             self.space();
             let byte = self.next()?;
             match byte {
                 b'{' => {
-                    self.push(byte, Open::Object)?;
+                    self.push(byte, OpenContainer::Object)?;
                     self.space();
                     if self.peek() == Some(b'}') {
                         self.at += 1;
@@ -94,7 +94,7 @@ impl Scan<'_> {
                     self.key()?;
                 }
                 b'[' => {
-                    self.push(byte, Open::Array)?;
+                    self.push(byte, OpenContainer::Array)?;
                     self.space();
                     if self.peek() == Some(b']') {
                         self.at += 1;
@@ -126,32 +126,32 @@ impl Scan<'_> {
                         (b'l', "in literal null (expecting 'l')"),
                     ]);
                 }
-                _ => return Err(Fault::At(byte, "looking for beginning of value")),
+                _ => return Err(ScanError::At(byte, "looking for beginning of value")),
             }
         }
     }
 
-    fn push(&mut self, byte: u8, open: Open) -> Step {
-        if self.open.len() >= DEPTH {
-            return Err(Fault::At(byte, "exceeded max depth"));
+    fn push(&mut self, byte: u8, open: OpenContainer) -> ScanResult {
+        if self.open.len() >= MAX_DEPTH {
+            return Err(ScanError::At(byte, "exceeded max depth"));
         }
         self.open.push(open);
         Ok(())
     }
 
-    fn key(&mut self) -> Step {
+    fn key(&mut self) -> ScanResult {
         match self.next()? {
             b'"' => self.text()?,
-            byte => return Err(Fault::At(byte, "looking for beginning of object key string")),
+            byte => return Err(ScanError::At(byte, "looking for beginning of object key string")),
         }
         self.space();
         match self.next()? {
             b':' => Ok(()),
-            byte => Err(Fault::At(byte, "after object key")),
+            byte => Err(ScanError::At(byte, "after object key")),
         }
     }
 
-    fn text(&mut self) -> Step {
+    fn text(&mut self) -> ScanResult {
         loop {
             match self.next()? {
                 b'"' => return Ok(()),
@@ -162,19 +162,19 @@ impl Scan<'_> {
                             let byte = self.next()?;
                             if !byte.is_ascii_hexdigit() {
                                 let context = "in \\u hexadecimal character escape";
-                                return Err(Fault::At(byte, context));
+                                return Err(ScanError::At(byte, context));
                             }
                         }
                     }
-                    byte => return Err(Fault::At(byte, "in string escape code")),
+                    byte => return Err(ScanError::At(byte, "in string escape code")),
                 },
-                byte @ 0..0x20 => return Err(Fault::At(byte, "in string literal")),
+                byte @ 0..0x20 => return Err(ScanError::At(byte, "in string literal")),
                 _ => {}
             }
         }
     }
 
-    fn number(&mut self, first: u8) -> Step {
+    fn number(&mut self, first: u8) -> ScanResult {
         let lead = if first == b'-' { self.digit("in numeric literal")? } else { first };
         if lead != b'0' {
             self.digits();
@@ -195,10 +195,10 @@ impl Scan<'_> {
         Ok(())
     }
 
-    fn digit(&mut self, context: &'static str) -> Step<u8> {
+    fn digit(&mut self, context: &'static str) -> ScanResult<u8> {
         match self.next()? {
             byte @ b'0'..=b'9' => Ok(byte),
-            byte => Err(Fault::At(byte, context)),
+            byte => Err(ScanError::At(byte, context)),
         }
     }
 
@@ -208,11 +208,11 @@ impl Scan<'_> {
         }
     }
 
-    fn word(&mut self, rest: &[(u8, &'static str)]) -> Step {
+    fn word(&mut self, rest: &[(u8, &'static str)]) -> ScanResult {
         for (expected, context) in rest {
             let byte = self.next()?;
             if byte != *expected {
-                return Err(Fault::At(byte, context));
+                return Err(ScanError::At(byte, context));
             }
         }
         Ok(())
@@ -228,8 +228,8 @@ impl Scan<'_> {
         self.bytes.get(self.at).copied()
     }
 
-    fn next(&mut self) -> Step<u8> {
-        let byte = self.peek().ok_or(Fault::End)?;
+    fn next(&mut self) -> ScanResult<u8> {
+        let byte = self.peek().ok_or(ScanError::End)?;
         self.at += 1;
         Ok(byte)
     }

@@ -1,31 +1,31 @@
-//! Whether defaults are values of the fields they are for.
+//! Validates that defaults are values of the fields they are for.
 
 use std::ops::ControlFlow;
 
 use gantry_cel::Budget;
 use serde_json::{Map, Value, json};
 
-use super::invalid;
+use super::invalid_value;
 use crate::compile::compile_node;
 use crate::expression::Rules;
+use crate::field_error::{FieldError, FieldErrorReason};
 use crate::go;
-use crate::invalid::{Invalid, Reason};
 use crate::props::Props;
 use crate::prune::prune_part;
 use crate::validate::{validate_embedded_part, validate_embedded_resource, validate_part};
 use crate::walk::has_rules;
 
 /// The faults in the defaults of a structural schema.
-pub(super) fn faults(props: Props<'_>, field: &str) -> Vec<Invalid> {
-    let mut check = Check { faults: Vec::new(), budget: Budget::default() };
+pub(super) fn field_errors(props: Props<'_>, field: &str) -> Vec<FieldError> {
+    let mut check = DefaultsChecker { errors: Vec::new(), budget: Budget::default() };
     // A default that uses up what rules may cost is the last one that is looked at.
-    let _ = check.node(props, field, &Around::Object { is_root: true });
-    check.faults
+    let _ = check.node(props, field, &ParentContext::Object { is_root: true });
+    check.errors
 }
 
 /// What is around a node.
 #[derive(Clone)]
-enum Around {
+enum ParentContext {
     /// The node is an object, or a part of one that is not its metadata.
     Object { is_root: bool },
     /// The node is in the metadata of an object, this far in.
@@ -38,8 +38,8 @@ enum Step {
     Item,
 }
 
-impl Around {
-    fn part(&self, step: Step) -> Self {
+impl ParentContext {
+    fn child(&self, step: Step) -> Self {
         match self {
             Self::Object { .. } => Self::Object { is_root: false },
             Self::Metadata(steps) => Self::Metadata(steps.iter().cloned().chain([step]).collect()),
@@ -47,29 +47,29 @@ impl Around {
     }
 }
 
-struct Check {
-    faults: Vec<Invalid>,
+struct DefaultsChecker {
+    errors: Vec<FieldError>,
     /// What the rules about all defaults may still cost.
     budget: Budget,
 }
 
-impl Check {
-    fn node(&mut self, props: Props<'_>, field: &str, around: &Around) -> ControlFlow<()> {
-        let is_root = matches!(around, Around::Object { is_root: true });
+impl DefaultsChecker {
+    fn node(&mut self, props: Props<'_>, field: &str, around: &ParentContext) -> ControlFlow<()> {
+        let is_root = matches!(around, ParentContext::Object { is_root: true });
         let is_resource = is_root || props.is_embedded();
-        let around = if is_resource { &Around::Object { is_root } } else { around };
+        let around = if is_resource { &ParentContext::Object { is_root } } else { around };
         if let Some(default) = props.default_value() {
             self.value(props, default, &format!("{field}.default"), around)?;
         }
         if let Some(item) = props.item() {
-            self.node(item, &format!("{field}.items"), &around.part(Step::Item))?;
+            self.node(item, &format!("{field}.items"), &around.child(Step::Item))?;
         }
         for (name, schema) in props.properties() {
             let around = match name {
                 "metadata" | "apiVersion" | "kind" if is_resource => {
-                    Around::Metadata(vec![Step::Field(name.to_owned())])
+                    ParentContext::Metadata(vec![Step::Field(name.to_owned())])
                 }
-                _ => around.part(Step::Field(name.to_owned())),
+                _ => around.child(Step::Field(name.to_owned())),
             };
             self.node(schema, &format!("{field}.properties[{name}]"), &around)?;
         }
@@ -81,17 +81,17 @@ impl Check {
         props: Props<'_>,
         default: &Value,
         field: &str,
-        around: &Around,
+        around: &ParentContext,
     ) -> ControlFlow<()> {
         // Patterns were looked at with the structure, so that this does not fail.
         let Ok(schema) = compile_node(props, false) else { return ControlFlow::Continue(()) };
         let mut found = match around {
-            Around::Metadata(steps) => in_metadata(default, steps, field),
-            Around::Object { .. } => {
+            ParentContext::Metadata(steps) => in_metadata(default, steps, field),
+            ParentContext::Object { .. } => {
                 let mut pruned = default.clone();
                 if prune_part(&schema, &mut pruned) {
                     let detail = "must not have unknown fields";
-                    self.faults.push(invalid(field.to_owned(), default, detail));
+                    self.errors.push(invalid_value(field.to_owned(), default, detail));
                 }
                 validate_embedded_part(&schema, default, field)
             }
@@ -100,17 +100,23 @@ impl Check {
             found = validate_part(&schema, schema.root(), default, None, field);
         }
         if found.is_empty() && has_rules(&schema) {
-            let is_object = matches!(around, Around::Object { is_root: true });
+            let is_object = matches!(around, ParentContext::Object { is_root: true });
             let rules = Rules::compile_part(&schema, is_object);
-            return rules.ask_default(&schema, default, field, &mut self.budget, &mut self.faults);
+            return rules.evaluate_default(
+                &schema,
+                default,
+                field,
+                &mut self.budget,
+                &mut self.errors,
+            );
         }
-        self.faults.append(&mut found);
+        self.errors.append(&mut found);
         ControlFlow::Continue(())
     }
 }
 
 /// Checks a default inside metadata by the object that it would make.
-fn in_metadata(default: &Value, steps: &[Step], field: &str) -> Vec<Invalid> {
+fn in_metadata(default: &Value, steps: &[Step], field: &str) -> Vec<FieldError> {
     let object = steps.iter().rev().fold(default.clone(), |value, step| match step {
         Step::Field(name) => Map::from_iter([(name.clone(), value)]).into(),
         Step::Item => json!([value]),
@@ -129,5 +135,5 @@ fn in_metadata(default: &Value, steps: &[Step], field: &str) -> Vec<Invalid> {
     };
     let message =
         format!("Invalid value: {}: must result in valid metadata: {text}", go::print(default));
-    vec![Invalid::new(field, Reason::Invalid, message)]
+    vec![FieldError::new(field, FieldErrorReason::Invalid, message)]
 }

@@ -1,14 +1,14 @@
-//! What makes a schema structural.
+//! The rules that make a schema structural.
 
 use serde_json::Value;
 
-use super::invalid;
-use crate::invalid::Invalid;
+use super::invalid_value;
+use crate::field_error::FieldError;
 use crate::pattern::Pattern;
 use crate::props::{Additional, Props};
 
 /// The faults in the structure of a schema, in the order of their texts.
-pub(super) fn faults(props: Props<'_>, field: &str) -> Vec<Invalid> {
+pub(super) fn field_errors(props: Props<'_>, field: &str) -> Vec<FieldError> {
     let mut faults = Vec::new();
     node(props, Level::Root, field, &mut faults);
     clauses_complete(props, Some(props), field, field, &mut faults);
@@ -24,12 +24,12 @@ enum Level {
     Field,
 }
 
-fn node(props: Props<'_>, level: Level, field: &str, faults: &mut Vec<Invalid>) {
+fn node(props: Props<'_>, level: Level, field: &str, faults: &mut Vec<FieldError>) {
     let kind = props.text("type");
     match props.item() {
         Some(item) => node(item, Level::Item, &format!("{field}.items"), faults),
         None if kind == "array" => {
-            faults.push(Invalid::required(format!("{field}.items"), "must be specified"));
+            faults.push(FieldError::required(format!("{field}.items"), "must be specified"));
         }
         None => {}
     }
@@ -40,11 +40,11 @@ fn node(props: Props<'_>, level: Level, field: &str, faults: &mut Vec<Invalid>) 
     let additional = format!("{field}.additionalProperties");
     if !matches!(props.additional(), Additional::Absent) {
         if level == Level::Root {
-            faults.push(Invalid::forbidden(additional.clone(), "must not be used at the root"));
+            faults.push(FieldError::forbidden(additional.clone(), "must not be used at the root"));
         }
         if props.is_embedded() {
             let detail = "must not be used if x-kubernetes-embedded-resource is set";
-            faults.push(Invalid::forbidden(additional.clone(), detail));
+            faults.push(FieldError::forbidden(additional.clone(), detail));
         }
     }
     if let Additional::Schema(schema) = props.additional() {
@@ -58,14 +58,14 @@ fn node(props: Props<'_>, level: Level, field: &str, faults: &mut Vec<Invalid>) 
         .copied()
         .is_some_and(|first| is_int_or_string(&first.schemas("anyOf")));
     value(props, skip, skip_in_first, field, faults);
-    type_given(props, level, field, faults);
+    require_type(props, level, field, faults);
     if level == Level::Root || props.is_embedded() {
         for name in ["kind", "apiVersion"] {
             let Some(schema) = properties.get(name) else { continue };
             let kind = schema.text("type");
             if kind != "string" {
                 let field = format!("{field}.properties[{name}].type");
-                faults.push(invalid(field, &Value::from(kind), "must be string"));
+                faults.push(invalid_value(field, &Value::from(kind), "must be string"));
             }
         }
     }
@@ -73,43 +73,43 @@ fn node(props: Props<'_>, level: Level, field: &str, faults: &mut Vec<Invalid>) 
         let field = format!("{field}.properties[metadata]");
         metadata(*schema, props.is_embedded(), level, &field, faults);
     }
-    if props.is_embedded() && !props.preserves() && properties.is_empty() {
+    if props.is_embedded() && !props.preserves_unknown_fields() && properties.is_empty() {
         let detail = "must not be empty if x-kubernetes-embedded-resource is true without \
                       x-kubernetes-preserve-unknown-fields";
-        faults.push(Invalid::required(format!("{field}.properties"), detail));
+        faults.push(FieldError::required(format!("{field}.properties"), detail));
     }
 }
 
-fn type_given(props: Props<'_>, level: Level, field: &str, faults: &mut Vec<Invalid>) {
+fn require_type(props: Props<'_>, level: Level, field: &str, faults: &mut Vec<FieldError>) {
     let kind = props.text("type");
     let field = format!("{field}.type");
     if props.is_embedded() && kind != "object" {
         let detail = "must be object if x-kubernetes-embedded-resource is true";
         faults.push(match kind {
-            "" => Invalid::required(field.clone(), detail),
-            _ => invalid(field.clone(), &Value::from(kind), detail),
+            "" => FieldError::required(field.clone(), detail),
+            _ => invalid_value(field.clone(), &Value::from(kind), detail),
         });
-    } else if kind.is_empty() && !props.is_int_or_string() && !props.preserves() {
+    } else if kind.is_empty() && !props.is_int_or_string() && !props.preserves_unknown_fields() {
         let detail = match level {
             Level::Root => "must not be empty at the root",
             Level::Item => "must not be empty for specified array items",
             Level::Field => "must not be empty for specified object fields",
         };
-        faults.push(Invalid::required(field.clone(), detail));
+        faults.push(FieldError::required(field.clone(), detail));
     }
     if level == Level::Root && !kind.is_empty() && kind != "object" {
-        faults.push(invalid(field, &Value::from(kind), "must be object at the root"));
+        faults.push(invalid_value(field, &Value::from(kind), "must be object at the root"));
     }
 }
 
-fn extensions(props: Props<'_>, field: &str, faults: &mut Vec<Invalid>) {
+fn extensions(props: Props<'_>, field: &str, faults: &mut Vec<FieldError>) {
     if !props.is_int_or_string() {
         return;
     }
     for name in ["x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"] {
         if props.flag(name) {
             let detail = "must be false if x-kubernetes-int-or-string is true";
-            faults.push(invalid(format!("{field}.{name}"), &Value::Bool(true), detail));
+            faults.push(invalid_value(format!("{field}.{name}"), &Value::Bool(true), detail));
         }
     }
 }
@@ -120,11 +120,11 @@ fn metadata(
     is_embedded: bool,
     level: Level,
     field: &str,
-    faults: &mut Vec<Invalid>,
+    faults: &mut Vec<FieldError>,
 ) {
     let kind = props.text("type");
     if (level == Level::Root || is_embedded) && kind != "object" {
-        faults.push(invalid(format!("{field}.type"), &Value::from(kind), "must be object"));
+        faults.push(invalid_value(format!("{field}.type"), &Value::from(kind), "must be object"));
     }
     if level != Level::Root {
         return;
@@ -132,11 +132,11 @@ fn metadata(
     let only_names = props.properties().keys().all(|name| matches!(*name, "name" | "generateName"));
     let is_ignored =
         |name: &str| matches!(name, "type" | "default" | "properties" | "externalDocs" | "example");
-    let is_plain = props.members().all(|name| is_ignored(name) || !props.says(name));
+    let is_plain = props.members().all(|name| is_ignored(name) || !props.is_set(name));
     if !only_names || !is_plain {
         let detail = "must not specify anything other than name and generateName, but metadata is \
                       implicitly specified";
-        faults.push(Invalid::forbidden(field, detail));
+        faults.push(FieldError::forbidden(field, detail));
     }
 }
 
@@ -144,7 +144,7 @@ fn metadata(
 fn is_int_or_string(clauses: &[Props<'_>]) -> bool {
     let is_only = |clause: &Props<'_>, kind: &str| {
         clause.text("type") == kind
-            && clause.members().all(|name| name == "type" || !clause.says(name))
+            && clause.members().all(|name| name == "type" || !clause.is_set(name))
     };
     matches!(clauses, [first, second] if is_only(first, "integer") && is_only(second, "string"))
 }
@@ -155,7 +155,7 @@ fn value(
     skip_any_of: bool,
     skip_in_first: bool,
     field: &str,
-    faults: &mut Vec<Invalid>,
+    faults: &mut Vec<FieldError>,
 ) {
     if !skip_any_of {
         for (index, clause) in props.schemas("anyOf").into_iter().enumerate() {
@@ -177,12 +177,12 @@ fn value(
         && let Err(error) = Pattern::new(pattern)
     {
         let detail = format!("must be a valid regular expression, but isn't: {error}");
-        faults.push(invalid(format!("{field}.pattern"), &Value::from(pattern), &detail));
+        faults.push(invalid_value(format!("{field}.pattern"), &Value::from(pattern), &detail));
     }
 }
 
 /// What a clause must not say, and how that is worded.
-const FORBIDDEN: [(&str, &str); 12] = [
+const FORBIDDEN_IN_CLAUSES: [(&str, &str); 12] = [
     ("type", "must be empty to be structural"),
     ("additionalProperties", "must be undefined to be structural"),
     ("default", "must be undefined to be structural"),
@@ -197,7 +197,7 @@ const FORBIDDEN: [(&str, &str); 12] = [
     ("x-kubernetes-map-type", "must be undefined to be structural"),
 ];
 
-fn nested(props: Props<'_>, skip_any_of: bool, field: &str, faults: &mut Vec<Invalid>) {
+fn nested(props: Props<'_>, skip_any_of: bool, field: &str, faults: &mut Vec<FieldError>) {
     value(props, skip_any_of, false, field, faults);
     if let Some(item) = props.item() {
         nested(item, false, &format!("{field}.items"), faults);
@@ -206,7 +206,7 @@ fn nested(props: Props<'_>, skip_any_of: bool, field: &str, faults: &mut Vec<Inv
     for (name, schema) in &properties {
         nested(*schema, false, &format!("{field}.properties[{name}]"), faults);
     }
-    for (name, detail) in FORBIDDEN {
+    for (name, detail) in FORBIDDEN_IN_CLAUSES {
         let is_said = match name {
             "additionalProperties" => match props.additional() {
                 Additional::Absent => false,
@@ -215,30 +215,30 @@ fn nested(props: Props<'_>, skip_any_of: bool, field: &str, faults: &mut Vec<Inv
             },
             "default" => props.default_value().is_some(),
             "x-kubernetes-list-type" | "x-kubernetes-map-type" => props.get(name).is_some(),
-            _ => props.says(name),
+            _ => props.is_set(name),
         };
         if is_said {
-            faults.push(Invalid::forbidden(format!("{field}.{name}"), detail));
+            faults.push(FieldError::forbidden(format!("{field}.{name}"), detail));
         }
     }
-    if props.says("x-kubernetes-validations") {
+    if props.is_set("x-kubernetes-validations") {
         let field = format!("{field}.x-kubernetes-validations");
-        faults.push(Invalid::forbidden(field, "must be empty to be structural"));
+        faults.push(FieldError::forbidden(field, "must be empty to be structural"));
     }
     if properties.contains_key("metadata") {
         let field = format!("{field}.properties[metadata]");
-        faults.push(Invalid::forbidden(field, "must not be specified in a nested context"));
+        faults.push(FieldError::forbidden(field, "must not be specified in a nested context"));
     }
 }
 
-/// Checks that what clauses at the root speak of is declared outside them. Upstream does not look at
-/// clauses further in.
+/// Checks that what clauses at the root speak of is declared outside them. Upstream does not look
+/// at clauses further in.
 fn clauses_complete(
     clause: Props<'_>,
     declared: Option<Props<'_>>,
     declared_field: &str,
     field: &str,
-    faults: &mut Vec<Invalid>,
+    faults: &mut Vec<FieldError>,
 ) {
     if let Some(clause) = clause.schema("not") {
         complete(clause, declared, declared_field, &format!("{field}.not"), faults);
@@ -256,11 +256,11 @@ fn complete(
     declared: Option<Props<'_>>,
     declared_field: &str,
     field: &str,
-    faults: &mut Vec<Invalid>,
+    faults: &mut Vec<FieldError>,
 ) {
     let Some(schema) = declared else {
         let detail = format!("because it is defined in {field}");
-        faults.push(Invalid::required(declared_field, &detail));
+        faults.push(FieldError::required(declared_field, &detail));
         return;
     };
     clauses_complete(clause, declared, declared_field, field, faults);

@@ -1,37 +1,37 @@
-//! What a schema may say at all, and how its extensions go together.
+//! Validates what a schema may contain, and how its extensions can be combined.
 
 use serde_json::Value;
 
-use super::{invalid, unusable, valid_field_path};
-use crate::invalid::Invalid;
+use super::{invalid_value, unsupported_reason, valid_field_path};
+use crate::field_error::FieldError;
 use crate::props::{Additional, Items, Props};
 
 /// The types there are.
-const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
+const SCHEMA_TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
 /// The reasons a rule may give.
-const REASONS: [&str; 4] =
+const RULE_REASONS: [&str; 4] =
     ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
 /// The faults in a schema, node by node, and by name among the fields of one.
-pub(super) fn faults(props: Props<'_>, field: &str) -> Vec<Invalid> {
+pub(super) fn field_errors(props: Props<'_>, field: &str) -> Vec<FieldError> {
     let mut faults = Vec::new();
-    node(props, field, &Place { is_root: true, ..Place::default() }, &mut faults);
+    node(props, field, &NodeContext { is_root: true, ..NodeContext::default() }, &mut faults);
     faults
 }
 
 /// Where a node stands.
 #[derive(Clone, Default)]
-struct Place {
+struct NodeContext {
     is_root: bool,
     in_metadata: bool,
     /// Why there may be no defaults.
     no_defaults: Option<String>,
 }
 
-fn node(props: Props<'_>, field: &str, place: &Place, faults: &mut Vec<Invalid>) {
+fn node(props: Props<'_>, field: &str, place: &NodeContext, faults: &mut Vec<FieldError>) {
     keywords(props, field, place, faults);
-    let inside = Place { is_root: false, ..place.clone() };
+    let inside = NodeContext { is_root: false, ..place.clone() };
     additional(props, field, &inside, faults);
     for (name, schema) in props.properties() {
         let mut inside = inside.clone();
@@ -70,7 +70,7 @@ fn node(props: Props<'_>, field: &str, place: &Place, faults: &mut Vec<Invalid>)
     let preserve = "x-kubernetes-preserve-unknown-fields";
     if props.optional_flag(preserve) == Some(false) {
         let field = format!("{field}.{preserve}");
-        faults.push(invalid(field, &Value::Bool(false), "must be true or undefined"));
+        faults.push(invalid_value(field, &Value::Bool(false), "must be true or undefined"));
     }
     map_type(props, field, faults);
     list_type(props, field, faults);
@@ -82,23 +82,23 @@ fn node(props: Props<'_>, field: &str, place: &Place, faults: &mut Vec<Invalid>)
 }
 
 /// Members that no schema may have, or not here.
-fn keywords(props: Props<'_>, field: &str, place: &Place, faults: &mut Vec<Invalid>) {
+fn keywords(props: Props<'_>, field: &str, place: &NodeContext, faults: &mut Vec<FieldError>) {
     let mut forbid = |name: &str, detail: &str| {
-        faults.push(Invalid::forbidden(format!("{field}.{name}"), detail));
+        faults.push(FieldError::forbidden(format!("{field}.{name}"), detail));
     };
     let kind = props.text("type");
-    let unknown_type = !kind.is_empty() && !TYPES.contains(&kind);
+    let unknown_type = !kind.is_empty() && !SCHEMA_TYPES.contains(&kind);
     if let (Some(reason), Some(_)) = (&place.no_defaults, props.default_value()) {
         forbid("default", &format!("must not be set {reason}"));
     }
-    if props.says("id") {
+    if props.is_set("id") {
         forbid("id", "id is not supported");
     }
     if props.get("additionalItems").is_some() {
         forbid("additionalItems", "additionalItems is not supported");
     }
     for name in ["patternProperties", "definitions"] {
-        if props.says(name) {
+        if props.is_set(name) {
             forbid(name, &format!("{name} is not supported"));
         }
     }
@@ -123,11 +123,11 @@ fn keywords(props: Props<'_>, field: &str, place: &Place, faults: &mut Vec<Inval
     }
     if unknown_type {
         let field = format!("{field}.type");
-        faults.push(Invalid::not_supported(field, &Value::from(kind), &TYPES));
+        faults.push(FieldError::not_supported(field, &Value::from(kind), &SCHEMA_TYPES));
     }
 }
 
-fn additional(props: Props<'_>, field: &str, inside: &Place, faults: &mut Vec<Invalid>) {
+fn additional(props: Props<'_>, field: &str, inside: &NodeContext, faults: &mut Vec<FieldError>) {
     let field = format!("{field}.additionalProperties");
     let restricts = match props.additional() {
         Additional::Absent | Additional::Allowed(true) => false,
@@ -135,7 +135,7 @@ fn additional(props: Props<'_>, field: &str, inside: &Place, faults: &mut Vec<In
     };
     if restricts && !props.properties().is_empty() {
         let detail = "additionalProperties and properties are mutual exclusive";
-        faults.push(Invalid::forbidden(field.clone(), detail));
+        faults.push(FieldError::forbidden(field.clone(), detail));
     }
     if let Additional::Schema(schema) = props.additional() {
         let mut inside = inside.clone();
@@ -148,28 +148,34 @@ fn additional(props: Props<'_>, field: &str, inside: &Place, faults: &mut Vec<In
 }
 
 /// That a node with an extension has the type the extension is for.
-fn needs_type(props: Props<'_>, kind: &str, detail: &str, field: &str, faults: &mut Vec<Invalid>) {
+fn needs_type(
+    props: Props<'_>,
+    kind: &str,
+    detail: &str,
+    field: &str,
+    faults: &mut Vec<FieldError>,
+) {
     let is = props.text("type");
     let field = format!("{field}.type");
     if is.is_empty() {
-        faults.push(Invalid::required(field, detail));
+        faults.push(FieldError::required(field, detail));
     } else if is != kind {
-        faults.push(invalid(field, &Value::from(is), detail));
+        faults.push(invalid_value(field, &Value::from(is), detail));
     }
 }
 
-fn map_type(props: Props<'_>, field: &str, faults: &mut Vec<Invalid>) {
+fn map_type(props: Props<'_>, field: &str, faults: &mut Vec<FieldError>) {
     let Some(map_type) = props.map_type() else { return };
     let detail = "must be object if x-kubernetes-map-type is specified";
     needs_type(props, "object", detail, field, faults);
     let known = ["atomic", "granular"];
     if !known.contains(&map_type) {
         let field = format!("{field}.x-kubernetes-map-type");
-        faults.push(Invalid::not_supported(field, &Value::from(map_type), &known));
+        faults.push(FieldError::not_supported(field, &Value::from(map_type), &known));
     }
 }
 
-fn list_type(props: Props<'_>, field: &str, faults: &mut Vec<Invalid>) {
+fn list_type(props: Props<'_>, field: &str, faults: &mut Vec<FieldError>) {
     let Some(list_type) = props.list_type() else { return };
     if props.text("type") != "array" {
         let detail = "must be array if x-kubernetes-list-type is specified";
@@ -185,25 +191,25 @@ fn list_type(props: Props<'_>, field: &str, faults: &mut Vec<Invalid>) {
         };
         if !wrong.is_empty() {
             let field = format!("{field}.items.x-kubernetes-{wrong}-type");
-            faults.push(invalid(field, &shown, detail));
+            faults.push(invalid_value(field, &shown, detail));
         }
     }
     let known = ["atomic", "set", "map"];
     if !known.contains(&list_type) {
         let field = format!("{field}.x-kubernetes-list-type");
-        faults.push(Invalid::not_supported(field, &Value::from(list_type), &known));
+        faults.push(FieldError::not_supported(field, &Value::from(list_type), &known));
     }
 }
 
-fn list_keys(props: Props<'_>, field: &str, faults: &mut Vec<Invalid>) {
+fn list_keys(props: Props<'_>, field: &str, faults: &mut Vec<FieldError>) {
     let keys = props.map_keys();
     let type_field = format!("{field}.x-kubernetes-list-type");
     let keys_field = format!("{field}.x-kubernetes-list-map-keys");
     let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
     match props.list_type() {
-        None if !keys.is_empty() => faults.push(Invalid::required(type_field, detail)),
+        None if !keys.is_empty() => faults.push(FieldError::required(type_field, detail)),
         Some(other) if other != "map" && !keys.is_empty() => {
-            faults.push(invalid(type_field, &Value::from(other), detail));
+            faults.push(invalid_value(type_field, &Value::from(other), detail));
         }
         Some(_) | None => {}
     }
@@ -212,18 +218,18 @@ fn list_keys(props: Props<'_>, field: &str, faults: &mut Vec<Invalid>) {
     }
     if keys.is_empty() {
         let detail = "must not be empty if x-kubernetes-list-type is map";
-        faults.push(Invalid::required(keys_field.clone(), detail));
+        faults.push(FieldError::required(keys_field.clone(), detail));
     }
     let item = match props.items() {
         Items::Absent => {
             let detail = "must have a schema if x-kubernetes-list-type is map";
-            faults.push(Invalid::required(format!("{field}.items"), detail));
+            faults.push(FieldError::required(format!("{field}.items"), detail));
             return;
         }
         Items::Each(_) => {
             let items = props.get("items").unwrap_or(&Value::Null);
             let detail = "must only have a single schema if x-kubernetes-list-type is map";
-            faults.push(invalid(format!("{field}.items"), items, detail));
+            faults.push(invalid_value(format!("{field}.items"), items, detail));
             return;
         }
         Items::Schema(item) => item,
@@ -231,7 +237,7 @@ fn list_keys(props: Props<'_>, field: &str, faults: &mut Vec<Invalid>) {
     let kind = Value::from(item.text("type"));
     if kind != "object" {
         let detail = "must be object if parent array's x-kubernetes-list-type is map";
-        faults.push(invalid(format!("{field}.items.type"), &kind, detail));
+        faults.push(invalid_value(format!("{field}.items.type"), &kind, detail));
         return;
     }
     let properties = item.properties();
@@ -241,33 +247,33 @@ fn list_keys(props: Props<'_>, field: &str, faults: &mut Vec<Invalid>) {
                 let field = format!("{field}.items.properties[{key}].type");
                 let detail =
                     "must be a scalar type if parent array's x-kubernetes-list-type is map";
-                faults.push(invalid(field, &kind, detail));
+                faults.push(invalid_value(field, &kind, detail));
             }
             Some(_) => {}
             None => {
                 let detail = "entries must all be names of item properties";
-                faults.push(invalid(keys_field.clone(), &keys_shown(&keys), detail));
+                faults.push(invalid_value(keys_field.clone(), &keys_as_value(&keys), detail));
             }
         }
         if keys[..index].contains(key) {
             let detail = "must not contain duplicate entries";
-            faults.push(invalid(keys_field.clone(), &keys_shown(&keys), detail));
+            faults.push(invalid_value(keys_field.clone(), &keys_as_value(&keys), detail));
         }
     }
 }
 
-fn keys_shown(keys: &[&str]) -> Value {
+fn keys_as_value(keys: &[&str]) -> Value {
     keys.iter().copied().collect()
 }
 
-/// Elements that are told apart must be there to be told apart, and so must their keys.
-fn keyed_items(props: Props<'_>, field: &str, faults: &mut Vec<Invalid>) {
+/// Elements that are identified by keys must be declared, and so must their keys.
+fn keyed_items(props: Props<'_>, field: &str, faults: &mut Vec<FieldError>) {
     let (Some(item), Some(list_type @ ("set" | "map"))) = (props.item(), props.list_type()) else {
         return;
     };
     if item.flag("nullable") {
         let detail = format!("cannot be nullable when x-kubernetes-list-type is {list_type}");
-        faults.push(Invalid::forbidden(format!("{field}.items.nullable"), &detail));
+        faults.push(FieldError::forbidden(format!("{field}.items.nullable"), &detail));
     }
     if list_type == "set" {
         return;
@@ -279,40 +285,40 @@ fn keyed_items(props: Props<'_>, field: &str, faults: &mut Vec<Invalid>) {
         let why = "this property is in x-kubernetes-list-map-keys, so it";
         if !required.contains(&key) && property.default_value().is_none() {
             let detail = format!("{why} must have a default or be a required property");
-            faults.push(Invalid::required(format!("{field}.default"), &detail));
+            faults.push(FieldError::required(format!("{field}.default"), &detail));
         }
         if property.flag("nullable") {
             let detail = format!("{why} cannot be nullable");
-            faults.push(Invalid::forbidden(format!("{field}.nullable"), &detail));
+            faults.push(FieldError::forbidden(format!("{field}.nullable"), &detail));
         }
     }
 }
 
 /// A rule as far as it is text.
-fn rule_texts(props: Props<'_>, rule: Props<'_>, field: &str, faults: &mut Vec<Invalid>) {
+fn rule_texts(props: Props<'_>, rule: Props<'_>, field: &str, faults: &mut Vec<FieldError>) {
     let breaks = |text: &str| text.contains(['\n', '\r']);
     let (expression, message) = (rule.text("rule").trim(), rule.text("message"));
     let message_field = format!("{field}.message");
     if expression.is_empty() {
-        faults.push(Invalid::required(format!("{field}.rule"), "rule is not specified"));
+        faults.push(FieldError::required(format!("{field}.rule"), "rule is not specified"));
     } else if !message.is_empty() && message.trim().is_empty() {
         let detail = "must be non-empty if specified";
-        faults.push(invalid(message_field, &Value::from(message), detail));
+        faults.push(invalid_value(message_field, &Value::from(message), detail));
     } else if breaks(message.trim()) {
         let detail = "must not contain line breaks";
-        faults.push(invalid(message_field, &Value::from(message), detail));
+        faults.push(invalid_value(message_field, &Value::from(message), detail));
     } else if breaks(expression) && message.is_empty() {
         let detail = "message must be specified if rule contains line breaks";
-        faults.push(Invalid::required(message_field, detail));
+        faults.push(FieldError::required(message_field, detail));
     }
     let message_expression = rule.text("messageExpression");
     if !message_expression.is_empty() && message_expression.trim().is_empty() {
         let detail = "messageExpression must be non-empty if specified";
-        faults.push(Invalid::required(format!("{field}.messageExpression"), detail));
+        faults.push(FieldError::required(format!("{field}.messageExpression"), detail));
     }
-    if let Some(reason) = rule.optional_text("reason").filter(|it| !REASONS.contains(it)) {
+    if let Some(reason) = rule.optional_text("reason").filter(|it| !RULE_REASONS.contains(it)) {
         let field = format!("{field}.reason");
-        faults.push(Invalid::not_supported(field, &Value::from(reason), &REASONS));
+        faults.push(FieldError::not_supported(field, &Value::from(reason), &RULE_REASONS));
     }
     let path = rule.text("fieldPath");
     if path.is_empty() {
@@ -321,12 +327,12 @@ fn rule_texts(props: Props<'_>, rule: Props<'_>, field: &str, faults: &mut Vec<I
     let field = format!("{field}.fieldPath");
     let shown = Value::from(path);
     if path.trim().is_empty() {
-        faults.push(invalid(field.clone(), &shown, "must be non-empty if specified"));
+        faults.push(invalid_value(field.clone(), &shown, "must be non-empty if specified"));
     }
     if breaks(path) {
-        faults.push(invalid(field.clone(), &shown, "must not contain line breaks"));
+        faults.push(invalid_value(field.clone(), &shown, "must not contain line breaks"));
     }
-    if unusable(props).is_none() && valid_field_path(path, props, true).is_err() {
-        faults.push(invalid(field, &shown, "must be a valid path"));
+    if unsupported_reason(props).is_none() && valid_field_path(path, props, true).is_err() {
+        faults.push(invalid_value(field, &shown, "must be a valid path"));
     }
 }

@@ -2,24 +2,24 @@
 
 use serde_json::{Map, Value};
 
+use crate::field_error::{FieldError, FieldErrorReason};
 use crate::go;
-use crate::invalid::{Invalid, Reason};
-use crate::metadata::{self, invalid};
+use crate::metadata::{self, invalid_value};
 use crate::names;
 use crate::path::Path;
 use crate::tree::{NodeId, Schema, Shape};
 
-/// Checks that embedded objects say what they are and have proper metadata. The object itself is not
-/// looked at.
+/// Checks that embedded objects say what they are and have proper metadata. The object itself is
+/// not looked at.
 #[must_use]
-pub fn validate_embedded(schema: &Schema, object: &Value) -> Vec<Invalid> {
+pub fn validate_embedded(schema: &Schema, object: &Value) -> Vec<FieldError> {
     let mut faults = Vec::new();
     parts(schema, schema.root(), object, &Path::ROOT, "", &mut faults);
     faults
 }
 
 /// Checks a value that may itself be an embedded object and stands in the field `above`.
-pub(crate) fn validate_part(schema: &Schema, value: &Value, above: &str) -> Vec<Invalid> {
+pub(crate) fn validate_part(schema: &Schema, value: &Value, above: &str) -> Vec<FieldError> {
     let mut faults = Vec::new();
     node(schema, schema.root(), value, &Path::ROOT, above, &mut faults);
     faults
@@ -31,7 +31,7 @@ fn node(
     value: &Value,
     path: &Path<'_>,
     above: &str,
-    faults: &mut Vec<Invalid>,
+    faults: &mut Vec<FieldError>,
 ) {
     if schema.checks(id).is_none() {
         return;
@@ -50,7 +50,7 @@ fn parts(
     value: &Value,
     path: &Path<'_>,
     above: &str,
-    faults: &mut Vec<Invalid>,
+    faults: &mut Vec<FieldError>,
 ) {
     match (&schema.node(id).shape, value) {
         (Shape::List { items, .. }, Value::Array(list)) => {
@@ -82,7 +82,7 @@ fn parts(
 }
 
 /// Checks what every object must say of itself.
-pub(crate) fn resource(map: &Map<String, Value>, field: &str, faults: &mut Vec<Invalid>) {
+pub(crate) fn resource(map: &Map<String, Value>, field: &str, faults: &mut Vec<FieldError>) {
     let child = |name: &str| match field {
         "" => name.to_owned(),
         _ => format!("{field}.{name}"),
@@ -90,9 +90,9 @@ pub(crate) fn resource(map: &Map<String, Value>, field: &str, faults: &mut Vec<I
     for name in ["apiVersion", "kind"] {
         let field = child(name);
         match map.get(name) {
-            None => faults.push(Invalid::required(field, "")),
+            None => faults.push(FieldError::required(field, "")),
             Some(Value::String(text)) if text.is_empty() => {
-                faults.push(invalid(&field, text, "must not be empty"));
+                faults.push(invalid_value(&field, text, "must not be empty"));
             }
             Some(Value::String(text)) if name == "kind" => {
                 let wrong = names::dns1035_label(&text.to_lowercase());
@@ -101,17 +101,17 @@ pub(crate) fn resource(map: &Map<String, Value>, field: &str, faults: &mut Vec<I
                         "may have mixed case, but should otherwise match: {}",
                         wrong.join(",")
                     );
-                    faults.push(invalid(&field, text, &detail));
+                    faults.push(invalid_value(&field, text, &detail));
                 }
             }
             Some(Value::String(text)) if text.matches('/').count() > 1 => {
                 let detail = format!("unexpected GroupVersion string: {text}");
-                faults.push(invalid(&field, text, &detail));
+                faults.push(invalid_value(&field, text, &detail));
             }
             Some(Value::String(_)) => {}
             Some(other) => {
                 let message = format!("Invalid value: {}: must be a string", go::print(other));
-                faults.push(Invalid::new(field, Reason::Invalid, message));
+                faults.push(FieldError::new(field, FieldErrorReason::Invalid, message));
             }
         }
     }
@@ -121,13 +121,13 @@ pub(crate) fn resource(map: &Map<String, Value>, field: &str, faults: &mut Vec<I
     for name in ["generateName", "name"] {
         let wrong = names::path_segment(text(name));
         let field = format!("{field}.{name}");
-        faults.extend(wrong.iter().map(|detail| invalid(&field, text(name), detail)));
+        faults.extend(wrong.iter().map(|detail| invalid_value(&field, text(name), detail)));
     }
     let namespace = text("namespace");
     if !namespace.is_empty() {
         let field = format!("{field}.namespace");
         let wrong = names::dns1123_label(namespace);
-        faults.extend(wrong.iter().map(|detail| invalid(&field, namespace, detail)));
+        faults.extend(wrong.iter().map(|detail| invalid_value(&field, namespace, detail)));
     }
     faults.append(&mut metadata::validate(meta, &field));
 }

@@ -19,13 +19,13 @@ fn kind_of(value: &Value) -> Option<Kind> {
 }
 
 /// The type a value should have and the one it has, if they differ.
-pub(super) fn kind_fault<'schema>(
+pub(super) fn type_mismatch<'schema>(
     checks: &'schema Checks,
     value: &Value,
 ) -> Option<(&'schema str, &'static str)> {
     let expected = checks.kind;
     let Some(is) = kind_of(value) else {
-        return expected.filter(|_| !checks.nullable).map(|expected| (expected.word(), "null"));
+        return expected.filter(|_| !checks.nullable).map(|expected| (expected.name(), "null"));
     };
     let is_meant = expected.is_some_and(|expected| {
         let is_whole = || value.as_f64().is_some_and(number::is_whole);
@@ -58,11 +58,11 @@ pub(super) fn kind_fault<'schema>(
         }
     }
     let expected = expected?;
-    (!is_meant).then(|| (expected.word(), is.word()))
+    (!is_meant).then(|| (expected.name(), is.name()))
 }
 
 /// Whether a value is one of the choices. Numbers are compared as what the choice is.
-pub(super) fn is_choice(value: &Value, choice: &Value) -> bool {
+pub(super) fn is_enum_value(value: &Value, choice: &Value) -> bool {
     match (value, choice) {
         (Value::Null, _) => false,
         (Value::Number(value), Value::Number(choice)) if choice.is_f64() => {

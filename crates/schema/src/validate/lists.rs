@@ -5,15 +5,15 @@ use std::hash::Hash;
 
 use serde_json::{Map, Value};
 
+use crate::field_error::{FieldError, FieldErrorReason};
 use crate::go;
-use crate::invalid::{Invalid, Reason};
 use crate::path::Path;
 use crate::tree::{ListType, NodeId, Schema, Shape};
 
 /// Checks that elements of sets and keys of maps occur once. On an update this is asked only if the
 /// old object had it.
 #[must_use]
-pub fn validate_lists(schema: &Schema, object: &Value, old: Option<&Value>) -> Vec<Invalid> {
+pub fn validate_lists(schema: &Schema, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let find = |object| {
         let mut faults = Vec::new();
         node(schema, schema.root(), object, &Path::ROOT, &mut faults);
@@ -26,7 +26,7 @@ pub fn validate_lists(schema: &Schema, object: &Value, old: Option<&Value>) -> V
     }
 }
 
-fn node(schema: &Schema, id: NodeId, value: &Value, path: &Path<'_>, faults: &mut Vec<Invalid>) {
+fn node(schema: &Schema, id: NodeId, value: &Value, path: &Path<'_>, faults: &mut Vec<FieldError>) {
     // What the definition does not describe, as the object's own metadata, is looked at elsewhere.
     if schema.checks(id).is_none() {
         return;
@@ -71,19 +71,23 @@ fn by_name(map: &Map<String, Value>) -> Vec<(&String, &Value)> {
     entries
 }
 
-fn set(list: &[Value], path: &Path<'_>, faults: &mut Vec<Invalid>) {
-    for index in repeated(list) {
+fn set(list: &[Value], path: &Path<'_>, faults: &mut Vec<FieldError>) {
+    for index in duplicates(list) {
         faults.push(duplicate(path, index, &list[index]));
     }
 }
 
-fn map(list: &[Value], keys: &[Box<str>], path: &Path<'_>, faults: &mut Vec<Invalid>) {
+fn map(list: &[Value], keys: &[Box<str>], path: &Path<'_>, faults: &mut Vec<FieldError>) {
     if let Some(index) = list.iter().position(|item| !item.is_object() && !item.is_null()) {
         let message = format!(
             "Invalid value: {}: must be an object for an array of list-type map",
             go::print(&list[index])
         );
-        faults.push(Invalid::new(path.index(index).in_cause(), Reason::Invalid, message));
+        faults.push(FieldError::new(
+            path.index(index).in_cause(),
+            FieldErrorReason::Invalid,
+            message,
+        ));
         return;
     }
     // Nearly all maps are keyed by one text, and it is worth not to copy it.
@@ -92,8 +96,8 @@ fn map(list: &[Value], keys: &[Box<str>], path: &Path<'_>, faults: &mut Vec<Inva
         _ => None,
     };
     let repeated = match names {
-        Some(names) => second(names),
-        None => repeated(&list.iter().map(|item| identity(item, keys)).collect::<Vec<_>>()),
+        Some(names) => second_occurrences(names),
+        None => duplicates(&list.iter().map(|item| identity(item, keys)).collect::<Vec<_>>()),
     };
     for index in repeated {
         faults.push(duplicate(path, index, &identity(&list[index], keys)));
@@ -111,26 +115,26 @@ fn identity(item: &Value, keys: &[Box<str>]) -> Value {
     keys.iter().filter_map(|key| entry(key)).collect::<Map<_, _>>().into()
 }
 
-fn duplicate(path: &Path<'_>, index: usize, value: &Value) -> Invalid {
+fn duplicate(path: &Path<'_>, index: usize, value: &Value) -> FieldError {
     let message = format!("Duplicate value: {}", go::print(value));
-    Invalid::new(path.index(index).in_cause(), Reason::Duplicate, message)
+    FieldError::new(path.index(index).in_cause(), FieldErrorReason::Duplicate, message)
 }
 
-/// The elements that occur for the second time; later repetitions are not told.
-fn repeated(list: &[Value]) -> Vec<usize> {
+/// The elements that occur for the second time; later repetitions are not reported.
+fn duplicates(list: &[Value]) -> Vec<usize> {
     if list.len() < 2 {
         return Vec::new();
     }
     if let Some(texts) = all_texts(list.iter().map(Some)) {
-        return second(texts);
+        return second_occurrences(texts);
     }
     // A float is never the same element as a whole number.
     let mark = |value: &Value| if value.is_f64() { "~" } else { "" };
-    second(list.iter().map(|value| format!("{}{}", mark(value), go::json(value))))
+    second_occurrences(list.iter().map(|value| format!("{}{}", mark(value), go::json(value))))
 }
 
 /// The places at which something is for the second time.
-fn second<T: Eq + Hash>(values: impl IntoIterator<Item = T>) -> Vec<usize> {
+fn second_occurrences<T: Eq + Hash>(values: impl IntoIterator<Item = T>) -> Vec<usize> {
     let mut seen: HashMap<T, usize> = HashMap::new();
     let mut second = Vec::new();
     for (index, value) in values.into_iter().enumerate() {

@@ -2,12 +2,12 @@
 
 use serde_json::Number;
 
-use super::values::Words;
+use super::values::NumberError;
 use crate::checks::{Bound, Checks};
 use crate::go;
 
 /// The number as a whole one. Beyond what fits in 64 bits with a sign, numbers are floats.
-fn whole(number: &Number) -> Option<i64> {
+fn as_integer(number: &Number) -> Option<i64> {
     number.as_i64()
 }
 
@@ -17,7 +17,7 @@ fn cut(number: f64) -> i64 {
 }
 
 /// What is wrong with a number: the value to show and the words after the path.
-pub(super) fn faults(checks: &Checks, number: &Number) -> Vec<Words> {
+pub(super) fn number_errors(checks: &Checks, number: &Number) -> Vec<NumberError> {
     let mut found = Vec::new();
     if let Some(factor) = checks.multiple_of {
         found.extend(multiple(number, factor));
@@ -31,8 +31,8 @@ pub(super) fn faults(checks: &Checks, number: &Number) -> Vec<Words> {
     found
 }
 
-fn multiple(number: &Number, factor: f64) -> Option<Words> {
-    let (factor, is_positive, is_multiple) = match whole(number) {
+fn multiple(number: &Number, factor: f64) -> Option<NumberError> {
+    let (factor, is_positive, is_multiple) = match as_integer(number) {
         Some(value) => {
             let factor = cut(factor);
             let is_multiple = factor > 0 && value % factor == 0;
@@ -45,13 +45,13 @@ fn multiple(number: &Number, factor: f64) -> Option<Words> {
         }
     };
     if !is_positive {
-        return Some(Words::Factor { factor });
+        return Some(NumberError::Factor { factor });
     }
-    (!is_multiple).then(|| Words::After(format!("should be a multiple of {factor}")))
+    (!is_multiple).then(|| NumberError::After(format!("should be a multiple of {factor}")))
 }
 
-fn minimum(number: &Number, bound: Bound) -> Option<Words> {
-    let (is_below, bound_text) = match whole(number) {
+fn minimum(number: &Number, bound: Bound) -> Option<NumberError> {
+    let (is_below, bound_text) = match as_integer(number) {
         Some(value) => {
             let least = cut(bound.value);
             (value < least || (bound.exclusive && value == least), least.to_string())
@@ -62,11 +62,11 @@ fn minimum(number: &Number, bound: Bound) -> Option<Words> {
         }
     };
     let words = if bound.exclusive { "greater than" } else { "greater than or equal to" };
-    is_below.then(|| Words::After(format!("should be {words} {bound_text}")))
+    is_below.then(|| NumberError::After(format!("should be {words} {bound_text}")))
 }
 
-fn maximum(number: &Number, bound: Bound) -> Option<Words> {
-    let (is_above, bound_text) = match whole(number) {
+fn maximum(number: &Number, bound: Bound) -> Option<NumberError> {
+    let (is_above, bound_text) = match as_integer(number) {
         Some(value) => {
             let most = cut(bound.value);
             (value > most || (bound.exclusive && value == most), most.to_string())
@@ -77,15 +77,15 @@ fn maximum(number: &Number, bound: Bound) -> Option<Words> {
         }
     };
     let words = if bound.exclusive { "less than" } else { "less than or equal to" };
-    is_above.then(|| Words::After(format!("should be {words} {bound_text}")))
+    is_above.then(|| NumberError::After(format!("should be {words} {bound_text}")))
 }
 
 /// The largest number up to which all whole numbers have a float of their own.
-const SAFE: f64 = 9_007_199_254_740_991.0;
+const MAX_SAFE_INTEGER: f64 = 9_007_199_254_740_991.0;
 
 /// Whether a float is near enough to a whole number to be taken for one.
 pub(super) fn is_whole(number: f64) -> bool {
-    if !(-SAFE..=SAFE).contains(&number) {
+    if !(-MAX_SAFE_INTEGER..=MAX_SAFE_INTEGER).contains(&number) {
         return false;
     }
     if number.fract() == 0.0 {

@@ -1,4 +1,4 @@
-//! Words as a real server says them.
+//! Messages in the words of a real server.
 
 mod oracle;
 
@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{compile, default, prune};
 
-const INVALID: Reason = Reason::Invalid;
-const TYPE: Reason = Reason::TypeInvalid;
+const INVALID: FieldErrorReason = FieldErrorReason::Invalid;
+const TYPE: FieldErrorReason = FieldErrorReason::TypeInvalid;
 
 /// Objects whose `spec` has this schema.
 fn schema(spec: &Value) -> Schema {
@@ -25,9 +25,9 @@ fn object(spec: &Value) -> Value {
 }
 
 /// Field, reason and message.
-type Cause<'text> = (&'text str, Reason, &'text str);
+type Cause<'text> = (&'text str, FieldErrorReason, &'text str);
 
-fn assert_faults(why: &str, found: &[Invalid], expected: &[Cause<'_>]) {
+fn assert_errors(why: &str, found: &[FieldError], expected: &[Cause<'_>]) {
     let found: Vec<_> =
         found.iter().map(|it| (it.field.as_str(), it.reason, it.message.as_str())).collect();
     assert_eq!(found, expected, "{why}");
@@ -38,7 +38,7 @@ fn assert_refused(x: &Value, table: &[(Value, &[Cause<'_>])]) {
     let schema = schema_of_x(x);
     for (value, expected) in table {
         let found = validate(&schema, &object(&json!({ "x": value })), None);
-        assert_faults(&value.to_string(), &found, expected);
+        assert_errors(&value.to_string(), &found, expected);
     }
 }
 
@@ -60,7 +60,7 @@ fn texts_are_measured_in_code_points_and_matched() {
             ),
             (
                 json!("abcde"),
-                &[("spec.x", Reason::TooLong, "Too long: may not be more than 4 bytes")],
+                &[("spec.x", FieldErrorReason::TooLong, "Too long: may not be more than 4 bytes")],
             ),
             (
                 json!("AB"),
@@ -169,7 +169,11 @@ fn lists_and_maps_are_bounded_and_unique() {
         &[
             (
                 json!({ "few": ["a", "b", "c"] }),
-                &[("spec.x.few", Reason::TooMany, "Too many: 3: must have at most 2 items")],
+                &[(
+                    "spec.x.few",
+                    FieldErrorReason::TooMany,
+                    "Too many: 3: must have at most 2 items",
+                )],
             ),
             (
                 json!({ "few": [] }),
@@ -181,7 +185,11 @@ fn lists_and_maps_are_bounded_and_unique() {
             ),
             (
                 json!({ "small": { "a": "1", "b": "2" } }),
-                &[("spec.x.small", Reason::TooMany, "Too many: 2: must have at most 1 item")],
+                &[(
+                    "spec.x.small",
+                    FieldErrorReason::TooMany,
+                    "Too many: 2: must have at most 1 item",
+                )],
             ),
             (
                 json!({ "some": {} }),
@@ -203,22 +211,29 @@ fn lists_and_maps_are_bounded_and_unique() {
             (
                 json!({ "set": ["a", "a", "a", "b", "b"] }),
                 &[
-                    ("spec.x.set[1]", Reason::Duplicate, "Duplicate value: \"a\""),
-                    ("spec.x.set[4]", Reason::Duplicate, "Duplicate value: \"b\""),
+                    ("spec.x.set[1]", FieldErrorReason::Duplicate, "Duplicate value: \"a\""),
+                    ("spec.x.set[4]", FieldErrorReason::Duplicate, "Duplicate value: \"b\""),
                 ],
             ),
             (
                 json!({ "map": [{ "k": "a" }, { "k": "a" }] }),
-                &[("spec.x.map[1]", Reason::Duplicate, "Duplicate value: {\"k\":\"a\"}")],
+                &[("spec.x.map[1]", FieldErrorReason::Duplicate, "Duplicate value: {\"k\":\"a\"}")],
             ),
-            (json!({ "map": [{}] }), &[("spec.x.map[0].k", Reason::Required, "Required value")]),
+            (
+                json!({ "map": [{}] }),
+                &[("spec.x.map[0].k", FieldErrorReason::Required, "Required value")],
+            ),
             (
                 json!({ "two": [{ "n": 1, "p": "a" }, { "n": 1 }, { "p": "a", "n": 1 }] }),
-                &[("spec.x.two[2]", Reason::Duplicate, "Duplicate value: {\"n\":1,\"p\":\"a\"}")],
+                &[(
+                    "spec.x.two[2]",
+                    FieldErrorReason::Duplicate,
+                    "Duplicate value: {\"n\":1,\"p\":\"a\"}",
+                )],
             ),
             (
                 json!({ "sets": { "a": [1, 1] } }),
-                &[("spec.x.sets[a][1]", Reason::Duplicate, "Duplicate value: 1")],
+                &[("spec.x.sets[a][1]", FieldErrorReason::Duplicate, "Duplicate value: 1")],
             ),
         ],
     );
@@ -303,7 +318,7 @@ fn types_are_named() {
                 json!({ "choice": "green" }),
                 &[(
                     "spec.x.choice",
-                    Reason::NotSupported,
+                    FieldErrorReason::NotSupported,
                     "Unsupported value: \"green\": supported values: \"red\", \"blue\"",
                 )],
             ),
@@ -311,7 +326,7 @@ fn types_are_named() {
                 json!({ "number": 3 }),
                 &[(
                     "spec.x.number",
-                    Reason::NotSupported,
+                    FieldErrorReason::NotSupported,
                     "Unsupported value: 3: supported values: \"1\", \"2.5\"",
                 )],
             ),
@@ -336,7 +351,7 @@ fn types_are_named() {
 }
 
 #[test]
-fn faults_come_by_name_and_required_fields_last() {
+fn errors_are_sorted_required_last() {
     let schema = schema(&json!({ "type": "object", "required": ["must"], "properties": {
         "must": { "type": "string" },
         "replicas": { "type": "integer" },
@@ -347,15 +362,15 @@ fn faults_come_by_name_and_required_fields_last() {
     } }));
     let spec = json!({ "size": 20, "replicas": "many", "color": "green" });
     let mut found = validate(&schema, &object(&spec), None);
-    assert!(blocks_rules(&found));
-    found.push(blocked());
-    assert_faults(
+    assert!(has_blocking_errors(&found));
+    found.push(rules_blocked_error());
+    assert_errors(
         "together",
         &found,
         &[
             (
                 "spec.color",
-                Reason::NotSupported,
+                FieldErrorReason::NotSupported,
                 "Unsupported value: \"green\": supported values: \"red\", \"blue\"",
             ),
             (
@@ -368,7 +383,7 @@ fn faults_come_by_name_and_required_fields_last() {
                 INVALID,
                 "Invalid value: 20: spec.size in body should be less than or equal to 10",
             ),
-            ("spec.must", Reason::Required, "Required value"),
+            ("spec.must", FieldErrorReason::Required, "Required value"),
             (
                 "<nil>",
                 INVALID,
@@ -377,7 +392,7 @@ fn faults_come_by_name_and_required_fields_last() {
         ],
     );
     let merely_invalid = validate(&schema, &object(&json!({ "must": "a", "size": 20 })), None);
-    assert!(!blocks_rules(&merely_invalid));
+    assert!(!has_blocking_errors(&merely_invalid));
 }
 
 #[test]
@@ -422,7 +437,7 @@ fn formats_stand_for_types() {
 }
 
 #[test]
-fn clauses_are_told_with_the_nearest_miss() {
+fn clauses_report_the_nearest_miss() {
     let text = json!({ "type": "string" });
     let x = json!({
         "type": "object", "properties": { "a": text, "b": text },
@@ -441,7 +456,7 @@ fn clauses_are_told_with_the_nearest_miss() {
                         INVALID,
                         "Invalid value: \"\": \"spec.x\" must validate one and only one schema (oneOf). Found none valid",
                     ),
-                    ("spec.x.a", Reason::Required, "Required value"),
+                    ("spec.x.a", FieldErrorReason::Required, "Required value"),
                 ],
             ),
             (
@@ -506,7 +521,7 @@ fn clauses_are_told_with_the_nearest_miss() {
 }
 
 #[test]
-fn embedded_objects_say_what_they_are() {
+fn embedded_objects_need_type_meta() {
     let x = json!({
         "type": "object", "x-kubernetes-embedded-resource": true,
         "x-kubernetes-preserve-unknown-fields": true,
@@ -517,7 +532,7 @@ fn embedded_objects_say_what_they_are() {
             (json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p" } }), &[]),
             (
                 json!({ "kind": "Pod" }),
-                &[("spec.x.apiVersion", Reason::Required, "Required value")],
+                &[("spec.x.apiVersion", FieldErrorReason::Required, "Required value")],
             ),
             (
                 json!({ "apiVersion": "a/b/c", "kind": "" }),
@@ -545,7 +560,7 @@ fn status_is_named_without_its_own_name() {
     } } }))
     .unwrap();
     let found = validate_status(&schema, &json!({ "status": { "a": "1" } }), None);
-    assert_faults(
+    assert_errors(
         "status",
         &found,
         &[
@@ -554,13 +569,13 @@ fn status_is_named_without_its_own_name() {
                 TYPE,
                 "Invalid value: \"string\": a in body must be of type integer: \"string\"",
             ),
-            ("status.b", Reason::Required, "Required value"),
+            ("status.b", FieldErrorReason::Required, "Required value"),
         ],
     );
 }
 
 #[test]
-fn what_was_wrong_and_is_unchanged_is_let_be() {
+fn unchanged_errors_are_ratcheted() {
     let part = json!({ "type": "object", "required": ["k"], "properties": {
         "k": { "type": "string" }, "v": { "type": "string", "maxLength": 3 },
     } });
@@ -575,7 +590,7 @@ fn what_was_wrong_and_is_unchanged_is_let_be() {
         },
         "set": { "type": "array", "items": { "type": "string" }, "x-kubernetes-list-type": "set" },
     } }));
-    let long = ("spec.a", Reason::TooLong, "Too long: may not be more than 3 bytes");
+    let long = ("spec.a", FieldErrorReason::TooLong, "Too long: may not be more than 3 bytes");
     let (one, two) = (json!({ "k": "1", "v": "long" }), json!({ "k": "2", "v": "fine" }));
     let table: [(&str, Value, Value, &[Cause<'_>]); 9] = [
         (
@@ -596,7 +611,7 @@ fn what_was_wrong_and_is_unchanged_is_let_be() {
             "an object changes",
             json!({ "inner": { "c": "x" } }),
             json!({ "inner": { "c": "y" } }),
-            &[("spec.inner.must", Reason::Required, "Required value")],
+            &[("spec.inner.must", FieldErrorReason::Required, "Required value")],
         ),
         (
             "elements of a map move",
@@ -608,7 +623,11 @@ fn what_was_wrong_and_is_unchanged_is_let_be() {
             "elements of a list are not told apart",
             json!({ "list": [one] }),
             json!({ "list": [one, { "k": "3" }] }),
-            &[("spec.list[0].v", Reason::TooLong, "Too long: may not be more than 3 bytes")],
+            &[(
+                "spec.list[0].v",
+                FieldErrorReason::TooLong,
+                "Too long: may not be more than 3 bytes",
+            )],
         ),
         ("a list is unchanged", json!({ "list": [one] }), json!({ "list": [one], "b": "y" }), &[]),
         (
@@ -619,22 +638,22 @@ fn what_was_wrong_and_is_unchanged_is_let_be() {
         ),
     ];
     for (why, old, new, expected) in table {
-        assert_faults(why, &validate(&schema, &object(&new), Some(&object(&old))), expected);
+        assert_errors(why, &validate(&schema, &object(&new), Some(&object(&old))), expected);
     }
     let found = validate(
         &schema,
         &object(&json!({ "set": ["b", "b"] })),
         Some(&object(&json!({ "set": ["b"] }))),
     );
-    assert_faults(
+    assert_errors(
         "a set stays one",
         &found,
-        &[("spec.set[1]", Reason::Duplicate, "Duplicate value: \"b\"")],
+        &[("spec.set[1]", FieldErrorReason::Duplicate, "Duplicate value: \"b\"")],
     );
 }
 
 /// A schema with most of what there is, and the values that come near it.
-fn rich() -> Value {
+fn rich_schema() -> Value {
     let text = json!({ "type": "string", "maxLength": 3 });
     json!({ "type": "object", "required": ["a"], "properties": {
         "a": text,
@@ -680,8 +699,8 @@ fn reversed(value: &Value) -> Value {
 
 proptest! {
     #[test]
-    fn what_is_pruned_and_defaulted_stays_so(spec in any_value()) {
-        let schema = schema(&rich());
+    fn prune_and_default_are_idempotent(spec in any_value()) {
+        let schema = schema(&rich_schema());
         let mut once = object(&spec);
         prune(&schema, &mut once);
         let pruned = once.clone();
@@ -697,8 +716,8 @@ proptest! {
     /// A pruned field is one whose place no schema describes: naming it again is pruned again, and
     /// nothing that stays is told.
     #[test]
-    fn pruned_fields_are_gone_and_told(spec in any_value()) {
-        let schema = schema(&rich());
+    fn pruned_fields_are_reported(spec in any_value()) {
+        let schema = schema(&rich_schema());
         let mut value = object(&spec);
         let told = prune(&schema, &mut value);
         let was_told = |path: String| told.contains(&path);
@@ -710,18 +729,19 @@ proptest! {
     }
 
     #[test]
-    fn verdicts_do_not_depend_on_the_order_of_keys(old in any_value(), new in any_value()) {
-        let schema = schema(&rich());
+    fn errors_ignore_key_order(old in any_value(), new in any_value()) {
+        let schema = schema(&rich_schema());
         let (old, new) = (object(&old), object(&new));
         let verdict = validate(&schema, &new, Some(&old));
         prop_assert_eq!(validate(&schema, &reversed(&new), Some(&reversed(&old))), verdict);
     }
 
     /// Writing back what is stored never fails, however wrong it is, except where the schema cannot
-    /// tell that it is unchanged: it does not describe all of `g`, and elements of `e` may lack keys.
+    /// tell that it is unchanged: it does not describe all of `g`, and elements of `e` may lack
+    /// keys.
     #[test]
-    fn nothing_is_held_against_what_is_unchanged(spec in any_value()) {
-        let schema = schema(&rich());
+    fn unchanged_objects_validate(spec in any_value()) {
+        let schema = schema(&rich_schema());
         let mut value = object(&spec);
         prune(&schema, &mut value);
         if ["g", "e"].iter().all(|name| value["spec"].get(name).is_none()) {

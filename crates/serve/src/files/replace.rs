@@ -1,4 +1,4 @@
-//! Replaces a file that somebody else keeps, in the place where they keep it.
+//! Replaces the contents of a file that belongs to another program, following symbolic links.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write as _};
@@ -7,17 +7,18 @@ use std::path::{Path, PathBuf};
 
 use super::{FileError, create_beside, directory};
 
-/// Symbolic links that are followed, as many as Linux follows.
-const MOST_LINKS: usize = 40;
+/// The largest number of symbolic links that are followed, as in Linux.
+const MAX_SYMLINKS: usize = 40;
 
-/// The file that a path leads to: itself, or where its symbolic links end. It need not exist.
+/// Returns the file that a path leads to: itself, or where its symbolic links end. It need not
+/// exist.
 ///
 /// # Errors
-/// The links form a circle or cannot be read, or the path leads to something that is no file.
+/// The links form a cycle or cannot be read, or the path leads to something that is not a file.
 pub fn link_target(path: &Path) -> Result<PathBuf, FileError> {
     let failed = |source| FileError::Read { path: path.to_owned(), source };
     let mut target = path.to_owned();
-    for _ in 0..MOST_LINKS {
+    for _ in 0..MAX_SYMLINKS {
         match fs::symlink_metadata(&target) {
             Ok(about) if about.is_symlink() => {
                 let next = fs::read_link(&target).map_err(failed)?;
@@ -32,14 +33,14 @@ pub fn link_target(path: &Path) -> Result<PathBuf, FileError> {
     Err(failed(io::Error::from(rustix::io::Errno::LOOP)))
 }
 
-/// Replaces the contents of a file, of which `path` may be a symbolic link; gives back its mode.
+/// Replaces the contents of a file, of which `path` may be a symbolic link; returns its mode.
 ///
-/// The link stays: the file it leads to is replaced. That happens atomically, by a new file beside it
-/// that reaches the disk and then takes its name. Mode and owner stay as they were; a file that did
-/// not exist is for its owner alone.
+/// The link stays: the file it leads to is replaced. That happens atomically: a new file beside it
+/// is flushed to disk and then renamed. Mode and owner stay as they were; a file that did not exist
+/// is readable by its owner only.
 ///
 /// # Errors
-/// As [`link_target`], or nothing can be written beside the file. It is unchanged then.
+/// As [`link_target`], or no file can be written beside it. The file is unchanged then.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<u32, FileError> {
     let target = link_target(path)?;
     let failed = |source| FileError::Write { path: target.clone(), source };
@@ -61,11 +62,11 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<u32, FileError> {
         fs::rename(&fresh, &target)
     };
     if let Err(source) = fill() {
-        // The first error is the one to report; what is left behind has no name that anybody reads.
+        // The first error is the one to report; a leftover temporary file is never read.
         let _ = fs::remove_file(&fresh);
         return Err(failed(source));
     }
-    // The new name is safe once the directory has reached the disk.
+    // The rename is durable once the directory is flushed to disk.
     File::open(directory(&target)).and_then(|it| it.sync_all()).map_err(failed)?;
     Ok(mode)
 }
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_replaced_is_unchanged() {
+    fn a_failed_replacement_leaves_the_file_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let (one, two) = (folder.path().join("one"), folder.path().join("two"));
         symlink("two", &one).unwrap();
@@ -129,7 +130,7 @@ mod tests {
         assert!(matches!(replace(&one, b"").unwrap_err(), FileError::Read { .. }), "a circle");
         let error = replace(folder.path(), b"").unwrap_err();
         assert!(matches!(error, FileError::NotAFile { .. }), "{error}");
-        // The file beside it cannot be made: its name would be longer than names may be.
+        // The temporary file cannot be created: its name would be longer than names may be.
         let long = folder.path().join("n".repeat(254));
         fs::write(&long, "theirs").unwrap();
         assert!(matches!(replace(&long, b"ours").unwrap_err(), FileError::Write { .. }));

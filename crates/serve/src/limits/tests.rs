@@ -1,9 +1,9 @@
-//! Through a real listener, in both protocols; only time is not real.
+//! Tests through a real listener, in both protocols; only time is simulated.
 
 use std::net::SocketAddr;
 
-use gantry_process::clock::Hand;
-use gantry_process::metrics::{Build, Metrics};
+use gantry_process::clock::FakeClock;
+use gantry_process::metrics::{BuildInfo, Metrics};
 use gantry_process::tasks::Tasks;
 use gantry_testkit::http::{Client, Credentials, Protocol, Request as Ask, Target};
 use http::StatusCode;
@@ -16,57 +16,59 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::body;
 use crate::files::tests::private_folder;
-use crate::listener::{Door, Options, serve};
+use crate::listener::{Options, TransportSecurity, serve};
 use crate::pki::Pki;
 use crate::tls::ServerCertificate;
 
 /// Longer than anything here takes on a busy machine; reached only by a test that fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn second(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-struct Site {
-    hand: Hand,
+struct TestServer {
+    hand: FakeClock,
     metrics: Metrics,
     limits: Limits,
     pki: Pki,
     plain: SocketAddr,
     secure: SocketAddr,
-    /// Lets one request for `/wait` go.
-    go: Arc<Notify>,
+    /// Releases one request for `/wait`.
+    release: Arc<Notify>,
     _tasks: Tasks,
 }
 
-async fn site(figures: Figures) -> Site {
-    let hand = Hand::at(Clock::system().now());
-    let metrics = Metrics::new(&Build::default());
-    let counters = gantry_process::tasks::Counters::register(&metrics).unwrap();
+async fn test_server(figures: RequestLimits) -> TestServer {
+    let hand = FakeClock::at(Clock::system().now());
+    let metrics = Metrics::new(&BuildInfo::default());
+    let counters = gantry_process::tasks::TaskMetrics::register(&metrics).unwrap();
     let jitter = fastrand::Rng::with_seed(1);
     let mut tasks = Tasks::new(hand.clock(), counters, jitter, &CancellationToken::new());
     let counters = Counters::register(&metrics).unwrap();
     let limits = Limits::new(figures, hand.clock(), counters.clone(), |parts| {
         if parts.uri.query() == Some("watch") {
-            Class::LongRunning
-        } else if Class::is_exempt(parts.uri.path()) {
-            Class::Exempt
+            RequestClass::LongRunning
+        } else if RequestClass::is_exempt(parts.uri.path()) {
+            RequestClass::Exempt
         } else {
-            Class::of_method(&parts.method)
+            RequestClass::of_method(&parts.method)
         }
     });
     let go = Arc::new(Notify::new());
     let (within, release) = (limits.clone(), Arc::clone(&go));
     let service = move |request, _peer| {
         let (limits, release) = (within.clone(), Arc::clone(&release));
-        async move { limits.answer(request, |request| inner(request, release)).await }
+        async move { limits.handle(request, |request| test_service(request, release)).await }
     };
     let folder = private_folder();
     let pki = Pki::open_or_create(folder.path(), &[], hand.clock().now()).unwrap();
     let certificate = ServerCertificate::new(pki.server()).unwrap();
     let local = "127.0.0.1:0".parse().unwrap();
     let mut ports = Vec::new();
-    for door in [Door::PlainOnLoopback, Door::Tls { certificate, clients: None }] {
+    for door in
+        [TransportSecurity::PlainOnLoopback, TransportSecurity::Tls { certificate, clients: None }]
+    {
         let mut options = Options::new(local, door);
         options.timeouts.idle = Duration::MAX;
         options.timeouts.ping = second(1_000_000);
@@ -74,23 +76,23 @@ async fn site(figures: Figures) -> Site {
         ports.push(bound.unwrap());
     }
     let (plain, secure) = (ports[0], ports[1]);
-    Site { hand, metrics, limits, pki, plain, secure, go, _tasks: tasks }
+    TestServer { hand, metrics, limits, pki, plain, secure, release: go, _tasks: tasks }
 }
 
-async fn inner(request: Request<RequestBody>, go: Arc<Notify>) -> Response<Body> {
+async fn test_service(request: Request<RequestBody>, go: Arc<Notify>) -> Response<Body> {
     match request.uri().path() {
         "/wait" | "/healthz" => {
             go.notified().await;
             Response::new(body::full("waited"))
         }
-        "/open" => Response::new(Open(Some(Bytes::from("open\n"))).boxed_unsync()),
+        "/open" => Response::new(EndlessBody(Some(Bytes::from("open\n"))).boxed_unsync()),
         "/upgrade" => {
             let mut response = Response::new(body::empty());
             *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
             response.headers_mut().insert("upgrade", HeaderValue::from_static("echo"));
             Upgrade::attach(&mut response, |mut bytes| async move {
-                // Until the client leaves.
+                // Until the client disconnects.
                 let _ = bytes.read_u8().await;
             });
             response
@@ -103,9 +105,9 @@ async fn inner(request: Request<RequestBody>, go: Arc<Notify>) -> Response<Body>
 }
 
 /// A body that begins and does not end.
-struct Open(Option<Bytes>);
+struct EndlessBody(Option<Bytes>);
 
-impl hyper::body::Body for Open {
+impl hyper::body::Body for EndlessBody {
     type Data = Bytes;
     type Error = io::Error;
 
@@ -117,52 +119,52 @@ impl hyper::body::Body for Open {
     }
 }
 
-impl Site {
+impl TestServer {
     fn client(&self, protocol: Protocol) -> Client {
         let target = Target {
             base: format!("https://{}", self.secure),
-            authority: self.pki.authority().to_owned(),
+            authority: self.pki.ca_certificate().to_owned(),
             credentials: Credentials::Anonymous,
         };
-        Client::new(&target, protocol, Clock::system()).unwrap().with_patience(PATIENCE)
+        Client::new(&target, protocol, Clock::system()).unwrap().with_timeout(TEST_TIMEOUT)
     }
 
-    fn refusals(&self, why: &str) -> i64 {
+    fn rejections(&self, why: &str) -> i64 {
         let page = self.metrics.encode().unwrap();
         let line = format!("gantry_server_refusals_total{{why=\"{why}\"}} ");
         let found = page.lines().find_map(|have| have.strip_prefix(&line));
         found.map_or(0, |value| value.parse().unwrap())
     }
 
-    async fn until(&self, what: &str, mut happened: impl FnMut(&Self) -> bool) {
+    async fn wait_until(&self, what: &str, mut happened: impl FnMut(&Self) -> bool) {
         let clock = Clock::system();
         let waiting = async {
             while !happened(self) {
                 clock.sleep(Duration::from_millis(1)).await;
             }
         };
-        assert!(clock.timeout(PATIENCE, waiting).await.is_ok(), "never: {what}");
+        assert!(clock.timeout(TEST_TIMEOUT, waiting).await.is_ok(), "never: {what}");
     }
 
-    async fn until_due(&self, within: Duration) {
+    async fn wait_until_timer_due(&self, within: Duration) {
         let due = self.hand.clock().moment() + within;
         let happened = |site: &Self| site.hand.next_deadline() == Some(due);
-        self.until(&format!("due within {within:?}"), happened).await;
+        self.wait_until(&format!("due within {within:?}"), happened).await;
     }
 
-    fn pass(&self, time: Duration) {
+    fn advance_clock(&self, time: Duration) {
         self.hand.jump_to(self.hand.clock().moment() + time);
     }
 }
 
 async fn read_all(socket: &mut TcpStream) -> String {
     let mut text = String::new();
-    let read = Clock::system().timeout(PATIENCE, socket.read_to_string(&mut text)).await;
+    let read = Clock::system().timeout(TEST_TIMEOUT, socket.read_to_string(&mut text)).await;
     read.expect("the server has closed the connection").unwrap();
     text
 }
 
-const BOTH: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
+const PROTOCOLS: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
 
 #[test]
 fn exempt_paths() {
@@ -178,15 +180,15 @@ fn exempt_paths() {
         ("/apis/example.org/v1/leases", false),
     ];
     for (path, expected) in table {
-        assert_eq!(Class::is_exempt(path), expected, "{path}");
+        assert_eq!(RequestClass::is_exempt(path), expected, "{path}");
     }
 }
 
 #[tokio::test]
 async fn bodies_up_to_the_limit_are_read_and_larger_ones_refused() {
-    let site = site(Figures::default()).await;
+    let site = test_server(RequestLimits::default()).await;
     let limit = 3_145_728;
-    for protocol in BOTH {
+    for protocol in PROTOCOLS {
         let client = site.client(protocol);
         for size in [0, 1, 100_000, limit] {
             let answer = client.send(Ask::new(Method::POST, "/").body(vec![b'a'; size]));
@@ -202,12 +204,12 @@ async fn bodies_up_to_the_limit_are_read_and_larger_ones_refused() {
             assert_eq!(status["message"], "Request entity too large: limit is 3145728");
         }
     }
-    assert_eq!(site.refusals("body_too_large"), 4);
+    assert_eq!(site.rejections("body_too_large"), 4);
 }
 
 #[tokio::test]
 async fn a_body_of_unknown_length_is_counted_as_it_comes() {
-    let site = site(Figures { body: 10, ..Figures::default() }).await;
+    let site = test_server(RequestLimits { max_body_bytes: 10, ..RequestLimits::default() }).await;
     let table = [
         ("5\r\nhello\r\n5\r\nworld\r\n0\r\n\r\n", "10 bytes"),
         ("b\r\nhello world\r\n0\r\n\r\n", "limit is 10"),
@@ -224,11 +226,11 @@ async fn a_body_of_unknown_length_is_counted_as_it_comes() {
 
 #[tokio::test]
 async fn a_body_far_too_large_is_not_waited_for() {
-    let site = site(Figures { body: 10, ..Figures::default() }).await;
+    let site = test_server(RequestLimits { max_body_bytes: 10, ..RequestLimits::default() }).await;
     let table = [
         ("announced", "content-length: 21\r\n\r\n"),
         ("counted", "transfer-encoding: chunked\r\n\r\n15\r\n123456789 123456789 1\r\n"),
-        ("the client waits to be told", "content-length: 11\r\nexpect: 100-continue\r\n\r\n"),
+        ("the client waits for 100 Continue", "content-length: 11\r\nexpect: 100-continue\r\n\r\n"),
     ];
     for (why, rest) in table {
         let mut socket = TcpStream::connect(site.plain).await.unwrap();
@@ -242,34 +244,34 @@ async fn a_body_far_too_large_is_not_waited_for() {
 
 #[tokio::test]
 async fn a_slow_body_has_time_for_as_much_as_it_has_sent() {
-    let figures = Figures { deadline: second(1000), ..Figures::default() };
-    let site = site(figures).await;
+    let figures = RequestLimits { request_timeout: second(1000), ..RequestLimits::default() };
+    let site = test_server(figures).await;
     let mut socket = TcpStream::connect(site.plain).await.unwrap();
     let head = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100000\r\n\r\n";
     socket.write_all(head.as_bytes()).await.unwrap();
-    site.until_due(second(10)).await;
+    site.wait_until_timer_due(second(10)).await;
     socket.write_all(&[b'a'; 1000]).await.unwrap();
-    site.until_due(second(12)).await;
-    site.pass(second(9));
+    site.wait_until_timer_due(second(12)).await;
+    site.advance_clock(second(9));
     // Fifty seconds' worth, but a minute is the most there is.
     socket.write_all(&[b'a'; 30_000]).await.unwrap();
-    site.until_due(second(51)).await;
-    site.pass(second(51));
+    site.wait_until_timer_due(second(51)).await;
+    site.advance_clock(second(51));
     let answer = read_all(&mut socket).await;
     assert!(answer.starts_with("HTTP/1.1 408 Request Timeout\r\n"), "{answer}");
     assert!(answer.contains("connection: close\r\n"), "{answer}");
     assert!(answer.contains("Timeout: the request body did not arrive in time"), "{answer}");
-    assert_eq!(site.refusals("body_too_slow"), 1);
+    assert_eq!(site.rejections("body_too_slow"), 1);
 }
 
 #[tokio::test]
-async fn an_answer_has_60_seconds_unless_it_is_long_running() {
-    let site = site(Figures::default()).await;
-    for protocol in BOTH {
+async fn requests_time_out_after_60_seconds_unless_long_running() {
+    let site = test_server(RequestLimits::default()).await;
+    for protocol in PROTOCOLS {
         let client = site.client(protocol);
         let (answer, ()) = tokio::join!(client.send(Ask::get("/wait")), async {
-            site.until_due(second(60)).await;
-            site.pass(second(60));
+            site.wait_until_timer_due(second(60)).await;
+            site.advance_clock(second(60));
         });
         let answer = answer.unwrap();
         assert_eq!(answer.status, StatusCode::GATEWAY_TIMEOUT, "{protocol:?}");
@@ -278,29 +280,35 @@ async fn an_answer_has_60_seconds_unless_it_is_long_running() {
         assert_eq!((&status["reason"], &status["message"]), (&"Timeout".into(), &message.into()));
 
         let (answer, ()) = tokio::join!(client.send(Ask::get("/wait?watch")), async {
-            let there = |site: &Site| site.limits.0.long_running.available_permits() == 9_999;
-            site.until("there", there).await;
-            site.pass(second(1000));
-            site.go.notify_one();
+            let there = |site: &TestServer| site.limits.0.long_running.available_permits() == 9_999;
+            site.wait_until("there", there).await;
+            site.advance_clock(second(1000));
+            site.release.notify_one();
         });
         assert_eq!(answer.unwrap().text(), "waited", "{protocol:?}");
     }
-    assert_eq!(site.refusals("deadline"), 2);
+    assert_eq!(site.rejections("deadline"), 2);
 }
 
 #[tokio::test]
-async fn too_many_at_once_are_told_to_come_back() {
-    let site = site(Figures { reads: 2, changes: 1, ..Figures::default() }).await;
+async fn requests_over_the_limit_get_retry_after() {
+    let site = test_server(RequestLimits {
+        max_read_only: 2,
+        max_mutating: 1,
+        ..RequestLimits::default()
+    })
+    .await;
     let client = site.client(Protocol::Http2);
     let mut waiting = tokio::task::JoinSet::new();
     for method in [Method::GET, Method::GET, Method::POST] {
         let (client, ask) = (client.clone(), Ask::new(method, "/wait"));
         waiting.spawn(async move { client.send(ask).await.unwrap().text() });
     }
-    let full = |site: &Site| {
-        site.limits.0.reads.available_permits() + site.limits.0.changes.available_permits() == 0
+    let full = |site: &TestServer| {
+        site.limits.0.read_only.available_permits() + site.limits.0.mutating.available_permits()
+            == 0
     };
-    site.until("full", full).await;
+    site.wait_until("full", full).await;
     for method in [Method::GET, Method::HEAD, Method::POST, Method::PATCH, Method::DELETE] {
         let answer = client.send(Ask::new(method.clone(), "/")).await.unwrap();
         assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS, "{method}");
@@ -311,19 +319,19 @@ async fn too_many_at_once_are_told_to_come_back() {
     assert_eq!(client.send(exempt).await.unwrap().text(), "2 bytes", "leases get through");
     let watch = client.open(Ask::get("/open?watch")).await.unwrap();
     assert_eq!(watch.status, StatusCode::OK, "watches are counted apart");
-    assert_eq!(site.refusals("too_many"), 5);
+    assert_eq!(site.rejections("too_many"), 5);
 
-    site.go.notify_waiters();
+    site.release.notify_waiters();
     assert_eq!(waiting.join_all().await, ["waited"; 3]);
     let answer = client.send(Ask::get("/")).await.unwrap();
-    assert_eq!(answer.status, StatusCode::OK, "and afterwards there is room again");
+    assert_eq!(answer.status, StatusCode::OK, "and afterwards there is a free slot again");
 }
 
 #[tokio::test]
-async fn long_running_requests_hold_their_place_until_they_end() {
-    let site = site(Figures { long_running: 1, ..Figures::default() }).await;
-    let free = |site: &Site| site.limits.0.long_running.available_permits() == 1;
-    for protocol in BOTH {
+async fn long_running_requests_hold_a_permit_until_they_end() {
+    let site = test_server(RequestLimits { max_long_running: 1, ..RequestLimits::default() }).await;
+    let free = |site: &TestServer| site.limits.0.long_running.available_permits() == 1;
+    for protocol in PROTOCOLS {
         let client = site.client(protocol);
         let watch = client.open(Ask::get("/open?watch")).await.unwrap();
         let answer = client.send(Ask::get("/open?watch")).await.unwrap();
@@ -331,7 +339,7 @@ async fn long_running_requests_hold_their_place_until_they_end() {
         let answer = client.send(Ask::get("/")).await.unwrap();
         assert_eq!(answer.status, StatusCode::OK, "{protocol:?}: others are not held up");
         drop(watch);
-        site.until("free again", free).await;
+        site.wait_until("free again", free).await;
     }
     let mut socket = TcpStream::connect(site.plain).await.unwrap();
     let ask =
@@ -343,12 +351,12 @@ async fn long_running_requests_hold_their_place_until_they_end() {
     let answer = site.client(Protocol::Http1).send(Ask::get("/open?watch")).await.unwrap();
     assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS, "an upgraded one counts on");
     drop(socket);
-    site.until("free again", free).await;
+    site.wait_until("free again", free).await;
 }
 
 #[tokio::test]
-async fn a_place_is_held_for_the_work_and_not_for_the_sending() {
-    let site = site(Figures { reads: 1, ..Figures::default() }).await;
+async fn a_permit_is_released_before_the_response_is_sent() {
+    let site = test_server(RequestLimits { max_read_only: 1, ..RequestLimits::default() }).await;
     let client = site.client(Protocol::Http2);
     let unread = client.open(Ask::get("/open")).await.unwrap();
     assert_eq!(unread.status, StatusCode::OK);
@@ -356,9 +364,9 @@ async fn a_place_is_held_for_the_work_and_not_for_the_sending() {
 }
 
 #[tokio::test]
-async fn a_url_has_16_kib() {
-    let site = site(Figures::default()).await;
-    for protocol in BOTH {
+async fn urls_over_16_kib_are_refused() {
+    let site = test_server(RequestLimits::default()).await;
+    for protocol in PROTOCOLS {
         let client = site.client(protocol);
         for (length, status) in [(16_384, StatusCode::OK), (16_385, StatusCode::URI_TOO_LONG)] {
             let path = format!("/?{}", "a".repeat(length - 2));

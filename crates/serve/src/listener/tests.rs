@@ -1,11 +1,11 @@
-//! Real sockets on loopback and real TLS clients; only time is not real.
+//! Tests with real sockets on loopback and real TLS clients; only time is simulated.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use gantry_process::clock::Hand;
-use gantry_process::metrics::{Build, Metrics};
+use gantry_process::clock::FakeClock;
+use gantry_process::metrics::{BuildInfo, Metrics};
 use gantry_testkit::http::{Client, Credentials, Protocol as Speak, Request as Ask, Target};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt as _;
@@ -24,19 +24,19 @@ use crate::pki::{Identity, Pki};
 use crate::upgrade::Upgrade;
 
 mod abuse;
-mod ends;
-mod who;
+mod handshake;
+mod shutdown;
 
 /// Longer than anything here takes on a busy machine; reached only by a test that fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn second(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// A server on loopback whose time stands still.
-struct Site {
-    hand: Hand,
+/// A server on loopback with a clock that stands still.
+struct TestServer {
+    hand: FakeClock,
     metrics: Metrics,
     pki: Pki,
     tasks: Tasks,
@@ -46,42 +46,42 @@ struct Site {
     _folder: tempfile::TempDir,
 }
 
-async fn tls_site() -> Site {
-    site(true, |_| {}).await
+async fn tls_server() -> TestServer {
+    test_server(true, |_| {}).await
 }
 
-async fn plain_site() -> Site {
-    site(false, |_| {}).await
+async fn plain_server() -> TestServer {
+    test_server(false, |_| {}).await
 }
 
-async fn site(tls: bool, change: impl FnOnce(&mut Options)) -> Site {
+async fn test_server(tls: bool, change: impl FnOnce(&mut Options)) -> TestServer {
     let folder = private_folder();
-    // The clients look at the machine's clock to believe the server.
-    let hand = Hand::at(Clock::system().now());
+    // The clients use the machine's clock to verify the server's certificate.
+    let hand = FakeClock::at(Clock::system().now());
     let pki = Pki::open_or_create(folder.path(), &[], hand.clock().now()).unwrap();
-    let metrics = Metrics::new(&Build::default());
-    let counters = gantry_process::tasks::Counters::register(&metrics).unwrap();
+    let metrics = Metrics::new(&BuildInfo::default());
+    let counters = gantry_process::tasks::TaskMetrics::register(&metrics).unwrap();
     let root = CancellationToken::new();
     let mut tasks = Tasks::new(hand.clock(), counters, fastrand::Rng::with_seed(1), &root);
     let door = if tls {
         let certificate = ServerCertificate::new(pki.server()).unwrap();
-        let clients = Some(ClientAuthority::new(pki.authority()).unwrap());
-        Door::Tls { certificate, clients }
+        let clients = Some(ClientAuthority::new(pki.ca_certificate()).unwrap());
+        TransportSecurity::Tls { certificate, clients }
     } else {
-        Door::PlainOnLoopback
+        TransportSecurity::PlainOnLoopback
     };
     let mut options = Options::new("127.0.0.1:0".parse().unwrap(), door);
     change(&mut options);
     let counters = Counters::register(&metrics).unwrap();
     let stuck = Arc::new(AtomicUsize::new(0));
     let (stop, seen) = (tasks.token().clone(), Arc::clone(&stuck));
-    let service = move |request, peer| answer(request, peer, stop.clone(), Arc::clone(&seen));
+    let service = move |request, peer| test_service(request, peer, stop.clone(), Arc::clone(&seen));
     let address = serve(&mut tasks, "test", options, counters, service).await.unwrap();
-    Site { hand, metrics, pki, tasks, address, stuck, _folder: folder }
+    TestServer { hand, metrics, pki, tasks, address, stuck, _folder: folder }
 }
 
-/// What the service of a site does, by path.
-async fn answer(
+/// The service of the test server, by path.
+async fn test_service(
     request: Request<Incoming>,
     peer: Arc<Peer>,
     stop: CancellationToken,
@@ -89,20 +89,20 @@ async fn answer(
 ) -> Response<Body> {
     match request.uri().path() {
         "/stuck" => {
-            struct Leave(Arc<AtomicUsize>);
-            impl Drop for Leave {
+            struct InProgressGuard(Arc<AtomicUsize>);
+            impl Drop for InProgressGuard {
                 fn drop(&mut self) {
                     self.0.fetch_sub(1, Ordering::SeqCst);
                 }
             }
             stuck.fetch_add(1, Ordering::SeqCst);
-            let _leave = Leave(stuck);
+            let _leave = InProgressGuard(stuck);
             std::future::pending().await
         }
         "/panic" => panic!("as the test asked"),
         "/stream" => {
             let end = stop.cancelled_owned();
-            Response::new(Watch { begun: false, end: Box::pin(end) }.boxed_unsync())
+            Response::new(WatchBody { begun: false, end: Box::pin(end) }.boxed_unsync())
         }
         "/huge" => Response::new(body::full(vec![b'x'; 64 << 20])),
         "/upgrade" => {
@@ -131,12 +131,12 @@ async fn answer(
 }
 
 /// A body like a watch's: one line at once, another when the server stops.
-struct Watch {
+struct WatchBody {
     begun: bool,
     end: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-impl hyper::body::Body for Watch {
+impl hyper::body::Body for WatchBody {
     type Data = Bytes;
     type Error = io::Error;
 
@@ -152,82 +152,82 @@ impl hyper::body::Body for Watch {
     }
 }
 
-impl Site {
+impl TestServer {
     fn client(&self, speak: Speak, who: Option<&Identity>) -> Client {
         let credentials = who.map_or(Credentials::Anonymous, |identity| {
             let Identity { certificate, key } = identity.clone();
             Credentials::Certificate { chain: certificate, key }
         });
         let base = format!("https://{}", self.address);
-        let target = Target { base, authority: self.pki.authority().to_owned(), credentials };
-        Client::new(&target, speak, Clock::system()).unwrap().with_patience(PATIENCE)
+        let target = Target { base, authority: self.pki.ca_certificate().to_owned(), credentials };
+        Client::new(&target, speak, Clock::system()).unwrap().with_timeout(TEST_TIMEOUT)
     }
 
     async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// What a client needs to believe the server.
+    /// Returns the roots a client needs to trust the server.
     fn trust(&self, versions: &[&'static rustls::SupportedProtocolVersion]) -> ClientConfig {
         ClientConfig::builder_with_provider(tls::provider())
             .with_protocol_versions(versions)
             .unwrap()
-            .with_root_certificates(tls::roots(self.pki.authority()).unwrap())
+            .with_root_certificates(tls::roots(self.pki.ca_certificate()).unwrap())
             .with_no_client_auth()
     }
 
-    /// A TLS connection of which only the handshake is done.
+    /// Opens a TLS connection and only performs the handshake.
     async fn connect_tls(&self, config: ClientConfig) -> TlsStream<TcpStream> {
         let name = ServerName::try_from("localhost").unwrap();
         TlsConnector::from(Arc::new(config)).connect(name, self.connect().await).await.unwrap()
     }
 
-    /// A number off the page of metrics; zero when it is not there.
+    /// Reads a metric; zero when it does not exist.
     fn metric(&self, line: &str) -> i64 {
         let page = self.metrics.encode().unwrap();
         let found = page.lines().find_map(|have| have.strip_prefix(line));
         found.map_or(0, |value| value.trim().parse().unwrap())
     }
 
-    fn ends(&self, how: &str) -> i64 {
+    fn connection_ends(&self, how: &str) -> i64 {
         self.metric(&format!("gantry_server_connection_ends_total{{how=\"{how}\"}}"))
     }
 
-    /// Waits for something that is about to happen.
-    async fn until(&self, what: &str, mut happened: impl FnMut(&Self) -> bool) {
+    /// Waits until a condition holds.
+    async fn wait_until(&self, what: &str, mut happened: impl FnMut(&Self) -> bool) {
         let clock = Clock::system();
         let waiting = async {
             while !happened(self) {
                 clock.sleep(Duration::from_millis(1)).await;
             }
         };
-        assert!(clock.timeout(PATIENCE, waiting).await.is_ok(), "never: {what}");
+        assert!(clock.timeout(TEST_TIMEOUT, waiting).await.is_ok(), "never: {what}");
     }
 
-    /// Waits until the next thing to happen is due in exactly this time.
-    async fn until_due(&self, within: Duration) {
+    /// Waits until the next timer is due in exactly this time.
+    async fn wait_until_timer_due(&self, within: Duration) {
         let due = self.hand.clock().moment() + within;
-        self.until(&format!("due within {within:?}"), |site| {
+        self.wait_until(&format!("due within {within:?}"), |site| {
             site.hand.next_deadline() == Some(due)
         })
         .await;
     }
 
-    fn pass(&self, time: Duration) {
+    fn advance_clock(&self, time: Duration) {
         self.hand.jump_to(self.hand.clock().moment() + time);
     }
 
     /// Joins the tasks; fails the test when they do not end.
-    async fn join(&mut self) -> Result<(), gantry_process::tasks::Lost> {
-        let joined = Clock::system().timeout(PATIENCE, self.tasks.join()).await;
+    async fn join(&mut self) -> Result<(), gantry_process::tasks::LostTask> {
+        let joined = Clock::system().timeout(TEST_TIMEOUT, self.tasks.join()).await;
         joined.expect("the server has ended")
     }
 }
 
-/// Everything until the other side closes.
+/// Reads until the other side closes.
 async fn read_all(socket: &mut (impl tokio::io::AsyncRead + Unpin)) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let read = Clock::system().timeout(PATIENCE, socket.read_to_end(&mut bytes)).await;
+    let read = Clock::system().timeout(TEST_TIMEOUT, socket.read_to_end(&mut bytes)).await;
     // A reset is an end as well.
     let _ = read.expect("the server has closed the connection");
     bytes
@@ -241,6 +241,6 @@ async fn read_until(socket: &mut (impl tokio::io::AsyncRead + Unpin), end: &str)
             bytes.push(socket.read_u8().await.unwrap());
         }
     };
-    assert!(Clock::system().timeout(PATIENCE, reading).await.is_ok(), "no {end:?}");
+    assert!(Clock::system().timeout(TEST_TIMEOUT, reading).await.is_ok(), "no {end:?}");
     String::from_utf8(bytes).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Signs.
+//! The certificate authority, which signs certificates.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -22,56 +22,57 @@ use x509_cert::der::asn1::{Any, BitString, ObjectIdentifier, SetOfVec, Utf8Strin
 use x509_cert::der::{self, Decode as _, Encode as _, Length};
 use x509_cert::name::{RdnSequence, RelativeDistinguishedName};
 
-use super::{AUTHORITY, AUTHORITY_LIFE, Identity, PkiError, SKEW, shifted};
+use super::{CA_COMMON_NAME, CA_LIFETIME, CLOCK_SKEW, Identity, PkiError, offset_time};
 use crate::peer::{self, COMMON_NAME, ORGANIZATION};
 
-/// Signs certificates, and believes in those it signed.
-pub(super) struct Authority {
+/// Signs certificates, and verifies those it signed.
+pub(super) struct CertificateAuthority {
     issuer: Issuer<'static, KeyPair>,
-    pub(super) own: Identity,
+    pub(super) identity: Identity,
 }
 
-/// What a certificate is for.
-pub(super) enum Leaf<'a> {
+/// The subject and the use of a certificate.
+pub(super) enum CertificateProfile<'a> {
     /// A server under these names and addresses.
     Server { names: &'a BTreeSet<String> },
     /// A user and their groups.
     Client { common_name: &'a str, organizations: &'a [&'a str] },
 }
 
-/// What a certificate for a request says beside its subject and its key.
+/// The contents of a certificate for a request besides its subject and its key.
 #[derive(Default)]
-pub(super) struct Wanted {
-    /// From when until when it is good.
+pub(super) struct CertificateSpec {
+    /// The period in which it is valid.
     pub(super) validity: (Timestamp, Timestamp),
-    /// What its key may do.
+    /// The key usages.
     pub(super) usages: Vec<KeyUsagePurpose>,
-    /// What it is for.
+    /// The extended key usages.
     pub(super) purposes: Vec<ExtendedKeyUsagePurpose>,
-    /// The names and addresses it is for.
+    /// The DNS names and addresses.
     pub(super) names: Vec<SanType>,
 }
 
-impl Authority {
-    /// A new authority, or the old one with a new life.
+impl CertificateAuthority {
+    /// Creates an authority, or renews the certificate of an existing one.
     pub(super) fn create(key: Option<KeyPair>, now: Timestamp) -> Result<Self, PkiError> {
         let key = key.map_or_else(new_key, Ok)?;
         let mut params = params();
-        validity(&mut params, AUTHORITY_LIFE, now);
+        validity(&mut params, CA_LIFETIME, now);
         params.serial_number = Some(serial()?);
         let own =
             Identity { certificate: params.self_signed(&key)?.pem(), key: key.serialize_pem() };
-        Ok(Self { issuer: Issuer::new(params, key), own })
+        Ok(Self { issuer: Issuer::new(params, key), identity: own })
     }
 
-    /// The authority with this certificate, which must be one that [`Authority::create`] made.
+    /// Opens the authority with this certificate, which [`CertificateAuthority::create`] must have
+    /// made.
     pub(super) fn new(key: KeyPair, own: Identity) -> Self {
-        Self { issuer: Issuer::new(params(), key), own }
+        Self { issuer: Issuer::new(params(), key), identity: own }
     }
 
     pub(super) fn issue(
         &self,
-        leaf: &Leaf<'_>,
+        leaf: &CertificateProfile<'_>,
         life: Duration,
         now: Timestamp,
     ) -> Result<Identity, PkiError> {
@@ -82,8 +83,8 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
         let certificate = match leaf {
-            Leaf::Server { names } => {
-                params.distinguished_name = named("gantry");
+            CertificateProfile::Server { names } => {
+                params.distinguished_name = distinguished_name("gantry");
                 params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
                 for name in *names {
                     params.subject_alt_names.push(match name.parse::<IpAddr>() {
@@ -93,46 +94,46 @@ impl Authority {
                 }
                 params.signed_by(&key, &self.issuer)?.pem()
             }
-            Leaf::Client { common_name: "", .. } => return Err(PkiError::NoName),
-            Leaf::Client { common_name, organizations } => {
-                params.distinguished_name = named(common_name);
+            CertificateProfile::Client { common_name: "", .. } => return Err(PkiError::NoName),
+            CertificateProfile::Client { common_name, organizations } => {
+                params.distinguished_name = distinguished_name(common_name);
                 params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
                 let signed = params.signed_by(&key, &self.issuer)?;
                 let subject = subject(common_name, organizations)?.to_der()?;
-                pem(&self.respliced(signed.der(), &subject, None)?)
+                pem(&self.resign_with_subject(signed.der(), &subject, None)?)
             }
         };
         Ok(Identity { certificate, key: key.serialize_pem() })
     }
 
-    /// A certificate in PEM for a subject and a public key that somebody else has made, both as DER.
-    pub(super) fn certify(
+    /// Signs a certificate (PEM) for a subject and a public key from elsewhere, both as DER.
+    pub(super) fn sign_request(
         &self,
-        wanted: Wanted,
+        wanted: CertificateSpec,
         subject: &[u8],
         public_key: &[u8],
     ) -> Result<String, PkiError> {
-        let own = CertificateDer::from_pem_slice(self.own.certificate.as_bytes());
-        let own = own.map_err(|error| PkiError::Make(Box::new(error)))?;
+        let own = CertificateDer::from_pem_slice(self.identity.certificate.as_bytes());
+        let own = own.map_err(|error| PkiError::Generate(Box::new(error)))?;
         let (from, until) = wanted.validity;
         let mut params = CertificateParams::default();
-        // Nothing is believed for longer than who has signed it.
-        set_validity(&mut params, from, until.min(peer::read(&own)?.not_after));
+        // A certificate must not outlive its authority.
+        set_validity(&mut params, from, until.min(peer::parse_certificate(&own)?.not_after));
         params.serial_number = Some(serial()?);
-        params.distinguished_name = named("gantry");
+        params.distinguished_name = distinguished_name("gantry");
         params.key_usages = wanted.usages;
         params.extended_key_usages = wanted.purposes;
         params.subject_alt_names = wanted.names;
         params.use_authority_key_identifier_extension = true;
         let signed = params.signed_by(&new_key()?, &self.issuer)?;
-        Ok(pem(&self.respliced(signed.der(), subject, Some(public_key))?))
+        Ok(pem(&self.resign_with_subject(signed.der(), subject, Some(public_key))?))
     }
 
-    /// The same certificate for another subject, and maybe another key, signed again.
+    /// Replaces the subject, and optionally the key, of a certificate and signs it again.
     ///
-    /// rcgen keeps one value per attribute of a name, and a user may be in many groups, each of
-    /// which is an organisation; and it knows the keys that it has made.
-    fn respliced(
+    /// rcgen supports one value per attribute of a name, and a user may be in many groups, each of
+    /// which is an organisation; and it supports only keys that it has made.
+    fn resign_with_subject(
         &self,
         certificate: &[u8],
         subject: &[u8],
@@ -142,7 +143,7 @@ impl Authority {
         let tbs = old.tbs_certificate();
         let extensions = tbs.extensions().cloned().unwrap_or_default();
         let unsigned = [
-            element(EXPLICIT_0, &tbs.version().to_der()?)?,
+            der_element(EXPLICIT_0, &tbs.version().to_der()?)?,
             tbs.serial_number().to_der()?,
             tbs.signature().to_der()?,
             tbs.issuer().to_der()?,
@@ -152,23 +153,23 @@ impl Authority {
                 Some(key) => key.to_vec(),
                 None => tbs.subject_public_key_info().to_der()?,
             },
-            element(EXPLICIT_3, &extensions.to_der()?)?,
+            der_element(EXPLICIT_3, &extensions.to_der()?)?,
         ];
-        let unsigned = element(SEQUENCE, &unsigned.concat())?;
+        let unsigned = der_element(SEQUENCE, &unsigned.concat())?;
         let signature = BitString::from_bytes(&self.issuer.key().sign(&unsigned)?)?;
         let signed = [unsigned, old.signature_algorithm().to_der()?, signature.to_der()?];
-        Ok(element(SEQUENCE, &signed.concat())?)
+        Ok(der_element(SEQUENCE, &signed.concat())?)
     }
 }
 
 const SEQUENCE: u8 = 0x30;
-/// Where a certificate has its version.
+/// The position of the version in a certificate.
 const EXPLICIT_0: u8 = 0xa0;
-/// Where a certificate has its extensions.
+/// The position of the extensions in a certificate.
 const EXPLICIT_3: u8 = 0xa3;
 
-/// Tag, length, content.
-fn element(tag: u8, content: &[u8]) -> der::Result<Vec<u8>> {
+/// Encodes a DER element: tag, length, content.
+fn der_element(tag: u8, content: &[u8]) -> der::Result<Vec<u8>> {
     let length = Length::try_from(content.len())?.to_der()?;
     Ok([&[tag], &*length, content].concat())
 }
@@ -185,15 +186,15 @@ fn attribute(oid: ObjectIdentifier, value: &str) -> der::Result<RelativeDistingu
     Ok(SetOfVec::try_from(vec![AttributeTypeAndValue { oid, value }])?.into())
 }
 
-/// A new P-256 key.
+/// Generates a P-256 key.
 pub(super) fn new_key() -> Result<KeyPair, PkiError> {
     Ok(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?)
 }
 
-/// The authority's certificate as far as it never changes.
+/// The parts of the authority's certificate that never change.
 fn params() -> CertificateParams {
     let mut params = CertificateParams::default();
-    params.distinguished_name = named(AUTHORITY);
+    params.distinguished_name = distinguished_name(CA_COMMON_NAME);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![
         KeyUsagePurpose::DigitalSignature,
@@ -203,7 +204,7 @@ fn params() -> CertificateParams {
     params
 }
 
-fn named(common_name: &str) -> DistinguishedName {
+fn distinguished_name(common_name: &str) -> DistinguishedName {
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, common_name);
     name
@@ -211,13 +212,13 @@ fn named(common_name: &str) -> DistinguishedName {
 
 fn validity(params: &mut CertificateParams, life: Duration, now: Timestamp) {
     let life = SignedDuration::try_from(life).unwrap_or(SignedDuration::MAX);
-    let skew = SignedDuration::try_from(SKEW).unwrap_or(SignedDuration::ZERO);
-    set_validity(params, shifted(now, -skew), shifted(now, life));
+    let skew = SignedDuration::try_from(CLOCK_SKEW).unwrap_or(SignedDuration::ZERO);
+    set_validity(params, offset_time(now, -skew), offset_time(now, life));
 }
 
 fn set_validity(params: &mut CertificateParams, from: Timestamp, until: Timestamp) {
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    // Nothing was valid before 1970, and no certificate can say so.
+    // Times before 1970 cannot be encoded, and no certificate needs them.
     let date = |moment: Timestamp| {
         epoch + Duration::from_secs(u64::try_from(moment.as_second()).unwrap_or_default())
     };
@@ -225,11 +226,11 @@ fn set_validity(params: &mut CertificateParams, from: Timestamp, until: Timestam
     params.not_after = date(until);
 }
 
-/// Random, so that two certificates of one key differ: clients tell certificates apart by issuer
-/// and serial number.
+/// Returns a random serial number, so that two certificates of one key differ: clients distinguish
+/// certificates by issuer and serial number.
 fn serial() -> Result<SerialNumber, PkiError> {
     let mut bytes = [0_u8; 16];
-    rand::fill(&mut bytes).map_err(|error| PkiError::Make(Box::new(error)))?;
+    rand::fill(&mut bytes).map_err(|error| PkiError::Generate(Box::new(error)))?;
     // Positive and of full length.
     bytes[0] = bytes[0] & 0x7f | 0x40;
     Ok(SerialNumber::from_slice(&bytes))

@@ -1,4 +1,4 @@
-//! Requests for certificates: read, believed, and signed with the key of the authority.
+//! Certificate signing requests: parsed, verified, and signed with the key of the authority.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,41 +21,41 @@ use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::{DirectoryString, GeneralName};
 use x509_cert::request::{CertReq, ExtensionReq};
 
-use super::authority::{Authority, Wanted};
-use super::{LIFE, PkiError, shifted};
+use super::authority::{CertificateAuthority, CertificateSpec};
+use super::{LEAF_LIFETIME, PkiError, offset_time};
 use crate::peer::{COMMON_NAME, ORGANIZATION};
 
-/// What a request for a certificate asks for (PKCS#10).
+/// The contents of a certificate signing request (PKCS#10).
 #[derive(Clone, Debug)]
 pub struct CertificateRequest {
     /// The common name of the subject; the last if there are several.
     pub common_name: String,
     /// The organisations of the subject, in its order.
     pub organizations: Vec<String>,
-    /// The DNS names it is to be for.
+    /// The requested DNS names.
     pub dns_names: Vec<String>,
-    /// The addresses it is to be for.
+    /// The requested addresses.
     pub addresses: Vec<IpAddr>,
-    /// The mail addresses it is to be for.
+    /// The requested mail addresses.
     pub emails: Vec<String>,
-    /// The URIs it is to be for.
+    /// The requested URIs.
     pub uris: Vec<String>,
     parsed: CertReq,
 }
 
-/// Why a request for a certificate cannot be used, in the words of Kubernetes where it has some.
+/// Why a certificate signing request cannot be used, in the words of Kubernetes where it has some.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// It is no request in PEM.
+    /// It is not a PEM request.
     #[error("PEM block type must be CERTIFICATE REQUEST")]
     Pem,
-    /// The block holds something else.
+    /// The PEM block has another type.
     #[error("asn1: the PEM block does not hold a PKCS#10 certificate request")]
     Structure,
-    /// Its key or its signature is of a sort that is not known.
+    /// The algorithm of its key or its signature is not supported.
     #[error("x509: cannot verify signature: algorithm unimplemented")]
     Algorithm,
-    /// Whoever made it does not hold the key.
+    /// Its signature does not match its key.
     #[error("{0}")]
     Signature(&'static str),
 }
@@ -65,10 +65,10 @@ const LABEL: &str = "CERTIFICATE REQUEST-----";
 const END: &str = "-----END CERTIFICATE REQUEST-----";
 
 impl CertificateRequest {
-    /// Reads the first block of a PEM text.
+    /// Parses the first block of a PEM text.
     ///
     /// # Errors
-    /// There is none, or it is no request.
+    /// There is no block, or it is not a request.
     pub fn parse(pem: &[u8]) -> Result<Self, RequestError> {
         let text = std::str::from_utf8(pem).map_err(|_| RequestError::Pem)?;
         let (_, block) = text.split_once(BEGIN).ok_or(RequestError::Pem)?;
@@ -129,7 +129,7 @@ impl CertificateRequest {
                                 let address = address(octets.as_bytes());
                                 self.addresses.push(address.ok_or(RequestError::Structure)?);
                             }
-                            // What Kubernetes does not look at is not signed either.
+                            // Names that Kubernetes ignores are not signed either.
                             GeneralName::OtherName(_)
                             | GeneralName::DirectoryName(_)
                             | GeneralName::EdiPartyName(_)
@@ -142,17 +142,17 @@ impl CertificateRequest {
         Ok(())
     }
 
-    /// Whether whoever made the request holds the key it is for.
+    /// Checks that the request is signed with the key it is for.
     ///
     /// # Errors
-    /// They do not, or that cannot be told.
+    /// It is not, or the signature cannot be checked.
     pub fn check_signature(&self) -> Result<(), RequestError> {
         let CertReq { info, algorithm, signature } = &self.parsed;
         let signed = info.to_der().map_err(|_| RequestError::Structure)?;
         let key = info.public_key.subject_public_key.raw_bytes();
         let curve = info.public_key.algorithm.parameters.as_ref();
         let curve = curve.and_then(|it| it.decode_as::<ObjectIdentifier>().ok());
-        let (verify, failure) = verification(algorithm.oid, curve)?;
+        let (verify, failure) = signature_algorithm(algorithm.oid, curve)?;
         UnparsedPublicKey::new(verify, key)
             .verify(&signed, signature.raw_bytes())
             .map_err(|_| RequestError::Signature(failure))
@@ -170,8 +170,8 @@ const P256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7
 const P384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.34");
 const P521: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.35");
 
-/// How a signature is checked, and what is said if it is wrong.
-fn verification(
+/// Returns the algorithm that checks a signature, and the error text if it does not match.
+fn signature_algorithm(
     algorithm: ObjectIdentifier,
     curve: Option<ObjectIdentifier>,
 ) -> Result<(&'static dyn VerificationAlgorithm, &'static str), RequestError> {
@@ -203,29 +203,29 @@ fn verification(
 
 /// Signs requests with the key of a server's authority, which never leaves this module.
 #[derive(Clone)]
-pub struct RequestSigner(pub(super) Arc<Authority>);
+pub struct RequestSigner(pub(super) Arc<CertificateAuthority>);
 
 impl std::fmt::Debug for RequestSigner {
-    /// Never a key.
+    /// Never shows a key.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("RequestSigner(…)")
     }
 }
 
-/// The shortest life that is given.
-const SHORTEST: Duration = Duration::from_secs(10 * 60);
+/// The shortest life of a certificate.
+const MIN_VALIDITY: Duration = Duration::from_secs(10 * 60);
 /// Certificates are valid from a little before they are signed: clocks differ.
 const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
-/// What lives shorter than this is not shortened by what it was backdated.
-const SHORT: Duration = Duration::from_secs(8 * 60 * 60);
+/// The end of certificates with a shorter life than this is not moved back by the backdating.
+const SHORT_VALIDITY: Duration = Duration::from_secs(8 * 60 * 60);
 
 impl RequestSigner {
-    /// A certificate in PEM for the subject, the names and the key of a request.
+    /// Signs a certificate (PEM) for the subject, the names and the key of a request.
     ///
-    /// It decides nothing about who may have it: that is up to whoever asks.
+    /// It does not authorize the request: that is up to the caller.
     ///
     /// # Errors
-    /// A usage is not one of those that servers and clients have, or the machine gave no randomness.
+    /// A usage is not supported for servers and clients, or the system has no random numbers.
     pub fn sign(
         &self,
         request: &CertificateRequest,
@@ -234,11 +234,11 @@ impl RequestSigner {
         now: Timestamp,
     ) -> Result<String, PkiError> {
         let asked = seconds.map(|it| Duration::from_secs(u64::try_from(it).unwrap_or_default()));
-        let life = asked.unwrap_or(LIFE).clamp(SHORTEST, LIFE);
+        let life = asked.unwrap_or(LEAF_LIFETIME).clamp(MIN_VALIDITY, LEAF_LIFETIME);
         let end = SignedDuration::try_from(life).unwrap_or(SignedDuration::MAX);
-        let end = if life < SHORT { end } else { end - BACKDATE };
-        let validity = (shifted(now, -BACKDATE), shifted(now, end));
-        let mut wanted = Wanted { validity, ..Wanted::default() };
+        let end = if life < SHORT_VALIDITY { end } else { end - BACKDATE };
+        let validity = (offset_time(now, -BACKDATE), offset_time(now, end));
+        let mut wanted = CertificateSpec { validity, ..CertificateSpec::default() };
         for usage in usages {
             match *usage {
                 "digital signature" | "signing" => {
@@ -261,7 +261,7 @@ impl RequestSigner {
             wanted.names.push(SanType::URI(Ia5String::try_from(name.as_str())?));
         }
         let info = &request.parsed.info;
-        self.0.certify(wanted, &info.subject.to_der()?, &info.public_key.to_der()?)
+        self.0.sign_request(wanted, &info.subject.to_der()?, &info.public_key.to_der()?)
     }
 }
 
@@ -275,7 +275,7 @@ mod tests {
     use crate::peer;
     use crate::tls::ClientAuthority;
 
-    /// A request in PEM, and its key.
+    /// Returns a request in PEM, and its key.
     fn request(algorithm: &'static SignatureAlgorithm, names: &[&str]) -> (String, KeyPair) {
         let key = KeyPair::generate_for(algorithm).unwrap();
         let mut params = CertificateParams::default();
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_read_and_their_keys_are_held() {
+    fn requests_are_parsed_and_their_signatures_checked() {
         for algorithm in
             [&rcgen::PKCS_ECDSA_P256_SHA256, &rcgen::PKCS_ECDSA_P384_SHA384, &rcgen::PKCS_ED25519]
         {
@@ -308,7 +308,7 @@ mod tests {
             assert_eq!(read.addresses, ["10.0.0.1".parse::<IpAddr>().unwrap()]);
             assert!(read.emails.is_empty() && read.uris.is_empty());
             assert_eq!(read.check_signature(), Ok(()));
-            // The same request with another key was made by somebody who does not hold it.
+            // The same request with another key is not signed by the holder of that key.
             let (other, _) = request(algorithm, &[]);
             let other = CertificateRequest::parse(other.as_bytes()).unwrap();
             let mut forged = read.clone();
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused() {
+    fn invalid_requests_are_refused() {
         let (pem, _) = request(&rcgen::PKCS_ECDSA_P256_SHA256, &[]);
         let block = |label: &str, body: &str| {
             format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n")
@@ -339,9 +339,9 @@ mod tests {
     }
 
     #[test]
-    fn certificates_are_for_who_asked_and_believed() {
-        let authority = Arc::new(Authority::create(None, now()).unwrap());
-        let clients = ClientAuthority::new(&authority.own.certificate).unwrap();
+    fn signed_certificates_name_the_subject_and_verify() {
+        let authority = Arc::new(CertificateAuthority::create(None, now()).unwrap());
+        let clients = ClientAuthority::new(&authority.identity.certificate).unwrap();
         let signer = RequestSigner(authority);
         let (pem, key) = request(&rcgen::PKCS_ECDSA_P384_SHA384, &["a.test", "10.0.0.1"]);
         let read = CertificateRequest::parse(pem.as_bytes()).unwrap();
@@ -359,7 +359,7 @@ mod tests {
         for (asked, expected) in table {
             let signed = signer.sign(&read, &usages, asked, now()).unwrap();
             let certificate = CertificateDer::from_pem_slice(signed.as_bytes()).unwrap();
-            let facts = peer::read(&certificate).unwrap();
+            let facts = peer::parse_certificate(&certificate).unwrap();
             assert_eq!(facts.not_after.duration_since(now()), expected, "{asked:?}");
             assert_eq!(now().duration_since(facts.not_before), BACKDATE);
             let tbs = facts.parsed.tbs_certificate();
@@ -369,16 +369,16 @@ mod tests {
             assert_eq!(tbs.subject_public_key_info().subject_public_key.raw_bytes(), {
                 key.public_key_raw()
             });
-            let subject = peer::subject(&certificate).unwrap().unwrap();
+            let subject = peer::verified_subject(&certificate).unwrap().unwrap();
             assert_eq!(subject.common_name, "system:node:a");
             assert_eq!(subject.organizations, ["system:nodes"]);
-            assert!(clients.believes(&[certificate], now()));
+            assert!(clients.verifies(&[certificate], now()));
         }
-        // One for servers is not believed of clients.
+        // A certificate for servers is not accepted from clients.
         let serving =
             signer.sign(&read, &["digital signature", "server auth"], None, now()).unwrap();
         let serving = CertificateDer::from_pem_slice(serving.as_bytes()).unwrap();
-        assert!(!clients.believes(&[serving], now()));
+        assert!(!clients.verifies(&[serving], now()));
         let refused = signer.sign(&read, &["cert sign"], None, now()).unwrap_err();
         assert_eq!(refused.to_string(), "cannot sign a certificate for the usage \"cert sign\"");
         assert_eq!(format!("{signer:?}"), "RequestSigner(…)");
@@ -386,14 +386,15 @@ mod tests {
 
     #[test]
     fn no_certificate_outlives_its_authority() {
-        let authority = Arc::new(Authority::create(None, now()).unwrap());
-        let own = CertificateDer::from_pem_slice(authority.own.certificate.as_bytes()).unwrap();
-        let end = peer::read(&own).unwrap().not_after;
+        let authority = Arc::new(CertificateAuthority::create(None, now()).unwrap());
+        let own =
+            CertificateDer::from_pem_slice(authority.identity.certificate.as_bytes()).unwrap();
+        let end = peer::parse_certificate(&own).unwrap().not_after;
         let (pem, _) = request(&rcgen::PKCS_ECDSA_P256_SHA256, &[]);
         let read = CertificateRequest::parse(pem.as_bytes()).unwrap();
         let late = end - SignedDuration::from_hours(24);
         let signed = RequestSigner(authority).sign(&read, &["client auth"], None, late).unwrap();
         let signed = CertificateDer::from_pem_slice(signed.as_bytes()).unwrap();
-        assert_eq!(peer::read(&signed).unwrap().not_after, end);
+        assert_eq!(peer::parse_certificate(&signed).unwrap().not_after, end);
     }
 }

@@ -1,4 +1,4 @@
-//! Tables for each rule, and laws for many hands at once.
+//! Tables for each rule, and properties for many concurrent users.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ fn version(name: &str, storage: bool, text: &str) -> Value {
     })
 }
 
-/// The object of a cluster, as it was made from a manifest.
+/// The object of a cluster, as it was created from a manifest.
 fn cluster(versions: &[&str], stored: &[&str]) -> Value {
     let mut object = manifest(versions).object().clone();
     object["metadata"]["resourceVersion"] = json!("42");
@@ -41,30 +41,31 @@ fn names(object: &Value) -> Vec<&str> {
     list(object, "/spec/versions").iter().map(|it| text(it, "/name")).collect()
 }
 
-fn applied(decision: &Decision) -> &Apply {
+fn applied(decision: &ApplyDecision) -> &PlannedApply {
     match decision {
-        Decision::Apply(apply) => apply,
+        ApplyDecision::Apply(apply) => apply,
         other => panic!("nothing is applied: {other:?}"),
     }
 }
 
-const MODES: [Mode; 4] = [Mode::IfVersionMissing, Mode::IfDiffers, Mode::Always, Mode::Never];
+const MODES: [ApplyMode; 4] =
+    [ApplyMode::IfVersionMissing, ApplyMode::IfDiffers, ApplyMode::Always, ApplyMode::Never];
 
 #[test]
 fn cs_20_applied_if_absent_or_the_version_is_missing() {
     let ours = manifest(&["v1alpha1"]);
-    let mode = Mode::IfVersionMissing;
-    let absent = decide(&ours, None, mode, Foreign::Refuse);
-    assert_eq!(applied(&absent).why, Why::Absent);
+    let mode = ApplyMode::IfVersionMissing;
+    let absent = decide(&ours, None, mode, ForeignVersions::Refuse);
+    assert_eq!(applied(&absent).why, ApplyReason::NotFound);
     // Other contents are left alone.
     let present = cluster(&["v1alpha1"], &["v1alpha1"]);
-    let left = Decision::Leave(Left::VersionPresent("v1alpha1".to_owned()));
-    assert_eq!(decide(&ours, Some(&present), mode, Foreign::Refuse), left);
+    let left = ApplyDecision::Leave(SkipReason::VersionPresent("v1alpha1".to_owned()));
+    assert_eq!(decide(&ours, Some(&present), mode, ForeignVersions::Refuse), left);
     // A commit that adds a version knows the old one.
     let newer = manifest(&["v1alpha2", "v1alpha1"]);
-    let decision = decide(&newer, Some(&present), mode, Foreign::Refuse);
+    let decision = decide(&newer, Some(&present), mode, ForeignVersions::Refuse);
     let apply = applied(&decision);
-    assert_eq!(apply.why, Why::VersionMissing("v1alpha2".to_owned()));
+    assert_eq!(apply.why, ApplyReason::VersionMissing("v1alpha2".to_owned()));
     assert_eq!(names(&apply.object), ["v1alpha2", "v1alpha1"]);
 }
 
@@ -72,12 +73,12 @@ fn cs_20_applied_if_absent_or_the_version_is_missing() {
 fn cs_14_a_version_under_review_is_changed_where_it_differs() {
     let ours = manifest(&["v1alpha1"]);
     let mut found = cluster(&["v1alpha1"], &["v1alpha1"]);
-    let decision = decide(&ours, Some(&found), Mode::IfDiffers, Foreign::Refuse);
-    assert_eq!(applied(&decision).why, Why::Differs);
-    // What the server filled in is no difference.
+    let decision = decide(&ours, Some(&found), ApplyMode::IfDiffers, ForeignVersions::Refuse);
+    assert_eq!(applied(&decision).why, ApplyReason::Differs);
+    // Defaults that the server set are not a difference.
     found["spec"]["versions"] = ours.object()["spec"]["versions"].clone();
-    let decision = decide(&ours, Some(&found), Mode::IfDiffers, Foreign::Refuse);
-    assert_eq!(decision, Decision::Leave(Left::Same));
+    let decision = decide(&ours, Some(&found), ApplyMode::IfDiffers, ForeignVersions::Refuse);
+    assert_eq!(decision, ApplyDecision::Leave(SkipReason::Same));
 }
 
 #[test]
@@ -87,17 +88,20 @@ fn cs_13_no_version_goes_unasked_and_no_stored_one_at_all() {
     let unstored = cluster(&["v1alpha1", "v1beta1"], &["v1beta1"]);
     let removes = |versions: &[&str]| {
         let versions = versions.iter().map(|it| (*it).to_owned()).collect();
-        Decision::Refuse(Refusal::RemovesVersions { versions, wanted: "v1alpha2".to_owned() })
+        ApplyDecision::Refuse(ApplyRefusal::RemovesVersions {
+            versions,
+            wanted: "v1alpha2".to_owned(),
+        })
     };
-    for mode in [Mode::IfVersionMissing, Mode::IfDiffers, Mode::Always] {
-        let decision = |found| decide(&ours, Some(found), mode, Foreign::Refuse);
+    for mode in [ApplyMode::IfVersionMissing, ApplyMode::IfDiffers, ApplyMode::Always] {
+        let decision = |found| decide(&ours, Some(found), mode, ForeignVersions::Refuse);
         assert_eq!(decision(&stored), removes(&["v1alpha1"]), "{mode:?}");
         assert_eq!(decision(&unstored), removes(&["v1alpha1", "v1beta1"]), "{mode:?}");
-        let forced = decide(&ours, Some(&stored), mode, Foreign::Remove);
-        let expected = Refusal::Stored { versions: vec!["v1alpha1".to_owned()] };
-        assert_eq!(forced, Decision::Refuse(expected), "{mode:?}");
+        let forced = decide(&ours, Some(&stored), mode, ForeignVersions::Remove);
+        let expected = ApplyRefusal::Stored { versions: vec!["v1alpha1".to_owned()] };
+        assert_eq!(forced, ApplyDecision::Refuse(expected), "{mode:?}");
         let ours = manifest(&["v1alpha2", "v1beta1"]);
-        let forced = decide(&ours, Some(&unstored), mode, Foreign::Remove);
+        let forced = decide(&ours, Some(&unstored), mode, ForeignVersions::Remove);
         assert_eq!(applied(&forced).removes, ["v1alpha1"], "{mode:?}");
     }
 }
@@ -106,60 +110,66 @@ fn cs_13_no_version_goes_unasked_and_no_stored_one_at_all() {
 fn foreign_versions_are_kept_as_they_are() {
     let ours = manifest(&["v1alpha2"]);
     let found = cluster(&["v1alpha1", "v1beta1"], &["v1alpha1"]);
-    let decision = decide(&ours, Some(&found), Mode::IfVersionMissing, Foreign::Keep);
+    let decision = decide(&ours, Some(&found), ApplyMode::IfVersionMissing, ForeignVersions::Keep);
     let apply = applied(&decision);
     assert_eq!(names(&apply.object), ["v1alpha1", "v1beta1", "v1alpha2"]);
     assert_eq!(apply.object["spec"]["versions"][0], found["spec"]["versions"][0]);
-    // Objects go on being stored as they were.
+    // Objects are still stored in the same version.
     let storage: Vec<_> =
         list(&apply.object, "/spec/versions").iter().map(|it| it["storage"] == true).collect();
     assert_eq!(storage, [true, false, false]);
-    // Where the commit knows the version that is stored, it decides.
+    // Where the commit knows the storage version, it decides.
     let ours = manifest(&["v1alpha2", "v1alpha1"]);
-    let decision = decide(&ours, Some(&found), Mode::IfVersionMissing, Foreign::Keep);
+    let decision = decide(&ours, Some(&found), ApplyMode::IfVersionMissing, ForeignVersions::Keep);
     let versions = &applied(&decision).object["spec"]["versions"];
     assert_eq!(versions[0]["storage"], false);
     assert_eq!(versions[2]["storage"], true);
 }
 
 #[test]
-fn whatever_is_applied_is_fenced() {
+fn every_apply_is_fenced() {
     let ours = manifest(&["v1"]);
     let found = cluster(&["v1"], &["v1"]);
-    for (found, revision) in [(None, NOT_THERE), (Some(&found), "42")] {
-        let decision = decide(&ours, found, Mode::Always, Foreign::Refuse);
+    for (found, revision) in [(None, NEVER_EXISTING_REVISION), (Some(&found), "42")] {
+        let decision = decide(&ours, found, ApplyMode::Always, ForeignVersions::Refuse);
         assert_eq!(applied(&decision).object["metadata"]["resourceVersion"], revision);
     }
 }
 
 #[test]
-fn what_is_going_is_waited_for_and_never_is_never() {
+fn terminating_waits_and_never_skips() {
     let ours = manifest(&["v1"]);
     let mut found = cluster(&["v1"], &["v1"]);
     found["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     for mode in MODES {
         let expected = match mode {
-            Mode::Never => Decision::Leave(Left::Never),
-            Mode::IfVersionMissing | Mode::IfDiffers | Mode::Always => Decision::Wait,
+            ApplyMode::Never => ApplyDecision::Leave(SkipReason::Never),
+            ApplyMode::IfVersionMissing | ApplyMode::IfDiffers | ApplyMode::Always => {
+                ApplyDecision::Wait
+            }
         };
-        assert_eq!(decide(&ours, Some(&found), mode, Foreign::Refuse), expected);
+        assert_eq!(decide(&ours, Some(&found), mode, ForeignVersions::Refuse), expected);
     }
-    assert_eq!(decide(&ours, None, Mode::Never, Foreign::Keep), Decision::Leave(Left::Never));
+    assert_eq!(
+        decide(&ours, None, ApplyMode::Never, ForeignVersions::Keep),
+        ApplyDecision::Leave(SkipReason::Never)
+    );
 }
 
 #[test]
 fn refusals_say_what_to_do() {
     let versions = vec!["v1".to_owned(), "v2".to_owned()];
-    let removes = Refusal::RemovesVersions { versions: versions.clone(), wanted: "v3".to_owned() };
+    let removes =
+        ApplyRefusal::RemovesVersions { versions: versions.clone(), wanted: "v3".to_owned() };
     let said = removes.to_string();
     for words in ["v1, v2", "v3", "--merge-versions", "--allow-version-removal"] {
         assert!(said.contains(words), "{said}");
     }
-    let said = Refusal::Stored { versions }.to_string();
+    let said = ApplyRefusal::Stored { versions }.to_string();
     assert!(said.contains("v1, v2") && said.contains("storedVersions"), "{said}");
 }
 
-/// A server: what it does with an object that is applied.
+/// A server that stores what is applied.
 #[derive(Clone, Debug, Default)]
 struct Server {
     object: Option<Value>,
@@ -167,12 +177,12 @@ struct Server {
 }
 
 impl Server {
-    /// Applies, or refuses because somebody was in between.
+    /// Applies, or refuses because of a concurrent change.
     fn apply(&mut self, object: &Value) -> Result<(), ()> {
         let named = text(object, "/metadata/resourceVersion");
         let mut next = object.clone();
         if let Some(live) = &self.object {
-            // Who names no revision replaces any.
+            // An apply without a revision replaces any.
             if !named.is_empty() && named != text(live, "/metadata/resourceVersion") {
                 return Err(());
             }
@@ -192,17 +202,21 @@ impl Server {
     }
 }
 
-fn any_foreign() -> impl Strategy<Value = Foreign> {
-    prop_oneof![Just(Foreign::Refuse), Just(Foreign::Keep)]
+fn any_foreign() -> impl Strategy<Value = ForeignVersions> {
+    prop_oneof![Just(ForeignVersions::Refuse), Just(ForeignVersions::Keep)]
 }
 
-fn any_mode() -> impl Strategy<Value = Mode> {
-    prop_oneof![Just(Mode::IfVersionMissing), Just(Mode::IfDiffers), Just(Mode::Always)]
+fn any_mode() -> impl Strategy<Value = ApplyMode> {
+    prop_oneof![
+        Just(ApplyMode::IfVersionMissing),
+        Just(ApplyMode::IfDiffers),
+        Just(ApplyMode::Always)
+    ]
 }
 
 proptest! {
-    /// Hands that read and apply in any order: no version is ever lost, one is always stored, and in
-    /// the end everyone who kept the others' versions has their own.
+    /// Users that read and apply in any order: no version is ever lost, one is always stored, and
+    /// in the end every user who kept the others' versions has their own.
     #[test]
     fn many_hands_lose_no_version(
         hands in prop::collection::vec((0..4u8, any_mode(), any_foreign()), 1..6),
@@ -219,7 +233,7 @@ proptest! {
             let (_, mode, foreign) = hands[hand];
             let decision = decide(&wanted(hand), found.as_ref(), mode, foreign);
             let before: Vec<String> = server.object.iter().flat_map(names).map(str::to_owned).collect();
-            if let Decision::Apply(apply) = decision && server.apply(&apply.object).is_ok() {
+            if let ApplyDecision::Apply(apply) = decision && server.apply(&apply.object).is_ok() {
                 let after = names(server.object.as_ref().unwrap());
                 assert!(before.iter().all(|it| after.contains(&it.as_str())), "{before:?} {after:?}");
                 let stored = list(server.object.as_ref().unwrap(), "/spec/versions");
@@ -229,7 +243,7 @@ proptest! {
         for turn in turns {
             step(turn.index(hands.len()), &mut server, &mut seen);
         }
-        // Everyone tries until nobody is in between.
+        // Every user tries until there is no concurrent change.
         for hand in 0..hands.len() {
             seen[hand] = None;
             step(hand, &mut server, &mut seen);
@@ -237,15 +251,15 @@ proptest! {
         }
         let present = server.object.as_ref().unwrap();
         for (hand, (_, _, foreign)) in hands.iter().enumerate() {
-            if *foreign == Foreign::Keep {
+            if *foreign == ForeignVersions::Keep {
                 prop_assert!(names(present).contains(&wanted(hand).version()));
             }
         }
-        // And nobody who looks for a version that is missing ever changes it again.
+        // And a user who applies only missing versions never changes it again.
         let settled = present.clone();
         for (hand, (_, _, foreign)) in hands.iter().enumerate() {
-            let decision = decide(&wanted(hand), Some(&settled), Mode::IfVersionMissing, *foreign);
-            prop_assert!(!matches!(decision, Decision::Apply(_)), "{decision:?}");
+            let decision = decide(&wanted(hand), Some(&settled), ApplyMode::IfVersionMissing, *foreign);
+            prop_assert!(!matches!(decision, ApplyDecision::Apply(_)), "{decision:?}");
         }
     }
 }

@@ -1,47 +1,47 @@
-//! Installing what is shared.
+//! Installs shared objects.
 
 use std::time::Duration;
 
 use gantry_process::clock::Moment;
 use serde_json::Value;
 
-use super::report::{ObjectReport, Outcome, difference, shown};
-use super::server::{POLL_INTERVAL, RequestError, Server};
+use super::cluster_client::{ClusterClient, POLL_INTERVAL, RequestError};
+use super::report::{ObjectOutcome, ObjectReport, desired_fields, difference};
 use crate::admin_roles::admin_roles;
-use crate::conditional_apply::{Decision, Foreign, Left, Mode, decide};
+use crate::conditional_apply::{ApplyDecision, ApplyMode, ForeignVersions, SkipReason, decide};
 use crate::definition::Definition;
 use crate::inventory::{CLUSTER_ADMIN, ObjectKind};
 use crate::manifest::Manifest;
 use crate::merge::would_change;
 use crate::{node_view, policies};
 
-/// How definitions are installed.
+/// Options of installing definitions.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// When they are applied.
-    pub mode: Mode,
-    /// What becomes of versions of others.
-    pub foreign: Foreign,
+    pub mode: ApplyMode,
+    /// What happens to versions that this commit does not know.
+    pub foreign: ForeignVersions,
     /// Whether to show what changes.
     pub diff: bool,
-    /// How long to wait until all is in effect.
+    /// How long to wait until all are served.
     pub timeout: Duration,
 }
 
-/// The right to read nodes, and whose controllers get it.
+/// The role for reading nodes, and the installation it is bound to.
 #[derive(Clone, Debug)]
 pub struct NodeView {
     /// The name of the role.
     pub role: String,
-    /// Whether the role is made or extended; otherwise it is there.
+    /// Whether the role is created or extended; otherwise it must exist.
     pub ensure: bool,
     /// The release and its namespace, to which the role is bound.
     pub release: Option<(String, String)>,
 }
 
-/// Installs definitions, one after the other: what became of each.
+/// Installs definitions, and reports the outcome of each.
 pub async fn definitions(
-    server: &Server,
+    server: &ClusterClient,
     wanted: &[Manifest],
     options: &Options,
 ) -> Vec<ObjectReport> {
@@ -50,19 +50,21 @@ pub async fn definitions(
     for manifest in wanted {
         lines.push(definition(server, manifest, options, deadline).await);
     }
-    // All are applied before any is waited for: what keeps one from being served keeps no other back.
+    // All are applied before any is waited for: one that is not served does not delay the others.
     for (line, manifest) in lines.iter_mut().zip(wanted) {
-        let settled =
-            matches!(line.outcome, Outcome::Created | Outcome::Changed | Outcome::Unchanged);
-        if settled && !server.is_dry_run() && options.mode != Mode::Never {
-            established(server, manifest.name(), deadline, line).await;
+        let settled = matches!(
+            line.outcome,
+            ObjectOutcome::Created | ObjectOutcome::Changed | ObjectOutcome::Unchanged
+        );
+        if settled && !server.is_dry_run() && options.mode != ApplyMode::Never {
+            wait_established(server, manifest.name(), deadline, line).await;
         }
     }
     lines
 }
 
 async fn definition(
-    server: &Server,
+    server: &ClusterClient,
     manifest: &Manifest,
     options: &Options,
     deadline: Moment,
@@ -76,18 +78,20 @@ async fn definition(
             Err(fault) => return ObjectReport::failed(kind, name, &fault),
         };
         let waiting = match decide(manifest, found.as_ref(), options.mode, options.foreign) {
-            Decision::Leave(why) => return line(Outcome::Unchanged, why.to_string()),
-            Decision::Refuse(refusal) => return line(Outcome::Refused, refusal.to_string()),
-            Decision::Wait => "it is being deleted",
-            // Who applies owns what is applied, which would be news for the server each time.
-            Decision::Apply(apply)
+            ApplyDecision::Leave(why) => return line(ObjectOutcome::Unchanged, why.to_string()),
+            ApplyDecision::Refuse(refusal) => {
+                return line(ObjectOutcome::Refused, refusal.to_string());
+            }
+            ApplyDecision::Wait => "it is being deleted",
+            // An apply changes the managed fields, which would be a new revision each time.
+            ApplyDecision::Apply(apply)
                 if found
                     .as_ref()
                     .is_some_and(|found| !would_change(&found["spec"], &apply.object["spec"])) =>
             {
-                return line(Outcome::Unchanged, Left::Same.to_string());
+                return line(ObjectOutcome::Unchanged, SkipReason::Same.to_string());
             }
-            Decision::Apply(apply) => match server.apply(kind, &apply.object).await {
+            ApplyDecision::Apply(apply) => match server.apply(kind, &apply.object).await {
                 Ok(answer) => {
                     if let Err(fault) = server.disown(kind, &answer).await {
                         return ObjectReport::failed(kind, name, &fault);
@@ -96,23 +100,25 @@ async fn definition(
                         true => apply.why.to_string(),
                         false => format!("{}; removed {}", apply.why, apply.removes.join(", ")),
                     };
-                    return written(server, kind, found.as_ref(), &answer, &why, options.diff);
+                    return write_report(server, kind, found.as_ref(), &answer, &why, options.diff);
                 }
-                // Somebody was in between, or it went away: what is true now decides.
-                Err(RequestError::Conflict(_)) => "others change it all the time",
+                // Another writer was first, or it was deleted: decide again by its current state.
+                Err(RequestError::Conflict(_)) => {
+                    "it is constantly changed by others; try again later"
+                }
                 Err(fault) => return ObjectReport::failed(kind, name, &fault),
             },
         };
         if server.clock().moment() >= deadline {
-            return line(Outcome::TimedOut, waiting.to_owned());
+            return line(ObjectOutcome::TimedOut, waiting.to_owned());
         }
         server.clock().sleep(POLL_INTERVAL).await;
     }
 }
 
-/// What writing an object came to.
-fn written(
-    server: &Server,
+/// Reports the outcome of writing an object.
+fn write_report(
+    server: &ClusterClient,
     kind: ObjectKind,
     before: Option<&Value>,
     after: &Value,
@@ -122,20 +128,27 @@ fn written(
     let name = after["metadata"]["name"].as_str().unwrap_or_default();
     let revision = |object: &Value| object["metadata"]["resourceVersion"].clone();
     let outcome = match before {
-        None => Outcome::Created,
+        None => ObjectOutcome::Created,
         // A dry run gives no new revision.
-        Some(before) if server.is_dry_run() && shown(before) == shown(after) => Outcome::Unchanged,
-        Some(before) if !server.is_dry_run() && revision(before) == revision(after) => {
-            Outcome::Unchanged
+        Some(before) if server.is_dry_run() && desired_fields(before) == desired_fields(after) => {
+            ObjectOutcome::Unchanged
         }
-        Some(_) => Outcome::Changed,
+        Some(before) if !server.is_dry_run() && revision(before) == revision(after) => {
+            ObjectOutcome::Unchanged
+        }
+        Some(_) => ObjectOutcome::Changed,
     };
     let diff = if diff { difference(before, after) } else { None };
     ObjectReport::new(kind, name, outcome, why).with_diff(diff)
 }
 
 /// Waits until a definition is served.
-async fn established(server: &Server, name: &str, deadline: Moment, line: &mut ObjectReport) {
+async fn wait_established(
+    server: &ClusterClient,
+    name: &str,
+    deadline: Moment,
+    line: &mut ObjectReport,
+) {
     let kind = ObjectKind::CustomResourceDefinition;
     loop {
         let complaint = match server.find(kind, name).await {
@@ -144,9 +157,9 @@ async fn established(server: &Server, name: &str, deadline: Moment, line: &mut O
                 if read.established {
                     return;
                 }
-                read.complaint.unwrap_or_else(|| "the server has not taken it up".to_owned())
+                read.complaint.unwrap_or_else(|| "the server does not serve it yet".to_owned())
             }
-            Ok(None) => "somebody has deleted it".to_owned(),
+            Ok(None) => "it was deleted meanwhile".to_owned(),
             Err(fault) => {
                 *line = ObjectReport::failed(kind, name, &fault);
                 return;
@@ -156,7 +169,7 @@ async fn established(server: &Server, name: &str, deadline: Moment, line: &mut O
             *line = ObjectReport::new(
                 kind,
                 name,
-                Outcome::TimedOut,
+                ObjectOutcome::TimedOut,
                 format!("not served yet: {complaint}"),
             );
             return;
@@ -165,8 +178,8 @@ async fn established(server: &Server, name: &str, deadline: Moment, line: &mut O
     }
 }
 
-/// Applies policies and bindings, whatever is there.
-pub async fn policies(server: &Server, wanted: &[Value], diff: bool) -> Vec<ObjectReport> {
+/// Applies policies and bindings, whatever exists.
+pub async fn policies(server: &ClusterClient, wanted: &[Value], diff: bool) -> Vec<ObjectReport> {
     let named = |object: &Value| {
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         policies::kind(object).map(|kind| (kind, name))
@@ -175,11 +188,16 @@ pub async fn policies(server: &Server, wanted: &[Value], diff: bool) -> Vec<Obje
     if wanted.is_empty() {
         return Vec::new();
     }
-    match server.get(&policies::DISCOVERY).await {
-        Ok(answer) if policies::supported(answer.as_ref()) => {}
+    match server.get(&policies::DISCOVERY_PATH).await {
+        Ok(answer) if policies::are_supported(answer.as_ref()) => {}
         Ok(_) => {
             let skip = |(_, (kind, name)): (&Value, (ObjectKind, String))| {
-                ObjectReport::new(kind, &name, Outcome::Skipped, policies::UNSUPPORTED)
+                ObjectReport::new(
+                    kind,
+                    &name,
+                    ObjectOutcome::Skipped,
+                    policies::UNSUPPORTED_MESSAGE,
+                )
             };
             return all().map(skip).collect();
         }
@@ -192,16 +210,14 @@ pub async fn policies(server: &Server, wanted: &[Value], diff: bool) -> Vec<Obje
     }
     let mut lines = Vec::new();
     for (object, (kind, name)) in all() {
-        lines.push(
-            applied(server, kind, &name, object, "it is applied whatever is there", diff).await,
-        );
+        lines.push(apply_object(server, kind, &name, object, "it is always applied", diff).await);
     }
     lines
 }
 
-/// Applies an object without asking what is there, except to say what changed.
-async fn applied(
-    server: &Server,
+/// Applies an object whatever exists; the current state is read only to report what changed.
+async fn apply_object(
+    server: &ClusterClient,
     kind: ObjectKind,
     name: &str,
     object: &Value,
@@ -213,89 +229,95 @@ async fn applied(
         Err(fault) => return ObjectReport::failed(kind, name, &fault),
     };
     match server.apply(kind, object).await {
-        Ok(after) => written(server, kind, before.as_ref(), &after, why, diff),
+        Ok(after) => write_report(server, kind, before.as_ref(), &after, why, diff),
         Err(fault) => ObjectReport::failed(kind, name, &fault),
     }
 }
 
-/// Every role that is published, for those who administer and for those who use.
+/// All published roles, for administrators and for users.
 #[must_use]
 pub fn published_roles() -> Vec<Value> {
     let admin = admin_roles().into_iter().map(|role| role.object);
     admin.chain(gantry_api::roles::roles()).collect()
 }
 
-/// Installs the published roles, and the right to read nodes.
-pub async fn roles(server: &Server, nodes: &NodeView, diff: bool) -> Vec<ObjectReport> {
+/// Installs the published roles, and the role for reading nodes.
+pub async fn roles(server: &ClusterClient, nodes: &NodeView, diff: bool) -> Vec<ObjectReport> {
     let mut lines = Vec::new();
     for object in published_roles() {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let why = "it is the administrator's";
-        lines.push(applied(server, ObjectKind::ClusterRole, name, &object, why, diff).await);
+        let why = "an administrator installs it";
+        lines.push(apply_object(server, ObjectKind::ClusterRole, name, &object, why, diff).await);
     }
     if nodes.ensure {
         let decide = |found: Option<&Value>| node_view::decide(&nodes.role, found);
-        lines.push(settled(server, ObjectKind::ClusterRole, &nodes.role, decide, diff).await);
+        lines.push(
+            apply_with_retries(server, ObjectKind::ClusterRole, &nodes.role, decide, diff).await,
+        );
     }
     if let Some((release, namespace)) = &nodes.release {
         let wanted = node_view::binding(release, namespace, &nodes.role);
         let name = node_view::binding_name(release);
         let decide = |found: Option<&Value>| node_view::decide_binding(&wanted, found);
-        lines.push(settled(server, ObjectKind::ClusterRoleBinding, &name, decide, diff).await);
+        lines.push(
+            apply_with_retries(server, ObjectKind::ClusterRoleBinding, &name, decide, diff).await,
+        );
     }
     lines
 }
 
-/// Whether the caller may install roles; others leave them to the administrator.
+/// Whether the caller may install roles; otherwise they are left to the administrator.
 ///
 /// # Errors
-/// The server did not say.
-pub async fn may_install_roles(server: &Server) -> Result<bool, RequestError> {
-    server.may("patch", ObjectKind::ClusterRole, crate::admin_roles::FMA_CRD_ADMIN).await
+/// The request failed.
+pub async fn may_install_roles(server: &ClusterClient) -> Result<bool, RequestError> {
+    server.is_allowed("patch", ObjectKind::ClusterRole, crate::admin_roles::FMA_CRD_ADMIN).await
 }
 
-/// What is said of roles that are left to the administrator.
+/// The report about roles that are left to the administrator.
 #[must_use]
 pub fn left_to_administrator() -> Vec<ObjectReport> {
     let skip = |object: &Value| {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let why = format!("it is the administrator's, with ClusterRole {CLUSTER_ADMIN}");
-        ObjectReport::new(ObjectKind::ClusterRole, name, Outcome::Skipped, why)
+        let why = format!("an administrator with ClusterRole {CLUSTER_ADMIN} has to install it");
+        ObjectReport::new(ObjectKind::ClusterRole, name, ObjectOutcome::Skipped, why)
     };
     published_roles().iter().map(skip).collect()
 }
 
-/// How often an object that others change is decided about anew.
-const ATTEMPTS: u32 = 10;
+/// How often the decision about an object that others change is repeated.
+const MAX_APPLY_ATTEMPTS: u32 = 10;
 
-async fn settled(
-    server: &Server,
+async fn apply_with_retries(
+    server: &ClusterClient,
     kind: ObjectKind,
     name: &str,
-    decide: impl Fn(Option<&Value>) -> node_view::Decision,
+    decide: impl Fn(Option<&Value>) -> node_view::RoleDecision,
     diff: bool,
 ) -> ObjectReport {
     let line = |outcome, why: String| ObjectReport::new(kind, name, outcome, why);
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_APPLY_ATTEMPTS {
         let found = match server.find(kind, name).await {
             Ok(found) => found,
             Err(fault) => return ObjectReport::failed(kind, name, &fault),
         };
         let (object, why) = match decide(found.as_ref()) {
-            node_view::Decision::Leave => {
-                return line(Outcome::Unchanged, "it lets nodes be read".to_owned());
+            node_view::RoleDecision::Leave => {
+                return line(ObjectOutcome::Unchanged, "it allows reading nodes".to_owned());
             }
-            node_view::Decision::Refuse(why) => return line(Outcome::Refused, why.to_string()),
-            node_view::Decision::Create(object) => (object, "it was absent"),
-            node_view::Decision::Extend(object) => (object, "it did not let nodes be read"),
+            node_view::RoleDecision::Refuse(why) => {
+                return line(ObjectOutcome::Refused, why.to_string());
+            }
+            node_view::RoleDecision::Create(object) => (object, "it did not exist"),
+            node_view::RoleDecision::Extend(object) => (object, "it did not allow reading nodes"),
         };
         match server.apply(kind, &object).await {
-            Ok(after) => return written(server, kind, found.as_ref(), &after, why, diff),
+            Ok(after) => return write_report(server, kind, found.as_ref(), &after, why, diff),
             Err(RequestError::Conflict(_)) => server.clock().sleep(POLL_INTERVAL).await,
             Err(fault) => return ObjectReport::failed(kind, name, &fault),
         }
     }
-    line(Outcome::TimedOut, "others change it all the time".to_owned())
+    line(ObjectOutcome::TimedOut, "it is constantly changed by others; try again later".to_owned())
 }
 
 #[cfg(test)]

@@ -1,39 +1,39 @@
-//! What became of each object, for people and for programs.
+//! Reports of the outcome for each object, for users and for programs.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
 use serde_json::Value;
 
-use super::server::RequestError;
-use crate::inventory::{ObjectKind, owner_of};
+use super::cluster_client::RequestError;
+use crate::inventory::{ObjectKind, owner_role};
 
-/// What a command did, object by object.
+/// The report of a command, object by object.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     /// Whether the server only validated what was written.
     pub dry_run: bool,
-    /// What became of each object.
+    /// The outcome for each object.
     pub objects: Vec<ObjectReport>,
     /// What is left in the cluster on purpose.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stays: Vec<String>,
 }
 
-/// What became of one object.
+/// The outcome for one object.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectReport {
-    /// What it is.
+    /// Its kind.
     pub kind: String,
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// What became of it.
-    pub outcome: Outcome,
-    /// Why.
+    /// The outcome.
+    pub outcome: ObjectOutcome,
+    /// The reason.
     pub why: String,
-    /// The ClusterRole that the caller needs, if that is why.
+    /// The ClusterRole that the caller needs, if that is the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ask_for: Option<String>,
     /// What changes, as text.
@@ -41,33 +41,33 @@ pub struct ObjectReport {
     pub diff: Option<String>,
 }
 
-/// What became of an object.
+/// The outcome for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
-    /// It was made.
+pub enum ObjectOutcome {
+    /// It was created.
     Created,
     /// It was changed.
     Changed,
-    /// It is as before.
+    /// It is unchanged.
     Unchanged,
-    /// It is none of the caller's business, or the server does not know such objects.
+    /// It is left to others, or the server does not support such objects.
     Skipped,
-    /// It is gone.
+    /// It was deleted.
     Deleted,
-    /// It was not there.
+    /// It does not exist.
     Absent,
-    /// Somebody else would lose something.
+    /// Others would lose something.
     Refused,
-    /// The caller lacks a right.
+    /// The caller lacks a permission.
     Forbidden,
-    /// It took too long.
+    /// The timeout has passed.
     TimedOut,
-    /// The server refused for another reason, or does not answer.
+    /// The server refused for another reason, or does not respond.
     Failed,
 }
 
-impl Outcome {
+impl ObjectOutcome {
     fn word(self) -> &'static str {
         match self {
             Self::Created => "created",
@@ -87,25 +87,30 @@ impl Outcome {
 impl ObjectReport {
     /// A line about an object.
     #[must_use]
-    pub fn new(kind: ObjectKind, name: &str, outcome: Outcome, why: impl Into<String>) -> Self {
+    pub fn new(
+        kind: ObjectKind,
+        name: &str,
+        outcome: ObjectOutcome,
+        why: impl Into<String>,
+    ) -> Self {
         let why = why.into();
         let kind = kind.as_str().to_owned();
         Self { kind, name: name.to_owned(), outcome, why, ask_for: None, diff: None }
     }
 
-    /// A line about an object that the server did not let us have.
+    /// A line about an object for which the server returned an error.
     #[must_use]
     pub fn failed(kind: ObjectKind, name: &str, fault: &RequestError) -> Self {
-        let mut line = Self::new(kind, name, Outcome::Failed, fault.to_string());
+        let mut line = Self::new(kind, name, ObjectOutcome::Failed, fault.to_string());
         match fault {
             RequestError::Forbidden(_) => {
-                line.outcome = Outcome::Forbidden;
-                line.ask_for = Some(owner_of(kind, name).to_owned());
+                line.outcome = ObjectOutcome::Forbidden;
+                line.ask_for = Some(owner_role(kind, name).to_owned());
             }
             RequestError::Conflict(_)
             | RequestError::NotFound(_)
             | RequestError::Refused(_)
-            | RequestError::NoAnswer(_) => {}
+            | RequestError::NoResponse(_) => {}
         }
         line
     }
@@ -119,20 +124,21 @@ impl ObjectReport {
 }
 
 impl Report {
-    /// The code that tells other programs how it went; the first of these that holds.
+    /// The exit code: the first of these that applies.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         let any = |outcome| self.objects.iter().any(|line| line.outcome == outcome);
         let codes = [
-            (Outcome::Forbidden, 2),
-            (Outcome::Refused, 3),
-            (Outcome::TimedOut, 4),
-            (Outcome::Failed, 1),
+            (ObjectOutcome::Forbidden, 2),
+            (ObjectOutcome::Refused, 3),
+            (ObjectOutcome::TimedOut, 4),
+            (ObjectOutcome::Failed, 1),
         ];
         codes.into_iter().find(|(outcome, _)| any(*outcome)).map_or(0, |(_, code)| code)
     }
 
-    /// For people: a line for each object, then what to ask for, then what stays.
+    /// Renders the report for users: a line for each object, then the roles to ask for, then what
+    /// stays.
     #[must_use]
     pub fn render(&self) -> String {
         let mut page = String::new();
@@ -151,7 +157,7 @@ impl Report {
         roles.sort_unstable();
         roles.dedup();
         for role in roles {
-            let _ = writeln!(page, "{}", request(role));
+            let _ = writeln!(page, "{}", role_request_hint(role));
         }
         for stays in &self.stays {
             let _ = writeln!(page, "stays: {stays}");
@@ -160,12 +166,13 @@ impl Report {
     }
 }
 
-/// What somebody who lacks a role does about it.
+/// What a user who lacks a role can do about it.
 #[must_use]
-pub fn request(role: &str) -> String {
+pub fn role_request_hint(role: &str) -> String {
     match role {
         crate::inventory::CLUSTER_ADMIN => {
-            "this is for an administrator of the cluster (ClusterRole cluster-admin)".to_owned()
+            "only an administrator of the cluster can do this (ClusterRole cluster-admin)"
+                .to_owned()
         }
         role => format!(
             "ask an administrator of the cluster for ClusterRole {role}: kubectl create \
@@ -174,13 +181,12 @@ pub fn request(role: &str) -> String {
     }
 }
 
-/// What changes, as a person reads it; nothing if nothing does.
+/// A readable diff; `None` if nothing changes.
 #[must_use]
 pub fn difference(before: Option<&Value>, after: &Value) -> Option<String> {
     let Some(before) = before else { return Some("all of it is new".to_owned()) };
-    let (before, after) = (shown(before), shown(after));
-    let text =
-        |value: &Value| gantry_api::yaml::write(value).unwrap_or_else(|_| format!("{value:#}"));
+    let (before, after) = (desired_fields(before), desired_fields(after));
+    let text = |value: &Value| gantry_yaml::write(value).unwrap_or_else(|_| format!("{value:#}"));
     if before == after {
         return None;
     }
@@ -190,9 +196,9 @@ pub fn difference(before: Option<&Value>, after: &Value) -> Option<String> {
     Some(diff.trim_end().to_owned())
 }
 
-/// The part of an object that somebody wanted.
+/// The part of an object that users set.
 #[must_use]
-pub fn shown(object: &Value) -> Value {
+pub fn desired_fields(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {
         fields.shift_remove("status");
@@ -211,23 +217,31 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn report(outcomes: &[Outcome]) -> Report {
+    fn report(outcomes: &[ObjectOutcome]) -> Report {
         let kind = ObjectKind::CustomResourceDefinition;
-        let line = |outcome: &Outcome| ObjectReport::new(kind, "a.b", *outcome, "so");
+        let line = |outcome: &ObjectOutcome| ObjectReport::new(kind, "a.b", *outcome, "so");
         let objects = outcomes.iter().map(line).collect();
         Report { dry_run: false, objects, stays: Vec::new() }
     }
 
     #[test]
     fn codes_tell_how_it_went() {
-        let table: [(&[Outcome], u8); 7] = [
+        let table: [(&[ObjectOutcome], u8); 7] = [
             (&[], 0),
-            (&[Outcome::Created, Outcome::Unchanged, Outcome::Skipped, Outcome::Absent], 0),
-            (&[Outcome::Changed, Outcome::Failed], 1),
-            (&[Outcome::Refused, Outcome::Forbidden, Outcome::TimedOut], 2),
-            (&[Outcome::TimedOut, Outcome::Refused], 3),
-            (&[Outcome::Deleted, Outcome::TimedOut], 4),
-            (&[Outcome::Failed, Outcome::TimedOut], 4),
+            (
+                &[
+                    ObjectOutcome::Created,
+                    ObjectOutcome::Unchanged,
+                    ObjectOutcome::Skipped,
+                    ObjectOutcome::Absent,
+                ],
+                0,
+            ),
+            (&[ObjectOutcome::Changed, ObjectOutcome::Failed], 1),
+            (&[ObjectOutcome::Refused, ObjectOutcome::Forbidden, ObjectOutcome::TimedOut], 2),
+            (&[ObjectOutcome::TimedOut, ObjectOutcome::Refused], 3),
+            (&[ObjectOutcome::Deleted, ObjectOutcome::TimedOut], 4),
+            (&[ObjectOutcome::Failed, ObjectOutcome::TimedOut], 4),
         ];
         for (outcomes, code) in table {
             assert_eq!(report(outcomes).exit_code(), code, "{outcomes:?}");
@@ -235,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_lacks_a_right_is_told_what_to_ask_for_once() {
+    fn missing_roles_are_listed_once() {
         let kind = ObjectKind::CustomResourceDefinition;
         let fault = RequestError::Forbidden("no".to_owned());
         let names = ["launcherconfigs.fma.llm-d.ai", "inferenceserverconfigs.fma.llm-d.ai"];

@@ -1,25 +1,25 @@
-//! Where the objects that are to be installed come from: this build, or the folder of a commit.
+//! The objects to install: those of this build, or those in the `config` folder of a commit.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use gantry_api::yaml::{self, SyntaxError};
+use gantry_yaml::{self as yaml, SyntaxError};
 use serde_json::Value;
 
 use crate::inventory::FMA_GROUP;
-use crate::manifest::{BadManifest, Manifest};
+use crate::manifest::{InvalidManifest, Manifest};
 use crate::policies;
 
-/// What a commit wants a cluster to have.
+/// The objects that a commit wants a cluster to have.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct InstallSource {
     /// The definitions.
     pub definitions: Vec<Manifest>,
     /// The policies and their bindings.
     pub policies: Vec<Value>,
 }
 
-/// What is to be installed could not be found out.
+/// The objects to install could not be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// There is no such group.
@@ -27,7 +27,7 @@ pub enum SourceError {
     UnknownGroup {
         /// The group that was asked for.
         group: String,
-        /// Those that there are.
+        /// The known groups.
         known: String,
     },
     /// A folder cannot be listed.
@@ -35,7 +35,7 @@ pub enum SourceError {
     List {
         /// The folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// A file cannot be read.
@@ -43,48 +43,48 @@ pub enum SourceError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A file is no YAML.
+    /// A file is not YAML.
     #[error("cannot use {}", path.display())]
     Syntax {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: SyntaxError,
     },
-    /// A file holds something else than definitions.
+    /// A file contains something other than definitions.
     #[error("{}", path.display())]
     Definition {
         /// The file.
         path: PathBuf,
-        /// Why.
-        source: BadManifest,
+        /// The cause.
+        source: InvalidManifest,
     },
-    /// A file holds something else than policies.
-    #[error("{} holds something else than policies and their bindings", .0.display())]
+    /// A file contains something other than policies.
+    #[error("{} contains something other than policies and their bindings", .0.display())]
     Policy(PathBuf),
-    /// A folder holds nothing to install.
-    #[error("{} holds no YAML files", .0.display())]
+    /// A folder contains nothing to install.
+    #[error("{} contains no YAML files", .0.display())]
     Empty(PathBuf),
 }
 
-impl Source {
-    /// What this build wants, for these groups; for all if none is named.
+impl InstallSource {
+    /// The objects of this build, for these groups; for all if none is named.
     ///
     /// # Errors
-    /// There is no such group.
+    /// A group does not exist.
     pub fn built_in(groups: &[String]) -> Result<Self, SourceError> {
         check(groups)?;
         let policies = if concerns_models(groups) { policies::policies() } else { Vec::new() };
         Ok(Self { definitions: Manifest::built_in(groups), policies })
     }
 
-    /// What the commit wants whose folder `config` this is.
+    /// The objects of the commit whose `config` folder this is.
     ///
     /// # Errors
-    /// A file cannot be read, or holds something else.
+    /// A file cannot be read, or contains something else.
     pub fn folder(folder: &Path, groups: &[String]) -> Result<Self, SourceError> {
         check(groups)?;
         let mut definitions = Vec::new();
@@ -102,7 +102,7 @@ impl Source {
             }
             found.push(object);
         }
-        // A binding before its policy would be in effect without it.
+        // Policies come before bindings: a binding before its policy would be in effect without it.
         found.sort_by_key(|it| (policies::kind(it), it["metadata"]["name"].to_string()));
         let policies = if concerns_models(groups) { found } else { Vec::new() };
         Ok(Self { definitions, policies })
@@ -167,7 +167,7 @@ mod tests {
         let definition = "apiVersion: v1\nkind: ConfigMap\n";
         let table = [
             ("nothing there", None, "could not list {}/crd: No such file"),
-            ("no YAML", Some(("crd/README.md", "x")), "{}/crd holds no YAML files"),
+            ("no YAML", Some(("crd/README.md", "x")), "{}/crd contains no YAML files"),
             ("half a document", Some(("crd/a.yaml", "a: [")), "cannot use {}/crd/a.yaml: "),
             ("another kind", Some(("crd/below/a.yml", definition)), "{}/crd/below/a.yml: "),
         ];
@@ -178,11 +178,11 @@ mod tests {
                 std::fs::create_dir_all(path.parent().unwrap()).unwrap();
                 std::fs::write(path, text).unwrap();
             }
-            let error = error_chain(&Source::folder(folder.path(), &[]).unwrap_err());
+            let error = error_chain(&InstallSource::folder(folder.path(), &[]).unwrap_err());
             let expected = expected.replace("{}", &folder.path().display().to_string());
             assert!(error.starts_with(&expected), "{why}: {error}");
         }
-        let error = Source::built_in(&["x.test".to_owned()]).unwrap_err().to_string();
+        let error = InstallSource::built_in(&["x.test".to_owned()]).unwrap_err().to_string();
         assert!(error.starts_with("--group x.test: no such API group; choose from "), "{error}");
     }
 
@@ -198,10 +198,12 @@ mod tests {
         write("crd/a.yaml", &kept.object().to_string());
         let text: Vec<String> = policies::policies().iter().map(Value::to_string).collect();
         write("validating-admission-policies/a.yaml", &text.join("\n---\n"));
-        let source = Source::folder(folder.path(), &[]).unwrap();
+        let source = InstallSource::folder(folder.path(), &[]).unwrap();
         assert_eq!((source.definitions.len(), source.policies.len()), (1, 4));
         write("validating-admission-policies/b.yaml", "apiVersion: v1\nkind: ConfigMap\n");
-        let error = Source::folder(folder.path(), &[]).unwrap_err().to_string();
-        assert!(error.ends_with("b.yaml holds something else than policies and their bindings"));
+        let error = InstallSource::folder(folder.path(), &[]).unwrap_err().to_string();
+        assert!(
+            error.ends_with("b.yaml contains something other than policies and their bindings")
+        );
     }
 }

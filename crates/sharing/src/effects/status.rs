@@ -1,60 +1,60 @@
-//! Who uses what is shared: versions, writers, namespaces, what an installation would change, and
-//! which rights the caller lacks.
+//! Shows the state of shared objects: versions, writers, namespaces that use them, what an
+//! installation would change, and which permissions the caller lacks.
 
 use std::fmt::Write as _;
 
 use gantry_reconcile::ApiPath;
 use serde::Serialize;
 
-use super::report::request;
-use super::server::{RequestError, Server};
-use super::source::Source;
+use super::cluster_client::{ClusterClient, RequestError};
+use super::report::role_request_hint;
+use super::source::InstallSource;
 use super::uninstall::usage;
-use crate::conditional_apply::{Decision, Foreign, Mode, decide};
+use crate::conditional_apply::{ApplyDecision, ApplyMode, ForeignVersions, decide};
 use crate::definition::{Definition, Manager, managers};
-use crate::inventory::{Entry, NODE_VIEW, ObjectKind, owner_of};
+use crate::inventory::{InventoryEntry, NODE_VIEW, ObjectKind, owner_role};
 use crate::removal::Usage;
 use crate::{node_view, policies};
 
-/// What there is to say about a cluster.
+/// The state of a cluster.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
     server: String,
     version: String,
-    groups: Vec<Group>,
-    policies: Policies,
+    groups: Vec<GroupStatus>,
+    policies: PolicyStatus,
     node_view: ObjectStatus,
-    /// Bindings by which older charts let controllers view everything; none can be seen by those who
-    /// may not list bindings.
+    /// Bindings by which older charts let controllers view everything; absent if the caller may not
+    /// list bindings.
     view_bindings: Option<Vec<(String, String)>>,
-    /// What the caller may not do, with the role that lets them.
-    missing_rights: Vec<Missing>,
-    /// Everything that may be shared, with its rules.
-    inventory: Vec<Shared>,
+    /// The permissions that the caller lacks, with the role that grants them.
+    missing_rights: Vec<MissingPermission>,
+    /// The inventory of all objects that may be shared, with its rules.
+    inventory: Vec<SharedObject>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Group {
+struct GroupStatus {
     group: String,
-    definitions: Vec<Kind>,
+    definitions: Vec<KindStatus>,
     usage: Usage,
 }
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Kind {
+struct KindStatus {
     name: String,
     wanted: String,
-    present: Observed<Definition>,
-    would: Would,
+    present: LookupResult<Definition>,
+    would: PlannedAction,
 }
 
-/// What was found.
+/// The result of reading an object.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-enum Observed<T> {
+enum LookupResult<T> {
     Present(T),
     Absent,
     Forbidden,
@@ -63,7 +63,7 @@ enum Observed<T> {
 /// What an installation would do.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Would {
+struct PlannedAction {
     action: Action,
     why: String,
 }
@@ -80,7 +80,7 @@ enum Action {
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Policies {
+struct PolicyStatus {
     supported: bool,
     objects: Vec<ObjectStatus>,
 }
@@ -90,13 +90,13 @@ struct Policies {
 struct ObjectStatus {
     kind: ObjectKind,
     name: String,
-    present: Observed<Vec<Manager>>,
-    would: Would,
+    present: LookupResult<Vec<Manager>>,
+    would: PlannedAction,
 }
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Missing {
+struct MissingPermission {
     kind: ObjectKind,
     name: String,
     verbs: Vec<&'static str>,
@@ -105,7 +105,7 @@ struct Missing {
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Shared {
+struct SharedObject {
     kind: ObjectKind,
     name: String,
     reason: &'static str,
@@ -113,76 +113,81 @@ struct Shared {
     owner: &'static str,
 }
 
-/// The verbs that installing and removing an object by its name take. To apply what is absent takes
-/// two of them.
+/// The verbs that installing and removing an object by its name need. To apply an object that does
+/// not exist needs two of them.
 const VERBS: [&str; 4] = ["get", "patch", "create", "delete"];
 
-/// Looks at everything that this commit shares with others, and shows the inventory.
+/// Reads everything that this commit shares with others, and the inventory.
 ///
 /// # Errors
-/// The server does not answer.
+/// The server does not respond.
 pub async fn read_status(
-    server: &Server,
+    server: &ClusterClient,
     at: String,
-    source: &Source,
-    mode: Mode,
-    foreign: Foreign,
+    source: &InstallSource,
+    mode: ApplyMode,
+    foreign: ForeignVersions,
     own: &str,
-    inventory: Vec<Entry>,
+    inventory: Vec<InventoryEntry>,
 ) -> Result<Status, RequestError> {
     let version = server.get(&ApiPath::from_static("/version")).await?.unwrap_or_default();
     let version = version["gitVersion"].as_str().unwrap_or("unknown version").to_owned();
-    let mut groups: Vec<Group> = Vec::new();
+    let mut groups: Vec<GroupStatus> = Vec::new();
     let mut missing = Vec::new();
     for manifest in &source.definitions {
         let kind = ObjectKind::CustomResourceDefinition;
         let (present, would) = match server.find(kind, manifest.name()).await {
             Ok(found) => {
-                let would = foresee(&decide(manifest, found.as_ref(), mode, foreign));
+                let would = planned_action(&decide(manifest, found.as_ref(), mode, foreign));
                 (
-                    found.map_or(Observed::Absent, |it| Observed::Present(Definition::read(&it))),
+                    found.map_or(LookupResult::Absent, |it| {
+                        LookupResult::Present(Definition::read(&it))
+                    }),
                     would,
                 )
             }
-            Err(RequestError::Forbidden(_)) => (Observed::Forbidden, unknown()),
+            Err(RequestError::Forbidden(_)) => (LookupResult::Forbidden, unknown_action()),
             Err(fault) => return Err(fault),
         };
-        rights(server, kind, manifest.name(), &mut missing).await?;
+        check_permissions(server, kind, manifest.name(), &mut missing).await?;
         let name = manifest.name().to_owned();
-        let shown = Kind { name, wanted: manifest.version().to_owned(), present, would };
+        let shown = KindStatus { name, wanted: manifest.version().to_owned(), present, would };
         match groups.iter_mut().find(|it| it.group == manifest.group()) {
             Some(group) => group.definitions.push(shown),
-            None => groups.push(Group {
+            None => groups.push(GroupStatus {
                 group: manifest.group().to_owned(),
                 definitions: vec![shown],
                 usage: usage(server, manifest.group(), own).await?,
             }),
         }
     }
-    let supported = policies::supported(server.get(&policies::DISCOVERY).await?.as_ref());
+    let supported = policies::are_supported(server.get(&policies::DISCOVERY_PATH).await?.as_ref());
     let mut objects = Vec::new();
     for object in &source.policies {
         let Some(kind) = policies::kind(object) else { continue };
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let would = match supported {
-            true => Would { action: Action::Apply, why: "applied whatever is there".to_owned() },
-            false => Would { action: Action::Leave, why: policies::UNSUPPORTED.to_owned() },
+            true => PlannedAction { action: Action::Apply, why: "it is always applied".to_owned() },
+            false => PlannedAction {
+                action: Action::Leave,
+                why: policies::UNSUPPORTED_MESSAGE.to_owned(),
+            },
         };
-        objects.push(found(server, kind, name, |_| would.clone()).await?);
+        objects.push(object_status(server, kind, name, |_| would.clone()).await?);
         if supported {
-            rights(server, kind, name, &mut missing).await?;
+            check_permissions(server, kind, name, &mut missing).await?;
         }
     }
-    let nodes = found(server, ObjectKind::ClusterRole, NODE_VIEW, |found| {
+    let nodes = object_status(server, ObjectKind::ClusterRole, NODE_VIEW, |found| {
         let (action, why) = match node_view::decide(NODE_VIEW, found) {
-            node_view::Decision::Leave => (Action::Leave, "it lets nodes be read".to_owned()),
-            node_view::Decision::Create(_) => (Action::Apply, "it is absent".to_owned()),
-            node_view::Decision::Extend(_) => {
-                (Action::Apply, "it does not let nodes be read".to_owned())
+            node_view::RoleDecision::Leave => (Action::Leave, "it allows reading nodes".to_owned()),
+            node_view::RoleDecision::Create(_) => (Action::Apply, "it does not exist".to_owned()),
+            node_view::RoleDecision::Extend(_) => {
+                (Action::Apply, "it does not allow reading nodes".to_owned())
             }
-            node_view::Decision::Refuse(why) => (Action::Refuse, why.to_string()),
+            node_view::RoleDecision::Refuse(why) => (Action::Refuse, why.to_string()),
         };
-        Would { action, why }
+        PlannedAction { action, why }
     })
     .await?;
     let view_bindings = match server.list(&ObjectKind::ClusterRoleBinding.collection()).await {
@@ -194,77 +199,82 @@ pub async fn read_status(
         server: at,
         version,
         groups,
-        policies: Policies { supported, objects },
+        policies: PolicyStatus { supported, objects },
         node_view: nodes,
         view_bindings,
         missing_rights: missing,
-        inventory: inventory.into_iter().map(shared).collect(),
+        inventory: inventory.into_iter().map(shared_object).collect(),
     })
 }
 
-async fn found(
-    server: &Server,
+async fn object_status(
+    server: &ClusterClient,
     kind: ObjectKind,
     name: &str,
-    would: impl Fn(Option<&serde_json::Value>) -> Would,
+    would: impl Fn(Option<&serde_json::Value>) -> PlannedAction,
 ) -> Result<ObjectStatus, RequestError> {
     let (present, would) = match server.find(kind, name).await {
         Ok(found) => {
             let would = would(found.as_ref());
-            (found.map_or(Observed::Absent, |it| Observed::Present(managers(&it))), would)
+            (found.map_or(LookupResult::Absent, |it| LookupResult::Present(managers(&it))), would)
         }
-        Err(RequestError::Forbidden(_)) => (Observed::Forbidden, unknown()),
+        Err(RequestError::Forbidden(_)) => (LookupResult::Forbidden, unknown_action()),
         Err(fault) => return Err(fault),
     };
     Ok(ObjectStatus { kind, name: name.to_owned(), present, would })
 }
 
-async fn rights(
-    server: &Server,
+async fn check_permissions(
+    server: &ClusterClient,
     kind: ObjectKind,
     name: &str,
-    missing: &mut Vec<Missing>,
+    missing: &mut Vec<MissingPermission>,
 ) -> Result<(), RequestError> {
     let mut verbs = Vec::new();
     for verb in VERBS {
-        if !server.may(verb, kind, name).await? {
+        if !server.is_allowed(verb, kind, name).await? {
             verbs.push(verb);
         }
     }
     if !verbs.is_empty() {
-        missing.push(Missing { kind, name: name.to_owned(), verbs, ask_for: owner_of(kind, name) });
+        missing.push(MissingPermission {
+            kind,
+            name: name.to_owned(),
+            verbs,
+            ask_for: owner_role(kind, name),
+        });
     }
     Ok(())
 }
 
-fn foresee(decision: &Decision) -> Would {
+fn planned_action(decision: &ApplyDecision) -> PlannedAction {
     let (action, why) = match decision {
-        Decision::Leave(why) => (Action::Leave, why.to_string()),
-        Decision::Apply(apply) => (Action::Apply, apply.why.to_string()),
-        Decision::Refuse(why) => (Action::Refuse, why.to_string()),
-        Decision::Wait => (Action::Wait, "it is being deleted".to_owned()),
+        ApplyDecision::Leave(why) => (Action::Leave, why.to_string()),
+        ApplyDecision::Apply(apply) => (Action::Apply, apply.why.to_string()),
+        ApplyDecision::Refuse(why) => (Action::Refuse, why.to_string()),
+        ApplyDecision::Wait => (Action::Wait, "it is being deleted".to_owned()),
     };
-    Would { action, why }
+    PlannedAction { action, why }
 }
 
-fn unknown() -> Would {
-    Would { action: Action::Unknown, why: "it may not be read".to_owned() }
+fn unknown_action() -> PlannedAction {
+    PlannedAction { action: Action::Unknown, why: "you may not read it".to_owned() }
 }
 
-fn shared(entry: Entry) -> Shared {
-    let Entry { kind, name, reason, wins, owner } = entry;
-    Shared { kind, name: name.to_string(), reason, rule: wins.rule(), owner }
+fn shared_object(entry: InventoryEntry) -> SharedObject {
+    let InventoryEntry { kind, name, reason, wins, owner } = entry;
+    SharedObject { kind, name: name.to_string(), reason, rule: wins.rule(), owner }
 }
 
 impl Status {
-    /// For people.
+    /// Renders the status for users.
     #[must_use]
     pub fn render(&self) -> String {
         let Self { server, version, groups, policies, node_view, view_bindings, .. } = self;
         let mut page = format!("cluster {server} ({version})\n");
         // Writing to a string does not fail.
-        for Group { group, definitions, usage } in groups {
-            let _ = writeln!(page, "{group}: {}", used(usage));
+        for GroupStatus { group, definitions, usage } in groups {
+            let _ = writeln!(page, "{group}: {}", usage_summary(usage));
             for kind in definitions {
                 let _ = writeln!(page, "  {kind}");
             }
@@ -274,9 +284,9 @@ impl Status {
         for object in &policies.objects {
             let _ = writeln!(page, "  {object}");
         }
-        let _ = writeln!(page, "reading nodes:\n  {node_view}");
+        let _ = writeln!(page, "role for reading nodes:\n  {node_view}");
         match view_bindings.as_deref() {
-            None => page.push_str("bindings of view: may not be listed\n"),
+            None => page.push_str("bindings of view: you may not list them\n"),
             Some([]) => {}
             Some(old) => {
                 for (name, account) in old {
@@ -297,20 +307,24 @@ impl Status {
         roles.sort_unstable();
         roles.dedup();
         if roles.is_empty() {
-            page.push_str("you have every right to install and remove these\n");
+            page.push_str("you have all permissions to install and remove these\n");
         }
         for role in roles {
             let count = self.missing_rights.iter().filter(|it| it.ask_for == role).count();
-            let _ = writeln!(page, "you lack rights on {count} objects; {}", request(role));
+            let _ = writeln!(
+                page,
+                "you lack permissions on {count} objects; {}",
+                role_request_hint(role)
+            );
         }
     }
 }
 
-fn used(usage: &Usage) -> String {
+fn usage_summary(usage: &Usage) -> String {
     let place = |(name, count): (&String, &usize)| {
         let objects = if *count == 1 { "object" } else { "objects" };
         match name.as_str() {
-            "" => format!("{count} {objects} in no namespace"),
+            "" => format!("{count} {objects} cluster-scoped"),
             name => format!("{count} {objects} in {name}"),
         }
     };
@@ -321,14 +335,14 @@ fn used(usage: &Usage) -> String {
     if said.is_empty() { "not used".to_owned() } else { said.join(", ") }
 }
 
-impl std::fmt::Display for Kind {
+impl std::fmt::Display for KindStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { name, wanted: _, present, would } = self;
         write!(f, "{name}: ")?;
         match present {
-            Observed::Absent => f.write_str("absent")?,
-            Observed::Forbidden => f.write_str("may not be read")?,
-            Observed::Present(read) => {
+            LookupResult::Absent => f.write_str("absent")?,
+            LookupResult::Forbidden => f.write_str("you may not read it")?,
+            LookupResult::Present(read) => {
                 let version = |it: &crate::definition::Version| {
                     let stored = if it.storage { " (stored)" } else { "" };
                     let served = if it.served { "" } else { " (not served)" };
@@ -352,9 +366,9 @@ impl std::fmt::Display for ObjectStatus {
         let Self { kind: _, name, present, would } = self;
         write!(f, "{name}: ")?;
         match present {
-            Observed::Absent => f.write_str("absent")?,
-            Observed::Forbidden => f.write_str("may not be read")?,
-            Observed::Present(managers) => {
+            LookupResult::Absent => f.write_str("absent")?,
+            LookupResult::Forbidden => f.write_str("you may not read it")?,
+            LookupResult::Present(managers) => {
                 let writers: Vec<_> = managers.iter().map(|it| it.name.as_str()).collect();
                 write!(f, "written by {}", writers.join(", "))?;
             }
@@ -363,7 +377,7 @@ impl std::fmt::Display for ObjectStatus {
     }
 }
 
-impl std::fmt::Display for Would {
+impl std::fmt::Display for PlannedAction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { action, why } = self;
         match action {
@@ -371,7 +385,7 @@ impl std::fmt::Display for Would {
             Action::Apply => write!(f, "apply it: {why}"),
             Action::Refuse => write!(f, "refuse: {why}"),
             Action::Wait => write!(f, "wait: {why}"),
-            Action::Unknown => write!(f, "do what is not known: {why}"),
+            Action::Unknown => write!(f, "have an unknown effect: {why}"),
         }
     }
 }

@@ -1,47 +1,59 @@
-//! Takes away namespaces of test runs whose last day is over.
+//! Deletes expired namespaces of test runs.
 
 use jiff::civil::Date;
 
-use super::report::{ObjectReport, Outcome};
-use super::server::{RequestError, Server};
+use super::cluster_client::{ClusterClient, RequestError};
+use super::report::{ObjectOutcome, ObjectReport};
 use super::uninstall::free_pods;
-use crate::expiry::{EXPIRES, Verdict, judge};
-use crate::finalizers::Which;
+use crate::expiry::{EXPIRES_AT_ANNOTATION, ExpiryVerdict, check_expiry};
+use crate::finalizers::PodSelection;
 use crate::inventory::ObjectKind;
 
-/// Deletes what is due on this day, and frees the pods in it: their controllers go with the namespace,
-/// and nobody would be left to let them go. What somebody gave another day meanwhile stays.
+/// Deletes the namespaces that have expired on this day, and removes the finalizers of the pods in
+/// them: their controllers are deleted with the namespace, and would never remove them. A namespace
+/// whose expiry date was changed in the meantime stays.
 ///
 /// # Errors
 /// The namespaces cannot be listed.
-pub async fn sweep(server: &Server, today: Date) -> Result<Vec<ObjectReport>, RequestError> {
+pub async fn sweep(server: &ClusterClient, today: Date) -> Result<Vec<ObjectReport>, RequestError> {
     let kind = ObjectKind::Namespace;
     let mut lines = Vec::new();
     for namespace in server.list(&kind.collection()).await? {
         let name = namespace["metadata"]["name"].as_str().unwrap_or_default();
-        let Some(verdict) = judge(&namespace, today) else { continue };
+        let Some(verdict) = check_expiry(&namespace, today) else { continue };
         let line = match verdict {
-            Verdict::Waits { last } => {
-                ObjectReport::new(kind, name, Outcome::Skipped, format!("its last day is {last}"))
-            }
-            Verdict::Unknown { found } => {
+            ExpiryVerdict::NotExpired { last } => ObjectReport::new(
+                kind,
+                name,
+                ObjectOutcome::Skipped,
+                format!("its last day is {last}"),
+            ),
+            ExpiryVerdict::InvalidDate { found } => {
                 let why = format!(
-                    "annotation {EXPIRES} is {found:?}: it must be its last day, as YYYY-MM-DD"
+                    "annotation {EXPIRES_AT_ANNOTATION} is {found:?}: it must be its last day, as \
+                     YYYY-MM-DD"
                 );
-                ObjectReport::new(kind, name, Outcome::Refused, why)
+                ObjectReport::new(kind, name, ObjectOutcome::Refused, why)
             }
-            Verdict::Going => freed(server, name, "it is going".to_owned()).await,
-            Verdict::Due { last, resource_version } => {
+            ExpiryVerdict::Terminating => {
+                free_namespace(server, name, "it is terminating".to_owned()).await
+            }
+            ExpiryVerdict::Expired { last, resource_version } => {
                 let path = kind.path(name)?;
                 match server.delete(&path, &resource_version).await {
-                    Ok(()) => freed(server, name, format!("its last day was {last}")).await,
+                    Ok(()) => {
+                        free_namespace(server, name, format!("its last day was {last}")).await
+                    }
                     Err(RequestError::Conflict(_)) => {
-                        let why = "somebody changed it meanwhile; the next sweep looks again";
-                        ObjectReport::new(kind, name, Outcome::Skipped, why)
+                        let why = "it was changed meanwhile; the next sweep checks it again";
+                        ObjectReport::new(kind, name, ObjectOutcome::Skipped, why)
                     }
-                    Err(RequestError::NotFound(_)) => {
-                        ObjectReport::new(kind, name, Outcome::Deleted, "somebody else deleted it")
-                    }
+                    Err(RequestError::NotFound(_)) => ObjectReport::new(
+                        kind,
+                        name,
+                        ObjectOutcome::Deleted,
+                        "it was already deleted",
+                    ),
                     Err(fault) => ObjectReport::failed(kind, name, &fault),
                 }
             }
@@ -51,13 +63,13 @@ pub async fn sweep(server: &Server, today: Date) -> Result<Vec<ObjectReport>, Re
     Ok(lines)
 }
 
-async fn freed(server: &Server, name: &str, why: String) -> ObjectReport {
+async fn free_namespace(server: &ClusterClient, name: &str, why: String) -> ObjectReport {
     let kind = ObjectKind::Namespace;
-    match free_pods(server, name, Which::All).await {
-        Ok(freed) if freed.is_empty() => ObjectReport::new(kind, name, Outcome::Deleted, why),
+    match free_pods(server, name, PodSelection::All).await {
+        Ok(freed) if freed.is_empty() => ObjectReport::new(kind, name, ObjectOutcome::Deleted, why),
         Ok(freed) => {
-            let why = format!("{why}; pods freed: {}", freed.len());
-            ObjectReport::new(kind, name, Outcome::Deleted, why)
+            let why = format!("{why}; pods released from finalizers: {}", freed.len());
+            ObjectReport::new(kind, name, ObjectOutcome::Deleted, why)
         }
         Err(fault) => ObjectReport::failed(kind, name, &fault),
     }

@@ -1,4 +1,4 @@
-//! Removing what is shared, as far as nobody else needs it.
+//! Removes shared objects that others do not need.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,35 +8,35 @@ use gantry_process::clock::Moment;
 use gantry_reconcile::ApiPath;
 use serde_json::{Value, json};
 
+use super::cluster_client::{ClusterClient, POLL_INTERVAL, RequestError};
 use super::install::published_roles;
-use super::report::{ObjectReport, Outcome};
-use super::server::{POLL_INTERVAL, RequestError, Server};
+use super::report::{ObjectOutcome, ObjectReport};
 use crate::definition::Definition;
-use crate::finalizers::{self, Held, Which};
+use crate::finalizers::{self, PodSelection, PodWithFinalizers};
 use crate::inventory::{FMA_GROUP, NODE_VIEW, ObjectKind, POLICIES, POLICY_BINDINGS};
 use crate::manifest::Manifest;
 use crate::node_view;
-use crate::removal::{self, Decision, Force, Usage};
+use crate::removal::{self, RemovalDecision, RemovalForce, Usage};
 
-/// How things are removed.
+/// Options of a removal.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The namespace of the caller: what is in it does not keep anything.
+    /// The namespace of the caller: objects in it are no reason to keep anything.
     pub namespace: String,
-    /// Whether reasons to stay are listened to.
-    pub force: Force,
-    /// How long to wait until all is gone.
+    /// Whether reasons to keep an object are overridden.
+    pub force: RemovalForce,
+    /// How long to wait until all objects are deleted.
     pub timeout: Duration,
 }
 
-/// The objects of a group, as far as the caller may see them. Nothing is asked that needs more than
-/// the right to list: which kinds there are is open to everybody.
+/// The objects of a group, as far as the caller may list them. This needs only the permission to
+/// list: every user may discover which kinds there are.
 ///
 /// # Errors
-/// The server did not say.
-pub async fn usage(server: &Server, group: &str, own: &str) -> Result<Usage, RequestError> {
+/// The request failed.
+pub async fn usage(server: &ClusterClient, group: &str, own: &str) -> Result<Usage, RequestError> {
     let mut usage = Usage::default();
-    for (version, plural) in served(server, group).await? {
+    for (version, plural) in served_collections(server, group).await? {
         let api_version = format!("{group}/{version}");
         let path = ApiPath::collection(&api_version, "", &plural)?;
         match server.list(&path).await {
@@ -56,9 +56,12 @@ pub async fn usage(server: &Server, group: &str, own: &str) -> Result<Usage, Req
     Ok(usage)
 }
 
-/// The collections of a group, each in one version. Definitions know best; who may not read them asks
-/// what is served, which may lag behind by a moment.
-async fn served(server: &Server, group: &str) -> Result<Vec<(String, String)>, RequestError> {
+/// The collections of a group, each in one version, from the definitions; for a caller that may not
+/// read those, from discovery, which may lag behind by a moment.
+async fn served_collections(
+    server: &ClusterClient,
+    group: &str,
+) -> Result<Vec<(String, String)>, RequestError> {
     let mut kinds = Vec::new();
     for kind in KINDS.iter().filter(|kind| kind.group == group) {
         match server.find(ObjectKind::CustomResourceDefinition, &kind.crd_name()).await {
@@ -87,7 +90,7 @@ async fn served(server: &Server, group: &str) -> Result<Vec<(String, String)>, R
 
 /// Removes definitions.
 pub async fn definitions(
-    server: &Server,
+    server: &ClusterClient,
     wanted: &[Manifest],
     options: &Options,
 ) -> Vec<ObjectReport> {
@@ -112,16 +115,16 @@ pub async fn definitions(
         };
         let own = usage.namespaces.get(&options.namespace).copied().unwrap_or_default();
         let why = match own {
-            0 => "nobody needs it".to_owned(),
+            0 => "no other namespace uses it".to_owned(),
             _ => format!("with the objects in {}", options.namespace),
         };
-        lines.push(removed(server, kind, manifest.name(), decide, &why, deadline).await);
+        lines.push(remove_object(server, kind, manifest.name(), decide, &why, deadline).await);
     }
     lines
 }
 
 /// Removes policies and their bindings.
-pub async fn policies(server: &Server, options: &Options) -> Vec<ObjectReport> {
+pub async fn policies(server: &ClusterClient, options: &Options) -> Vec<ObjectReport> {
     let deadline = server.clock().moment() + options.timeout;
     let bindings = POLICY_BINDINGS.map(|name| (ObjectKind::ValidatingAdmissionPolicyBinding, name));
     let policies = POLICIES.map(|name| (ObjectKind::ValidatingAdmissionPolicy, name));
@@ -133,7 +136,8 @@ pub async fn policies(server: &Server, options: &Options) -> Vec<ObjectReport> {
                 let decide = |found: Option<&Value>| {
                     removal::policy(found, usage, &options.namespace, options.force)
                 };
-                removed(server, kind, name, decide, "nobody needs it", deadline).await
+                remove_object(server, kind, name, decide, "no other namespace uses it", deadline)
+                    .await
             }
             Err(fault) => ObjectReport::failed(kind, name, fault),
         };
@@ -142,19 +146,23 @@ pub async fn policies(server: &Server, options: &Options) -> Vec<ObjectReport> {
     lines
 }
 
-/// Which bindings go with the roles.
+/// The bindings to remove along with the roles.
 #[derive(Clone, Debug, Default)]
 pub struct Bindings {
-    /// The release whose right to read nodes goes.
+    /// The release whose permission to read nodes is removed.
     pub release: Option<String>,
     /// The role for reading nodes.
     pub node_view: Option<String>,
-    /// Whether the bindings of `view` that older charts made go too.
+    /// Whether the bindings of `view` that older charts created are removed too.
     pub old_views: bool,
 }
 
-/// Removes bindings, and then the published roles that nobody else is bound to.
-pub async fn roles(server: &Server, bindings: &Bindings, options: &Options) -> Vec<ObjectReport> {
+/// Removes bindings, and then the published roles that have no other bindings.
+pub async fn roles(
+    server: &ClusterClient,
+    bindings: &Bindings,
+    options: &Options,
+) -> Vec<ObjectReport> {
     let deadline = server.clock().moment() + options.timeout;
     let (kind, role) = (ObjectKind::ClusterRoleBinding, ObjectKind::ClusterRole);
     let all = match server.list(&kind.collection()).await {
@@ -168,7 +176,9 @@ pub async fn roles(server: &Server, bindings: &Bindings, options: &Options) -> V
     }
     let mut lines = Vec::new();
     for name in &going {
-        lines.push(removed(server, kind, name, plain, "it was asked for", deadline).await);
+        lines.push(
+            remove_object(server, kind, name, delete_if_present, "requested", deadline).await,
+        );
     }
     let nodes = bindings.node_view.clone().unwrap_or_else(|| NODE_VIEW.to_owned());
     let published = published_roles();
@@ -177,28 +187,38 @@ pub async fn roles(server: &Server, bindings: &Bindings, options: &Options) -> V
         let bound = all.iter().filter(|it| it["roleRef"]["name"] == name.as_str());
         let bound = bound.filter_map(|it| it["metadata"]["name"].as_str());
         let bound: Vec<&str> = bound.filter(|it| !going.iter().any(|gone| gone == it)).collect();
-        if !bound.is_empty() && options.force == Force::No {
-            let why = format!("others are bound to it, by {}", bound.join(", "));
-            lines.push(ObjectReport::new(role, &name, Outcome::Refused, why));
+        if !bound.is_empty() && options.force == RemovalForce::No {
+            let why = format!("it is still bound by {}", bound.join(", "));
+            lines.push(ObjectReport::new(role, &name, ObjectOutcome::Refused, why));
             continue;
         }
-        lines.push(removed(server, role, &name, plain, "nobody is bound to it", deadline).await);
+        lines.push(
+            remove_object(
+                server,
+                role,
+                &name,
+                delete_if_present,
+                "no binding refers to it",
+                deadline,
+            )
+            .await,
+        );
     }
     lines
 }
 
-fn plain(found: Option<&Value>) -> Decision {
-    let Some(found) = found else { return Decision::Absent };
+fn delete_if_present(found: Option<&Value>) -> RemovalDecision {
+    let Some(found) = found else { return RemovalDecision::NotFound };
     let revision = found["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-    Decision::Delete { resource_version: revision.to_owned() }
+    RemovalDecision::Delete { resource_version: revision.to_owned() }
 }
 
-/// Removes an object if it may go, and waits until it is gone.
-async fn removed(
-    server: &Server,
+/// Removes an object if the decision allows it, and waits until it is deleted.
+async fn remove_object(
+    server: &ClusterClient,
     kind: ObjectKind,
     name: &str,
-    decide: impl Fn(Option<&Value>) -> Decision,
+    decide: impl Fn(Option<&Value>) -> RemovalDecision,
     why: &str,
     deadline: Moment,
 ) -> ObjectReport {
@@ -214,69 +234,73 @@ async fn removed(
             Err(fault) => return ObjectReport::failed(kind, name, &fault),
         };
         match decide(found.as_ref()) {
-            Decision::Absent if deleted => return line(Outcome::Deleted, why),
-            Decision::Absent => return line(Outcome::Absent, "it is not there"),
-            Decision::Keep(reasons) if !deleted => {
-                let blind = reasons.iter().all(removal::Kept::is_blindness);
+            RemovalDecision::NotFound if deleted => return line(ObjectOutcome::Deleted, why),
+            RemovalDecision::NotFound => return line(ObjectOutcome::Absent, "it does not exist"),
+            RemovalDecision::Keep(reasons) if !deleted => {
+                let blind = reasons.iter().all(removal::RetainReason::is_missing_permission);
                 let said: Vec<String> = reasons.iter().map(ToString::to_string).collect();
-                let said = format!("{}; --force removes it all the same", said.join("; "));
-                let outcome = if blind { Outcome::Forbidden } else { Outcome::Refused };
+                let said = format!("{}; use --force to remove it anyway", said.join("; "));
+                let outcome = if blind { ObjectOutcome::Forbidden } else { ObjectOutcome::Refused };
                 let mut line = line(outcome, &said);
                 line.ask_for = blind.then(|| "gantry-viewer".to_owned());
                 return line;
             }
-            Decision::Delete { resource_version } if !deleted => {
+            RemovalDecision::Delete { resource_version } if !deleted => {
                 match server.delete(&path, &resource_version).await {
-                    Ok(()) if server.is_dry_run() => return line(Outcome::Deleted, why),
+                    Ok(()) if server.is_dry_run() => return line(ObjectOutcome::Deleted, why),
                     Ok(()) => deleted = true,
                     Err(RequestError::Conflict(_) | RequestError::NotFound(_)) => {}
                     Err(fault) => return ObjectReport::failed(kind, name, &fault),
                 }
             }
-            // Whoever makes it again meanwhile is not us: it was deleted.
-            Decision::Keep(_) | Decision::Delete { .. } => return line(Outcome::Deleted, why),
-            Decision::Going if server.is_dry_run() => return line(Outcome::Deleted, "it is going"),
-            Decision::Going => deleted = true,
+            // If it exists again, another user has recreated it: ours was deleted.
+            RemovalDecision::Keep(_) | RemovalDecision::Delete { .. } => {
+                return line(ObjectOutcome::Deleted, why);
+            }
+            RemovalDecision::Terminating if server.is_dry_run() => {
+                return line(ObjectOutcome::Deleted, "it is terminating");
+            }
+            RemovalDecision::Terminating => deleted = true,
         }
         if server.clock().moment() >= deadline {
-            return line(Outcome::TimedOut, "it is still there");
+            return line(ObjectOutcome::TimedOut, "it still exists");
         }
         server.clock().sleep(POLL_INTERVAL).await;
     }
 }
 
-/// A pod that was freed, or why not.
+/// A pod whose finalizers were removed, or why not.
 #[derive(Clone, Debug, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Freed {
-    /// The pod and what holds it.
+pub struct FreedPod {
+    /// The pod and its finalizers.
     #[serde(flatten)]
-    pub held: Held,
-    /// What became of it.
-    pub outcome: Outcome,
-    /// Why.
+    pub held: PodWithFinalizers,
+    /// The outcome.
+    pub outcome: ObjectOutcome,
+    /// The reason.
     pub why: String,
 }
 
-/// How often pods are looked at anew that somebody changed meanwhile.
-const ATTEMPTS: u32 = 20;
+/// How often pods that were changed meanwhile are retried.
+const MAX_FREE_ATTEMPTS: u32 = 20;
 
-/// Frees pods of a namespace from the finalizers of controllers that are gone. A dry run for
-/// every pod comes first, so that nothing is begun that would be refused half-way.
+/// Removes the finalizers of deleted controllers from the pods of a namespace. A dry run for every
+/// pod comes first, so that nothing is started that would be refused half-way.
 ///
 /// # Errors
-/// The pods cannot be listed, or the server refuses to free one of them.
+/// The pods cannot be listed, or the server refuses the change of one of them.
 pub async fn free_pods(
-    server: &Server,
+    server: &ClusterClient,
     namespace: &str,
-    which: Which,
-) -> Result<Vec<Freed>, RequestError> {
+    which: PodSelection,
+) -> Result<Vec<FreedPod>, RequestError> {
     let mut freed = Vec::new();
     let mut attempt = 1;
     loop {
         match free_once(server, namespace, which, &mut freed).await {
-            // What was freed is seen to be free the next time.
-            Err(RequestError::Conflict(_)) if attempt < ATTEMPTS => attempt += 1,
+            // Pods without these finalizers are skipped the next time.
+            Err(RequestError::Conflict(_)) if attempt < MAX_FREE_ATTEMPTS => attempt += 1,
             Err(fault) => return Err(fault),
             Ok(()) => return Ok(freed),
         }
@@ -284,11 +308,12 @@ pub async fn free_pods(
     }
 }
 
-/// Frees the pods of the caller's namespace, as [`free_pods`] does: a line for each.
-pub async fn pod_finalizers(server: &Server, options: &Options) -> Vec<ObjectReport> {
+/// Removes the finalizers from the pods of the caller's namespace, as [`free_pods`] does: a line
+/// for each.
+pub async fn pod_finalizers(server: &ClusterClient, options: &Options) -> Vec<ObjectReport> {
     let which = match options.force {
-        Force::Yes => Which::All,
-        Force::No => Which::Deleted,
+        RemovalForce::Yes => PodSelection::All,
+        RemovalForce::No => PodSelection::Terminating,
     };
     let line = |name: &str, outcome, why: String| ObjectReport {
         kind: "Pod".to_owned(),
@@ -302,14 +327,14 @@ pub async fn pod_finalizers(server: &Server, options: &Options) -> Vec<ObjectRep
         Ok(freed) => freed.into_iter().map(|it| line(&it.held.pod, it.outcome, it.why)).collect(),
         Err(error) => {
             let outcome = match &error {
-                RequestError::Forbidden(_) => Outcome::Forbidden,
+                RequestError::Forbidden(_) => ObjectOutcome::Forbidden,
                 RequestError::Conflict(_)
                 | RequestError::NotFound(_)
                 | RequestError::Refused(_)
-                | RequestError::NoAnswer(_) => Outcome::Failed,
+                | RequestError::NoResponse(_) => ObjectOutcome::Failed,
             };
             let mut line = line("(all)", outcome, error.to_string());
-            if outcome == Outcome::Forbidden {
+            if outcome == ObjectOutcome::Forbidden {
                 line.ask_for = Some("edit".to_owned());
             }
             vec![line]
@@ -318,39 +343,44 @@ pub async fn pod_finalizers(server: &Server, options: &Options) -> Vec<ObjectRep
 }
 
 async fn free_once(
-    server: &Server,
+    server: &ClusterClient,
     namespace: &str,
-    which: Which,
-    report: &mut Vec<Freed>,
+    which: PodSelection,
+    report: &mut Vec<FreedPod>,
 ) -> Result<(), RequestError> {
     let collection = ApiPath::collection("v1", namespace, "pods")?;
     let pods = server.list(&collection).await?;
     let (stuck, left) = finalizers::plan(&pods, which);
     let rehearsal = server.as_dry_run();
     for held in &stuck {
-        rehearsal.merge(&collection.item(&held.pod)?, &without(held)).await?;
+        rehearsal.merge(&collection.item(&held.pod)?, &finalizer_patch(held)).await?;
     }
     for held in stuck {
         if !server.is_dry_run() {
-            server.merge(&collection.item(&held.pod)?, &without(&held)).await?;
+            server.merge(&collection.item(&held.pod)?, &finalizer_patch(&held)).await?;
         }
-        let why = format!("freed of {}", held.remove.join(", "));
-        report.push(Freed { held, outcome: Outcome::Changed, why });
+        let why = format!("removed finalizers {}", held.remove.join(", "));
+        report.push(FreedPod { held, outcome: ObjectOutcome::Changed, why });
     }
     for held in left {
-        let why = "nobody has deleted it; --force frees it all the same".to_owned();
-        report.push(Freed { held, outcome: Outcome::Skipped, why });
+        let why = "it is not being deleted; use --force to remove its finalizers anyway".to_owned();
+        report.push(FreedPod { held, outcome: ObjectOutcome::Skipped, why });
     }
     Ok(())
 }
 
-fn without(held: &Held) -> Value {
+fn finalizer_patch(held: &PodWithFinalizers) -> Value {
     json!({"metadata": {"resourceVersion": held.resource_version, "finalizers": held.keep}})
 }
 
-/// What is left in a cluster on purpose, when these parts were removed.
+/// What is left in a cluster on purpose after these parts were removed.
 #[must_use]
-pub fn stays(definitions: bool, policies: bool, roles: bool, namespace: &str) -> Vec<String> {
+pub fn left_in_place(
+    definitions: bool,
+    policies: bool,
+    roles: bool,
+    namespace: &str,
+) -> Vec<String> {
     let mut stays = Vec::new();
     if !definitions {
         stays.push("definitions: gantry uninstall crds".to_owned());
@@ -361,6 +391,6 @@ pub fn stays(definitions: bool, policies: bool, roles: bool, namespace: &str) ->
     if !roles {
         stays.push("ClusterRoles and bindings: gantry uninstall roles".to_owned());
     }
-    stays.push(format!("namespace {namespace} and what is in it: it is yours"));
+    stays.push(format!("namespace {namespace} and its content: it is yours to delete"));
     stays
 }

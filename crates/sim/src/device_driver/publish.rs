@@ -1,23 +1,23 @@
-//! Keeps published what is to be published, and takes back what no longer is.
+//! Publishes the configured objects, and deletes those that are no longer configured.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use gantry_api::devices::{PoolSpec, TaintEffect};
 use gantry_reconcile::{
-    Change, Controller, FactChange, FactKind, Fence, Held, Key, Kind, Meta, Part, Plan, Reference,
-    Resource, View, World, Write,
+    Change, Controller, FactChange, FactKind, Fence, Held, Key, Kind, Meta, ObjectReference, Plan,
+    Resource, Subresource, View, World, Write,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::LABEL;
+use super::PUBLISHED_BY_LABEL;
 use super::view::{DeviceDriver, DevicePool, Publication};
 
-/// Publishes under a name of its own, so that several drivers leave each other's objects alone.
+/// Publishes objects under its own name, so that several drivers leave each other's objects alone.
 #[derive(Clone, Debug)]
 pub struct Publisher {
-    /// The value of [`LABEL`] on what it publishes.
+    /// The value of [`PUBLISHED_BY_LABEL`] on published objects.
     pub name: String,
 }
 
@@ -49,18 +49,18 @@ impl Controller for Publisher {
         let Some((plural, name)) = key.name().split_once('/') else { return plan };
         let object = Key::cluster(name);
         if plural == DevicePool::RESOURCE.plural {
-            let pool = world.shelf::<DevicePool>().get(&object);
-            self.pool(&object, wanted, pool, now, &mut plan);
+            let pool = world.store::<DevicePool>().get(&object);
+            self.plan_pool(&object, wanted, pool, now, &mut plan);
         } else if plural == DeviceDriver::RESOURCE.plural {
-            let driver = world.shelf::<DeviceDriver>().get(&object);
-            self.driver(&object, wanted, driver.as_deref(), &mut plan);
+            let driver = world.store::<DeviceDriver>().get(&object);
+            self.plan_driver(&object, wanted, driver.as_deref(), &mut plan);
         }
         plan
     }
 }
 
 impl Publisher {
-    fn driver(
+    fn plan_driver(
         &self,
         key: &Key,
         wanted: Option<&Publication>,
@@ -71,20 +71,20 @@ impl Publisher {
             (Some(wanted), found) => {
                 let types = &wanted.object["deviceTypes"];
                 let same = found.is_some_and(|it| {
-                    json!(it.device_types) == *types && self.is_own(&it.metadata)
+                    json!(it.device_types) == *types && self.is_published_here(&it.metadata)
                 });
                 let fields = json!({"deviceTypes": types});
                 let meta = found.map(|it| &it.metadata);
                 self.publish(&DeviceDriver::RESOURCE, key, meta, (same, fields), plan);
             }
-            (None, Some(found)) if self.is_own(&found.metadata) => {
+            (None, Some(found)) if self.is_published_here(&found.metadata) => {
                 withdraw(&DeviceDriver::RESOURCE, &found.metadata, plan);
             }
             (None, _) => {}
         }
     }
 
-    fn pool(
+    fn plan_pool(
         &self,
         key: &Key,
         wanted: Option<&Publication>,
@@ -95,31 +95,31 @@ impl Publisher {
         match (wanted, found) {
             (Some(wanted), found) => {
                 let spec = &wanted.object["spec"];
-                let same = found
-                    .as_ref()
-                    .is_some_and(|it| is_same(&it.spec, spec) && self.is_own(&it.metadata));
+                let same = found.as_ref().is_some_and(|it| {
+                    is_same_spec(&it.spec, spec) && self.is_published_here(&it.metadata)
+                });
                 let meta = found.as_ref().map(|it| &it.metadata);
                 self.publish(&DevicePool::RESOURCE, key, meta, (same, json!({"spec": spec})), plan);
-                let usable = usable(spec);
-                if let Some(found) = found.filter(|it| !it.metadata.is_going())
+                let usable = count_available_devices(spec);
+                if let Some(found) = found.filter(|it| !it.metadata.is_terminating())
                     && same
                     && found.status.available_devices != Some(usable)
                 {
                     plan.write(Write::Apply {
                         resource: DevicePool::RESOURCE,
                         key: key.clone(),
-                        part: Part::Status,
-                        fence: Some(same_object(&found.metadata)),
+                        subresource: Subresource::Status,
+                        fence: Some(uid_fence(&found.metadata)),
                         body: json!({"status": {"availableDevices": usable}}),
                     });
                 }
             }
-            (None, Some(found)) if self.is_own(&found.metadata) => {
+            (None, Some(found)) if self.is_published_here(&found.metadata) => {
                 if found.status.allocations.is_empty() {
                     withdraw(&DevicePool::RESOURCE, &found.metadata, plan);
                 } else {
                     let held = Held {
-                        about: Reference::to(&DevicePool::RESOURCE, &found.metadata),
+                        about: ObjectReference::to(&DevicePool::RESOURCE, &found.metadata),
                         reason: Cow::Borrowed("InUse"),
                         message: "it is not to be published any more, and is kept while its \
                                   devices are held"
@@ -133,7 +133,7 @@ impl Publisher {
         }
     }
 
-    /// Makes an object be as it should be, unless it is or goes just now.
+    /// Creates or updates an object, unless it is up to date or being deleted.
     fn publish(
         &self,
         resource: &Resource,
@@ -142,33 +142,32 @@ impl Publisher {
         (same, fields): (bool, Value),
         plan: &mut Plan,
     ) {
-        if same || found.is_some_and(Meta::is_going) {
+        if same || found.is_some_and(Meta::is_terminating) {
             return;
         }
         let mut body = fields;
-        body["metadata"] = json!({"name": key.name(), "labels": {LABEL: self.name}});
+        body["metadata"] = json!({"name": key.name(), "labels": {PUBLISHED_BY_LABEL: self.name}});
         plan.write(Write::Apply {
             resource: resource.clone(),
             key: key.clone(),
-            part: Part::Main,
-            fence: found.map(same_object),
+            subresource: Subresource::Main,
+            fence: found.map(uid_fence),
             body,
         });
     }
 
-    fn is_own(&self, meta: &Meta) -> bool {
-        meta.labels.get(LABEL) == Some(&self.name)
+    fn is_published_here(&self, meta: &Meta) -> bool {
+        meta.labels.get(PUBLISHED_BY_LABEL) == Some(&self.name)
     }
 }
 
-/// That it is still the object that was looked at. What others have changed of it since does not
-/// matter to fields that are the driver's.
-fn same_object(meta: &Meta) -> Fence {
+/// A fence on the UID only: changes by others do not matter to fields that the driver owns.
+fn uid_fence(meta: &Meta) -> Fence {
     Fence { uid: meta.uid.clone(), revision: None }
 }
 
 fn withdraw(resource: &Resource, meta: &Meta, plan: &mut Plan) {
-    if !meta.is_going() {
+    if !meta.is_terminating() {
         plan.write(Write::Delete {
             resource: resource.clone(),
             key: meta.key(),
@@ -179,14 +178,15 @@ fn withdraw(resource: &Resource, meta: &Meta, plan: &mut Plan) {
     }
 }
 
-/// Whether two specs say the same, however amounts are written.
-fn is_same(found: &Value, wanted: &Value) -> bool {
+/// Returns whether two specs are equal, however their quantities are written.
+fn is_same_spec(found: &Value, wanted: &Value) -> bool {
     let read = |spec: &Value| serde_json::from_value::<PoolSpec>(spec.clone()).ok();
     found == wanted || read(found).is_some_and(|found| Some(found) == read(wanted))
 }
 
-/// How many devices of a pool can be used: those without a taint that keeps claims away.
-fn usable(spec: &Value) -> u64 {
+/// Counts the devices of a pool that can be allocated: those without a taint that keeps claims
+/// away.
+fn count_available_devices(spec: &Value) -> u64 {
     let Ok(spec) = serde_json::from_value::<PoolSpec>(spec.clone()) else { return 0 };
     match spec.devices.is_empty() {
         true => u64::from(spec.device_count.unwrap_or(0)),

@@ -1,22 +1,24 @@
-//! Says of every device that a claim got that it is ready.
+//! Reports every allocated device of a claim as ready.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gantry_reconcile::{Change, Controller, Fence, Key, Kind, Part, Plan, View, World, Write};
+use gantry_reconcile::{
+    Change, Controller, Fence, Key, Kind, Plan, Subresource, View, World, Write,
+};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::view::{Allocation, DeviceClaim, DevicePool};
 
-/// Keeps the statuses of the devices of one driver.
+/// Writes the statuses of the devices of one driver.
 #[derive(Clone, Debug)]
-pub struct Reporter {
-    /// The driver.
+pub struct DeviceStatusReporter {
+    /// The name of the driver.
     pub driver: String,
 }
 
-impl Controller for Reporter {
+impl Controller for DeviceStatusReporter {
     fn name(&self) -> &'static str {
         "device-reporter"
     }
@@ -30,19 +32,19 @@ impl Controller for Reporter {
             return vec![change.key.clone()];
         }
         let tag = DeviceClaim::of_pool(change.key.name());
-        world.shelf::<DeviceClaim>().tagged(&tag).iter().map(|it| it.metadata.key()).collect()
+        world.store::<DeviceClaim>().by_index(&tag).iter().map(|it| it.metadata.key()).collect()
     }
 
     fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
         let mut plan = Plan::default();
-        let Some(claim) = world.shelf::<DeviceClaim>().get(key) else { return plan };
-        if claim.metadata.is_going() && claim.status.allocations.is_empty() {
+        let Some(claim) = world.store::<DeviceClaim>().get(key) else { return plan };
+        if claim.metadata.is_terminating() && claim.status.allocations.is_empty() {
             return plan;
         }
-        let pools = world.shelf::<DevicePool>();
+        let pools = world.store::<DevicePool>();
         let pool = |name: &str| -> Option<Arc<DevicePool>> { pools.get(&Key::cluster(name)) };
         let is_own = |name: &str| pool(name).is_some_and(|it| it.driver() == self.driver);
-        let told: BTreeMap<(String, String), &Value> = claim
+        let recorded: BTreeMap<(String, String), &Value> = claim
             .status
             .device_statuses
             .iter()
@@ -56,13 +58,15 @@ impl Controller for Reporter {
             .filter(|it| is_own(&it.device_pool_name))
             .filter_map(|it| Some(((it.device_pool_name.clone(), it.device_name.clone()?), it)))
             .collect();
-        let statuses: Vec<Value> =
-            held.iter().map(|(at, it)| status(at, it, told.get(at).copied(), now)).collect();
-        if statuses.iter().collect::<Vec<_>>() != told.into_values().collect::<Vec<_>>() {
+        let statuses: Vec<Value> = held
+            .iter()
+            .map(|(at, it)| device_status(at, it, recorded.get(at).copied(), now))
+            .collect();
+        if statuses.iter().collect::<Vec<_>>() != recorded.into_values().collect::<Vec<_>>() {
             plan.write(Write::Apply {
                 resource: DeviceClaim::RESOURCE,
                 key: key.clone(),
-                part: Part::Status,
+                subresource: Subresource::Status,
                 fence: Some(Fence { uid: claim.metadata.uid.clone(), revision: None }),
                 body: json!({"status": {"deviceStatuses": statuses}}),
             });
@@ -75,14 +79,14 @@ fn text(value: &Value, field: &str) -> String {
     value[field].as_str().unwrap_or_default().to_owned()
 }
 
-/// What is said of a device. What was said before about the same is said again, with its time.
-fn status(
+/// Returns the status of a device. An unchanged condition keeps its transition time.
+fn device_status(
     (pool, device): &(String, String),
     held: &Allocation,
-    told: Option<&Value>,
+    recorded: Option<&Value>,
     now: Timestamp,
 ) -> Value {
-    let before = told.map(|told| &told["conditions"][0]);
+    let before = recorded.map(|recorded| &recorded["conditions"][0]);
     let before = before.filter(|it| it["type"] == "Ready" && it["status"] == "True");
     let since = before.and_then(|it| it["lastTransitionTime"].as_str()).map(ToOwned::to_owned);
     let since = since.unwrap_or_else(|| now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
@@ -93,7 +97,7 @@ fn status(
             "type": "Ready",
             "status": "True",
             "reason": "Prepared",
-            "message": "the device is prepared for its holder",
+            "message": "the device is prepared for its claim",
             "lastTransitionTime": since,
         }],
     });

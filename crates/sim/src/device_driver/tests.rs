@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use gantry_api::decode::{self, Options};
-use gantry_harness::{Outside, Scenario, Server};
+use gantry_harness::{ExternalSystems, Scenario, Server};
 use gantry_reconcile::{Controller, Key, Plan, Resource, View as _, World, Write};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -20,30 +20,31 @@ metadata: {name: b}
 spec: {nodeName: node-1, driver: nic.example.com, deviceCount: 2}
 ";
 
-fn read(text: &str, driver: Option<&str>) -> Result<Told, ToldError> {
+fn parse_config(text: &str, driver: Option<&str>) -> Result<DriverConfig, DriverConfigError> {
     let documents = decode::documents(text, Options::default()).unwrap();
-    told(documents.into_iter().map(|it| (it.subject, it.content)), driver)
+    driver_config(documents.into_iter().map(|it| (it.subject, it.content)), driver)
 }
 
 #[test]
-fn a_file_tells_one_driver_what_to_publish() {
-    let gpu = read(POOLS, Some("gpu.example.com")).unwrap();
+fn a_file_configures_one_driver() {
+    let gpu = parse_config(POOLS, Some("gpu.example.com")).unwrap();
     let names: Vec<_> = gpu.publications.iter().map(|it| it.key.name()).collect();
     assert_eq!(names, ["devicedrivers/gpu.example.com", "devicepools/a"]);
     assert_eq!(gpu.publications[0].object["deviceTypes"], json!(["gpu"]), "of its pools");
-    let nic = read(POOLS, Some("nic.example.com")).unwrap();
+    let nic = parse_config(POOLS, Some("nic.example.com")).unwrap();
     assert_eq!((nic.publications.len(), nic.notes.len()), (1, 1), "it has no type");
     let driver = "{apiVersion: devmgmtproto.k8s.io/v1alpha1, kind: DeviceDriver, metadata: {name: nic.example.com}, deviceTypes: [nic, vlan]}";
-    let registered = read(&format!("{POOLS}---\n{driver}"), Some("nic.example.com")).unwrap();
+    let registered =
+        parse_config(&format!("{POOLS}---\n{driver}"), Some("nic.example.com")).unwrap();
     assert_eq!(registered.publications[0].object["deviceTypes"], json!(["nic", "vlan"]));
     let table = [
-        (POOLS, None, "say which one this is: gpu.example.com, nic.example.com"),
+        (POOLS, None, "name one of them: gpu.example.com, nic.example.com"),
         (POOLS, Some("x"), "no DevicePool of driver \"x\""),
-        (driver, None, "there is no DevicePool"),
-        ("{apiVersion: v1, kind: Pod, metadata: {name: p}}", None, "Pod p is nothing that"),
+        (driver, None, "it has no DevicePool"),
+        ("{apiVersion: v1, kind: Pod, metadata: {name: p}}", None, "Pod p is not an object that"),
     ];
     for (text, driver, expected) in table {
-        let error = read(text, driver).unwrap_err().to_string();
+        let error = parse_config(text, driver).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
 }
@@ -52,8 +53,8 @@ fn publisher() -> Publisher {
     Publisher { name: "sample".to_owned() }
 }
 
-fn reporter() -> Reporter {
-    Reporter { driver: "gpu.example.com".to_owned() }
+fn reporter() -> DeviceStatusReporter {
+    DeviceStatusReporter { driver: "gpu.example.com".to_owned() }
 }
 
 /// A world with these objects in it.
@@ -68,7 +69,7 @@ fn world(objects: &[(Resource, Value)]) -> World {
             continue;
         }
         let text = object.to_string();
-        let seen = world.find(resource).unwrap().saw(&text);
+        let seen = world.single_store_for(resource).unwrap().observe(&text);
         assert!(seen.is_ok(), "{text}");
     }
     world
@@ -83,8 +84,8 @@ fn pool(name: &str, labels: &Value, status: &Value) -> (Resource, Value) {
 }
 
 fn wanted(name: &str) -> (Resource, Value) {
-    let told = read(POOLS, Some("gpu.example.com")).unwrap();
-    let fact = told.publications.into_iter().find(|it| it.key.name() == name).unwrap();
+    let config = parse_config(POOLS, Some("gpu.example.com")).unwrap();
+    let fact = config.publications.into_iter().find(|it| it.key.name() == name).unwrap();
     let publications = Resource::namespaced("", "v1", "publications", "Publication");
     (publications, json!({"key": name, "object": fact.object}))
 }
@@ -93,20 +94,20 @@ fn plan(objects: &[(Resource, Value)]) -> Plan {
     publisher().plan(&world(objects), &Key::cluster("devicepools/a"), Timestamp::UNIX_EPOCH)
 }
 
-/// What is written, as verbs and bodies.
+/// The writes, as verbs and bodies.
 fn written(plan: &Plan) -> Vec<(String, Value)> {
-    let told = plan.steps.iter().map(|step| match &step.write {
-        Write::Apply { part, body, .. } => (format!("apply {part:?}"), body.clone()),
+    let writes = plan.steps.iter().map(|step| match &step.write {
+        Write::Apply { subresource: part, body, .. } => (format!("apply {part:?}"), body.clone()),
         Write::Delete { .. } => ("delete".to_owned(), Value::Null),
         other => panic!("{other:?}"),
     });
-    told.collect()
+    writes.collect()
 }
 
 #[test]
-fn pools_are_kept_as_they_are_published() {
-    let own = json!({LABEL: "sample"});
-    let theirs = json!({LABEL: "another"});
+fn published_pools_are_reconciled() {
+    let own = json!({PUBLISHED_BY_LABEL: "sample"});
+    let theirs = json!({PUBLISHED_BY_LABEL: "another"});
     let ready = json!({"availableDevices": 1});
     let held = json!({"availableDevices": 1, "allocations": [{"deviceName": "g0"}]});
     let is_published = |plan: &Plan| {
@@ -115,22 +116,19 @@ fn pools_are_kept_as_they_are_published() {
     };
     assert!(is_published(&plan(&[wanted("devicepools/a")])), "it is missing");
     let labelled = plan(&[wanted("devicepools/a"), pool("a", &json!({}), &ready)]);
-    assert!(is_published(&labelled), "it is nobody's");
+    assert!(is_published(&labelled), "it has no owner");
     let mut changed = pool("a", &own, &ready);
     changed.1["spec"]["devices"][0]["name"] = "other".into();
-    assert!(is_published(&plan(&[wanted("devicepools/a"), changed])), "somebody changed it");
-    assert!(
-        plan(&[wanted("devicepools/a"), pool("a", &own, &ready)]).is_quiet(),
-        "as it should be"
-    );
+    assert!(is_published(&plan(&[wanted("devicepools/a"), changed])), "it was changed");
+    assert!(plan(&[wanted("devicepools/a"), pool("a", &own, &ready)]).is_noop(), "as it should be");
     let counted = plan(&[wanted("devicepools/a"), pool("a", &own, &json!({}))]);
     let expected = ("apply Status".to_owned(), json!({"status": {"availableDevices": 1}}));
     assert_eq!(written(&counted), [expected], "a tainted device cannot be used");
     let gone = plan(&[pool("a", &own, &ready)]);
-    assert_eq!(written(&gone), [("delete".to_owned(), Value::Null)], "taken back");
-    assert!(plan(&[pool("a", &theirs, &ready)]).is_quiet(), "another driver's");
+    assert_eq!(written(&gone), [("delete".to_owned(), Value::Null)], "deleted");
+    assert!(plan(&[pool("a", &theirs, &ready)]).is_noop(), "another driver's");
     let used = plan(&[pool("a", &own, &held)]);
-    assert!(used.is_quiet() && used.held[0].reason == "InUse", "{used:?}");
+    assert!(used.is_noop() && used.held[0].reason == "InUse", "{used:?}");
 }
 
 fn claim(status: &Value) -> (Resource, Value) {
@@ -162,38 +160,41 @@ fn only_devices_of_the_driver_are_reported() {
         {"devicePoolName": "gone", "deviceName": "x"},
         {"devicePoolName": "a", "deviceCount": 2},
     ]);
-    let told = statuses(&json!({"allocations": allocations})).unwrap();
-    let names: Vec<_> = told.as_array().unwrap().iter().map(|it| &it["deviceName"]).collect();
+    let reported = statuses(&json!({"allocations": allocations})).unwrap();
+    let names: Vec<_> = reported.as_array().unwrap().iter().map(|it| &it["deviceName"]).collect();
     assert_eq!(names, ["g0"]);
-    assert_eq!(told[0]["allocations"][0]["allocation"], "1Gi");
-    assert_eq!(told[0]["conditions"][0]["lastTransitionTime"], "1970-01-01T00:00:00Z");
-    let mut all = told.as_array().unwrap().clone();
+    assert_eq!(reported[0]["allocations"][0]["allocation"], "1Gi");
+    assert_eq!(reported[0]["conditions"][0]["lastTransitionTime"], "1970-01-01T00:00:00Z");
+    let mut all = reported.as_array().unwrap().clone();
     all.push(json!({"devicePoolName": "theirs", "deviceName": "v0"}));
     let settled = json!({"allocations": allocations, "deviceStatuses": all});
-    assert_eq!(statuses(&settled), None, "said once");
+    assert_eq!(statuses(&settled), None, "reported once");
     let released = json!({"deviceStatuses": all});
-    assert_eq!(statuses(&released), Some(json!([])), "only its own are taken back");
+    assert_eq!(statuses(&released), Some(json!([])), "only its own are removed");
 }
 
 #[test]
-fn it_converges_whatever_goes_wrong() {
+fn publications_converge() {
     let (publisher, reporter) = (publisher(), reporter());
     let controllers: [&dyn Controller; 2] = [&publisher, &reporter];
-    // What the file of the driver says, read by every process that starts.
+    // The file of the driver, read by every process that starts.
     let publications = |world: &World| {
-        let told = read(POOLS, Some("gpu.example.com")).unwrap();
+        let config = parse_config(POOLS, Some("gpu.example.com")).unwrap();
         let names = ["devicepools/a", "devicedrivers/gpu.example.com"];
-        let wanted = told.publications.into_iter().filter(|it| names.contains(&it.key.name()));
+        let wanted = config.publications.into_iter().filter(|it| names.contains(&it.key.name()));
         let record =
             |it: Publication| world.facts().record(it.key.clone(), it, Timestamp::UNIX_EPOCH);
         wanted.map(record).collect()
     };
-    let stray = pool("stray", &json!({LABEL: "sample"}), &json!({}));
+    let stray = pool("stray", &json!({PUBLISHED_BY_LABEL: "sample"}), &json!({}));
     let scenario = Scenario {
         controllers: &controllers,
         defaults: |_, _| {},
         objects: vec![stray, claim(&json!({}))],
-        outside: Outside { initial_facts: vec![&publications], ..Outside::default() },
+        external: ExternalSystems {
+            initial_facts: vec![&publications],
+            ..ExternalSystems::default()
+        },
         script: vec![
             Box::new(|server: &mut Server| {
                 server.edit(&DeviceClaim::RESOURCE, &Key::new("ns", "c"), |claim| {

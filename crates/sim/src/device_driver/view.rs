@@ -1,6 +1,6 @@
-//! What the driver looks at.
+//! The objects and facts the driver reads.
 
-use gantry_reconcile::world::Tag;
+use gantry_reconcile::world::IndexValue;
 use gantry_reconcile::{Fact, Key, Meta, Resource, View};
 use serde::Deserialize;
 use serde_json::Value;
@@ -9,24 +9,24 @@ const fn resource(plural: &'static str, kind: &'static str) -> Resource {
     Resource::namespaced("devmgmtproto.k8s.io", "v1alpha1", plural, kind)
 }
 
-/// An object that is to be published, as the file of the driver says.
+/// An object that is to be published, from the file of the driver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Publication {
-    /// Which: the plural of the kind and the name of the object.
+    /// The key: the plural of the kind and the name of the object.
     pub key: Key,
     /// The object.
     pub object: Value,
 }
 
 impl Publication {
-    /// The fact that an object is to be published.
+    /// Creates the fact that an object is to be published.
     #[must_use]
     pub fn new(resource: &Resource, object: Value) -> Self {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         Self { key: Self::key(resource, name), object }
     }
 
-    /// The subject of the fact about an object. No object's name has a slash.
+    /// Returns the key of the fact about an object. No object's name has a slash.
     #[must_use]
     pub fn key(resource: &Resource, name: &str) -> Key {
         Key::cluster(&format!("{}/{name}", resource.plural))
@@ -44,37 +44,37 @@ impl Fact for Publication {
 pub struct DeviceDriver {
     /// Metadata.
     pub metadata: Meta,
-    /// The types it handles.
+    /// The device types it handles.
     pub device_types: Vec<String>,
 }
 
 impl View for DeviceDriver {
-    const RESOURCE: Resource = resource("devicedrivers", "DeviceDriver").cluster_wide();
+    const RESOURCE: Resource = resource("devicedrivers", "DeviceDriver").cluster_scoped();
 
     fn meta(&self) -> &Meta {
         &self.metadata
     }
 }
 
-/// A pool.
+/// A device pool.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DevicePool {
     /// Metadata.
     pub metadata: Meta,
-    /// What is published, as it is: others write it in other ways.
+    /// The published spec, unparsed: others write it in other ways.
     pub spec: Value,
-    /// What is known of it.
+    /// The status of the pool.
     pub status: PoolStatus,
 }
 
-/// What is known of a pool.
+/// The status of a device pool.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PoolStatus {
-    /// How many devices can be used.
+    /// The number of devices that can be allocated.
     pub available_devices: Option<u64>,
-    /// Who holds them.
+    /// The allocations of its devices.
     pub allocations: Vec<Value>,
 }
 
@@ -87,50 +87,50 @@ impl DevicePool {
 }
 
 impl View for DevicePool {
-    const RESOURCE: Resource = resource("devicepools", "DevicePool").cluster_wide();
+    const RESOURCE: Resource = resource("devicepools", "DevicePool").cluster_scoped();
 
     fn meta(&self) -> &Meta {
         &self.metadata
     }
 }
 
-/// A claim, as far as drivers are concerned.
+/// A claim, as far as drivers need it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct DeviceClaim {
     /// Metadata.
     pub metadata: Meta,
-    /// What it got, and what drivers say about that.
+    /// The allocated devices, and the statuses that drivers report.
     pub status: ClaimStatus,
 }
 
-/// What a claim got.
+/// The status of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimStatus {
-    /// The devices.
+    /// The allocated devices.
     pub allocations: Vec<Allocation>,
-    /// What drivers say about them.
+    /// The device statuses that drivers report.
     pub device_statuses: Vec<Value>,
 }
 
-/// A device that a claim got.
+/// A device that is allocated to a claim.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Allocation {
     /// Its pool.
     pub device_pool_name: String,
-    /// The device; none if the pool only counts.
+    /// The device; `None` if the pool only counts.
     pub device_name: Option<String>,
-    /// What of it.
+    /// The allocated resources of the device.
     pub allocations: Vec<Value>,
 }
 
 impl DeviceClaim {
-    /// What claims with devices of a pool, or statuses of them, are filed under.
+    /// Returns the index value of claims with devices of a pool, or with statuses of them.
     #[must_use]
-    pub fn of_pool(pool: &str) -> Tag {
-        Tag { index: "pool", value: pool.to_owned() }
+    pub fn of_pool(pool: &str) -> IndexValue {
+        IndexValue { index: "pool", value: pool.to_owned() }
     }
 }
 
@@ -141,11 +141,11 @@ impl View for DeviceClaim {
         &self.metadata
     }
 
-    fn tags(&self) -> Vec<Tag> {
+    fn index_values(&self) -> Vec<IndexValue> {
         let ClaimStatus { allocations, device_statuses } = &self.status;
         let held = allocations.iter().map(|it| it.device_pool_name.as_str());
-        let told = device_statuses.iter().filter_map(|it| it["devicePoolName"].as_str());
-        let mut pools: Vec<&str> = held.chain(told).collect();
+        let recorded = device_statuses.iter().filter_map(|it| it["devicePoolName"].as_str());
+        let mut pools: Vec<&str> = held.chain(recorded).collect();
         pools.sort_unstable();
         pools.dedup();
         pools.into_iter().map(Self::of_pool).collect()

@@ -1,20 +1,21 @@
-//! The programs of simulated pods: what they are run with, and who answers for them.
+//! Runs the programs of simulated pods.
 //!
-//! `gantry up` and the simulation of the operator differ in how the API server is reached and in nothing
-//! else.
+//! `gantry up` and the simulation of the operator differ in how the API server is reached and in
+//! nothing else.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use crate::kubelet::{self, SourcePolicy};
 use crate::logs::Logs;
-use crate::pod_config::{ApiServer, PodSources};
+use crate::pod_config::{ApiServer, PodSourceInquiry};
 use crate::programs::{
-    Accounts, Facts, PodNetwork, ProgramObserver, ProgramRunner, Registry, Site,
+    Accounts, PodNetwork, ProgramHost, ProgramObserver, ProgramRecorder, ProgramRegistry,
+    ProgramRunner,
 };
 use crate::view::{ContainerKey, ProbeKey, ProbeKind, ProbeResult, Program};
-use gantry_controller::outside::Asks;
-use gantry_controller::{Handle, Outside};
+use gantry_controller::external::InquiryWithResponder;
+use gantry_controller::{ExternalSystems, ManagerHandle};
 use gantry_process::clock::Clock;
 use gantry_process::tasks::{OnLoss, Tasks};
 use jiff::Timestamp;
@@ -25,19 +26,19 @@ mod sources;
 pub use accounts::{PodAccounts, Transport, over_network};
 use sources::SourceReader;
 
-/// The programs of simulated pods, before they run.
+/// The programs of simulated pods, before they are started.
 #[derive(Debug)]
-pub struct Programs {
+pub struct PodPrograms {
     kubelet: kubelet::Settings,
     observer: ProgramObserver,
     runner: ProgramRunner,
 }
 
-impl Programs {
-    /// The programs Gantry comes with, on nodes that are simulated like this.
+impl PodPrograms {
+    /// Creates the built-in programs, for nodes with this profile.
     #[must_use]
     pub fn new(profile: kubelet::Profile, api_server: Option<ApiServer>) -> Self {
-        let registry = Registry::own();
+        let registry = ProgramRegistry::built_in();
         let kubelet = kubelet::Settings {
             profile,
             programs: Arc::new(registry.images()),
@@ -49,32 +50,38 @@ impl Programs {
         Self { kubelet, observer, runner }
     }
 
-    /// How the nodes are simulated on which they run.
+    /// Returns the settings of the simulated nodes the programs run on.
     #[must_use]
     pub fn kubelet(&self) -> &kubelet::Settings {
         &self.kubelet
     }
 
-    /// What follows their pods.
+    /// Returns the observer of their pods.
     #[must_use]
     pub fn observer(&self) -> &ProgramObserver {
         &self.observer
     }
 
-    /// Has their pods followed, and the ConfigMaps and Secrets that pods name read by `client`.
-    pub fn follow(&self, outside: &mut Outside, client: kube::Client, clock: &Clock) {
+    /// Registers the observers of the pods, and of the ConfigMaps and Secrets that pods reference,
+    /// which `client` reads.
+    pub fn register_observers(
+        &self,
+        outside: &mut ExternalSystems,
+        client: kube::Client,
+        clock: &Clock,
+    ) {
         outside.observers.push(Arc::new(self.observer.clone()));
         let reader = SourceReader { client, clock: clock.clone() };
-        let asks = Asks::new(PodSources::new(self.kubelet.clone()), reader);
+        let asks = InquiryWithResponder::new(PodSourceInquiry::new(self.kubelet.clone()), reader);
         outside.inquiries.push(Arc::new(asks));
     }
 
-    /// Runs them as soon as this process may act, until `tasks` stop.
-    /// `client` asks for their tokens.
+    /// Runs the programs as soon as this process leads, until `tasks` stop. `client` requests their
+    /// tokens.
     pub fn spawn(
         self,
         tasks: &mut Tasks,
-        handle: &Handle,
+        handle: &ManagerHandle,
         runtime: PodRuntime,
         client: kube::Client,
     ) {
@@ -87,19 +94,20 @@ impl Programs {
             None => {
                 let scratch = tempfile::Builder::new().prefix("gantry-pods-").tempdir();
                 let scratch = scratch.inspect_err(|error| {
-                    tracing::warn!(%error, "programs in simulated pods have no files: mount an emptyDir at /tmp");
+                    tracing::warn!(%error, "programs in simulated pods have no files: mount an \
+                                            emptyDir at /tmp");
                 });
                 let scratch = scratch.ok();
                 (scratch.as_ref().map(|it| it.path().join("pods")), scratch)
             }
         };
         let facts = ProgramFacts { handle: handle.clone(), logs, clock: tasks.clock().clone() };
-        let facts: Arc<dyn Facts> = Arc::new(facts);
-        let site = Site { facts, accounts, directory, network };
+        let facts: Arc<dyn ProgramRecorder> = Arc::new(facts);
+        let host = ProgramHost { facts, accounts, directory, network };
         let (inner, world) = (tasks.child(), Arc::clone(handle.world()));
         let (permit, runner) = (handle.permit().clone(), self.runner);
         tasks.spawn("programs", OnLoss::EndOwner, |stop| async move {
-            // Two processes that both run a pod's programs would both be that pod.
+            // Two processes that both run a pod's programs would both use its address.
             let leads = tokio::select! {
                 biased;
                 // Either may be dropped: both only wait.
@@ -107,7 +115,7 @@ impl Programs {
                 granted = permit.granted() => granted.is_ok(),
             };
             if leads {
-                runner.run(inner, world, site).await;
+                runner.run(inner, world, host).await;
             }
             drop(scratch);
             Ok(())
@@ -115,27 +123,28 @@ impl Programs {
     }
 }
 
-/// What a host gives the programs in simulated pods. Clones are the same one.
+/// What the host provides to the programs in simulated pods. Clones share it.
 #[derive(Clone)]
 pub struct PodRuntime {
-    /// How long things take in pods.
+    /// How long the steps of a pod take.
     pub profile: kubelet::Profile,
     /// Where pods reach the API server.
     pub api_server: Option<ApiServer>,
-    /// How requests with tokens of pods get to the API server; without it programs have no client.
+    /// How requests with tokens of pods are sent to the API server; without it programs have no
+    /// client.
     pub transport: Option<Transport>,
-    /// Where what programs say is kept.
+    /// Where the output of programs is kept.
     pub logs: Logs,
     /// Where the files of pods are. Without it they are in a temporary directory.
     pub directory: Option<PathBuf>,
     /// The network of pods.
     pub network: PodNetwork,
-    /// What follows the programs of pods, once that is started.
+    /// The observer of the programs of pods, once they are started.
     pub observer: Arc<OnceLock<ProgramObserver>>,
 }
 
 impl PodRuntime {
-    /// Without an API server and a directory of its own.
+    /// Creates a runtime without an API server and without its own directory.
     #[must_use]
     pub fn new(profile: kubelet::Profile, logs: Logs) -> Self {
         Self {
@@ -156,15 +165,15 @@ impl std::fmt::Debug for PodRuntime {
     }
 }
 
-/// Records facts, and adds to logs.
+/// Records facts, and appends to logs.
 #[derive(Debug)]
 struct ProgramFacts {
-    handle: Handle,
+    handle: ManagerHandle,
     logs: Logs,
     clock: Clock,
 }
 
-impl Facts for ProgramFacts {
+impl ProgramRecorder for ProgramFacts {
     fn record(&self, container: ContainerKey, program: Program) {
         self.handle.record(container, program, self.clock.now());
     }
@@ -181,12 +190,12 @@ impl Facts for ProgramFacts {
         self.handle.record(probe, result, self.clock.now());
     }
 
-    // Logs begin and end with what is said of the container, as those of simulated ones do.
-    fn begins(&self, _: &str, _: &str, _: Timestamp) {}
+    // The log observer writes the first and last lines, as for simulated containers.
+    fn run_started(&self, _: &str, _: &str, _: Timestamp) {}
 
-    fn says(&self, uid: &str, container: &str, now: Timestamp, text: &str) {
+    fn append_log(&self, uid: &str, container: &str, now: Timestamp, text: &str) {
         self.logs.append(uid, container, now, text);
     }
 
-    fn ends(&self, _: &str, _: &str) {}
+    fn run_ended(&self, _: &str, _: &str) {}
 }

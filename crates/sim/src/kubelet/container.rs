@@ -1,58 +1,60 @@
-//! What becomes of the containers of a pod that its node has taken on.
+//! Advances the containers of a pod that its node has admitted.
 
-use gantry_reconcile::{Note, Reference, View};
+use gantry_kube_controllers::deterministic_random;
+use gantry_kube_controllers::status::truncate_to_seconds;
+use gantry_reconcile::{Event, ObjectReference, View};
 use jiff::{SignedDuration, Timestamp};
 
-use super::health::{Condemned, Exit, Health};
-use super::stage::{self, Stage, Wishes};
-use super::{Settings, Tells, second};
+use super::health::{PodHealth, ProgramExit, StopReason};
+use super::stage::{self, SimulationAnnotations, Stage};
+use super::{EventPolicy, Settings};
 use crate::pod_config::Unresolved;
+use crate::programs;
 use crate::view::{
-    Container, ContainerState, ContainerStatus, Hook, Pod, RestartPolicy, Running, Terminated,
-    Waiting,
+    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated,
+    ContainerStateWaiting, ContainerStatus, Hook, Pod, RestartPolicy,
 };
-use crate::{lot, programs};
 
-/// The shortest wait before a container that failed again is started again.
-const BACK_OFF: SignedDuration = SignedDuration::from_secs(10);
-/// The longest.
-const LONGEST_BACK_OFF: SignedDuration = SignedDuration::from_secs(300);
-/// The code of a container that is killed.
-const KILLED: i64 = 137;
-/// A container that ran for so long is not held to have failed again.
-const FORGIVEN: SignedDuration = SignedDuration::from_secs(600);
+/// The shortest restart backoff.
+const INITIAL_BACKOFF: SignedDuration = SignedDuration::from_secs(10);
+/// The longest restart backoff.
+const MAX_BACKOFF: SignedDuration = SignedDuration::from_secs(300);
+/// The exit code of a container that is killed.
+const KILLED_EXIT_CODE: i64 = 137;
+/// A container that ran for this long restarts without backoff.
+const BACKOFF_RESET_AFTER: SignedDuration = SignedDuration::from_secs(600);
 
-/// Moves the containers of one pod on, as far as the time allows.
-pub(super) struct Course<'a> {
+/// Advances the containers of one pod, as far as the time allows.
+pub(super) struct PodSync<'a> {
     pub(super) settings: &'a Settings,
     pub(super) pod: &'a Pod,
-    pub(super) wishes: &'a Wishes,
-    /// What the programs of this pod did, and what their probes found.
-    pub(super) health: &'a Health,
-    /// Whether what a container is configured with is there.
+    pub(super) annotations: &'a SimulationAnnotations,
+    /// The state of the pod's programs, and their probe results.
+    pub(super) health: &'a PodHealth,
+    /// Whether the configuration of a container is available.
     pub(super) configured: &'a dyn Fn(&Container) -> Result<(), Unresolved>,
     pub(super) now: Timestamp,
-    /// When something comes next.
-    pub(super) next: Option<Timestamp>,
-    /// What is worth telling.
-    pub(super) notes: Vec<Note>,
+    /// When the pod is requeued.
+    pub(super) requeue_at: Option<Timestamp>,
+    /// The events to record.
+    pub(super) notes: Vec<Event>,
 }
 
-/// How far an init container is.
-enum Progress {
-    /// Whatever comes after it may start, counted from then.
-    Past(Timestamp),
-    /// It must be waited for.
-    Busy,
+/// The progress of an init container.
+enum InitProgress {
+    /// The init container is done; the next one may start, counted from this time.
+    Completed(Timestamp),
+    /// The init container is not done; the next one waits.
+    InProgress,
 }
 
-/// Whether a container is started before the others and stays.
+/// Returns whether an init container is a sidecar: it starts before the others and keeps running.
 pub(super) fn is_sidecar(container: &Container) -> bool {
     container.restart_policy == Some(RestartPolicy::Always)
 }
 
-impl Course<'_> {
-    /// Moves all containers on. `from` is when the node took the pod on.
+impl PodSync<'_> {
+    /// Advances all containers. `from` is when the node admitted the pod.
     pub(super) fn advance(
         &mut self,
         inits: &mut [ContainerStatus],
@@ -62,18 +64,18 @@ impl Course<'_> {
         let pod = self.pod;
         let begun = mains.iter().any(|it| it.started || it.last_state != ContainerState::default());
         for (container, status) in pod.spec.init_containers.iter().zip(inits.iter_mut()) {
-            match self.init(container, status, from) {
-                Progress::Past(at) => from = at,
-                // Sidecars may fall over later: what runs already does not wait for them again.
-                Progress::Busy if begun => {}
-                Progress::Busy => return,
+            match self.advance_init_containers(container, status, from) {
+                InitProgress::Completed(at) => from = at,
+                // Sidecars may fail later: started containers do not wait for them again.
+                InitProgress::InProgress if begun => {}
+                InitProgress::InProgress => return,
             }
         }
         let policy = pod.spec.restart_policy;
         for (container, status) in pod.spec.containers.iter().zip(mains.iter_mut()) {
-            self.main(container, status, policy, from);
+            self.advance_main_containers(container, status, policy, from);
         }
-        if mains.iter().all(|it| is_over(it, policy)) {
+        if mains.iter().all(|it| is_finished(it, policy)) {
             let sidecars = pod.spec.init_containers.iter().zip(inits);
             for (_, status) in sidecars.filter(|(container, _)| is_sidecar(container)) {
                 self.stop(status, 0);
@@ -81,24 +83,24 @@ impl Course<'_> {
         }
     }
 
-    fn init(
+    fn advance_init_containers(
         &mut self,
         container: &Container,
         status: &mut ContainerStatus,
         from: Timestamp,
-    ) -> Progress {
+    ) -> InitProgress {
         if is_sidecar(container) {
-            self.main(container, status, RestartPolicy::Always, from);
+            self.advance_main_containers(container, status, RestartPolicy::Always, from);
             return match &status.state.running {
                 Some(running) if status.started => {
-                    Progress::Past(running.started_at.unwrap_or(from))
+                    InitProgress::Completed(running.started_at.unwrap_or(from))
                 }
-                Some(_) | None => Progress::Busy,
+                Some(_) | None => InitProgress::InProgress,
             };
         }
         let policy = match self.pod.spec.restart_policy {
             RestartPolicy::Never => RestartPolicy::Never,
-            // An init container that ended well has done its work.
+            // An init container that succeeded is not restarted.
             RestartPolicy::Always | RestartPolicy::OnFailure => RestartPolicy::OnFailure,
         };
         self.start_when_due(container, status, policy, from, Stage::InitRunning);
@@ -107,23 +109,23 @@ impl Course<'_> {
                 self.exit_of(status)
             } else {
                 let wait = self.delay(Stage::InitCompleted, &container.name);
-                self.is_due(started, wait).then(|| self.ends_with(0))
+                self.is_due(started, wait).then(|| self.exit_with(0))
             };
             match end {
                 Some(end) => self.end_run(container, status, end),
-                None => return Progress::Busy,
+                None => return InitProgress::InProgress,
             }
         }
         match &status.state.terminated {
             Some(end) if end.exit_code == 0 => {
                 status.ready = true;
-                Progress::Past(end.finished_at.unwrap_or(from))
+                InitProgress::Completed(end.finished_at.unwrap_or(from))
             }
-            Some(_) | None => Progress::Busy,
+            Some(_) | None => InitProgress::InProgress,
         }
     }
 
-    fn main(
+    fn advance_main_containers(
         &mut self,
         container: &Container,
         status: &mut ContainerStatus,
@@ -133,9 +135,9 @@ impl Course<'_> {
         let ran = running_since(status);
         let stage = if is_sidecar(container) { Stage::InitRunning } else { Stage::Ready };
         self.start_when_due(container, status, policy, from, stage);
-        // What starts now is seen running before it is seen to end.
+        // A run that starts now is observed running before it is observed to end.
         if let Some(started) = ran
-            && let Some(end) = self.end_of(container, status, started)
+            && let Some(end) = self.due_exit(container, status, started)
         {
             self.end_run(container, status, end);
         }
@@ -143,79 +145,79 @@ impl Course<'_> {
         let is_program = self.settings.is_program(container);
         status.started = runs && (!is_program || self.health.is_started(container, run));
         status.ready = runs
-            && !self.wishes.never_ready
+            && !self.annotations.never_ready
             && (!is_program || self.health.is_ready(container, run));
         if runs {
-            // As often as it is looked at: what is said again is counted, not repeated.
-            for words in self.health.unhealthy(&container.name, run) {
-                self.tell_trouble(container, "Unhealthy", words);
+            // As often as the pod is synced: repeated events are counted, not repeated.
+            for words in self.health.probe_failures(&container.name, run) {
+                self.record_warning(container, "Unhealthy", words);
             }
         }
     }
 
-    fn ends_with(&self, code: i64) -> Exit {
-        Exit { code, at: self.now, message: String::new() }
+    fn exit_with(&self, code: i64) -> ProgramExit {
+        ProgramExit { code, at: self.now, message: String::new() }
     }
 
-    /// Ends a run of a container, and says what led to it.
-    fn end_run(&mut self, container: &Container, status: &mut ContainerStatus, end: Exit) {
+    /// Ends a run of a container, and records the event that led to it.
+    fn end_run(&mut self, container: &Container, status: &mut ContainerStatus, end: ProgramExit) {
         let (name, run) = (&container.name, status.restart_count);
         if let Some(failed) = self.health.failed_hook(name, run).cloned() {
             let (reason, words) = match failed.hook {
                 Hook::PostStart => ("FailedPostStartHook", "PostStartHook failed"),
                 Hook::PreStop => ("FailedPreStopHook", "PreStopHook failed"),
             };
-            self.tell_trouble(container, reason, format!("{words}: {}", failed.message));
+            self.record_warning(container, reason, format!("{words}: {}", failed.message));
         }
-        let probe = match self.health.condemned(self.pod, container, run) {
-            Some(Condemned::NotStarted) => Some("failed startup probe"),
-            Some(Condemned::NotLive) => Some("failed liveness probe"),
-            Some(Condemned::PostStart) => {
-                self.tell(container, "Killing", "FailedPostStartHook".to_owned());
+        let probe = match self.health.stop_reason(self.pod, container, run) {
+            Some(StopReason::StartupProbeFailed) => Some("failed startup probe"),
+            Some(StopReason::LivenessProbeFailed) => Some("failed liveness probe"),
+            Some(StopReason::PostStartHookFailed) => {
+                self.record_event(container, "Killing", "FailedPostStartHook".to_owned());
                 None
             }
-            Some(Condemned::Killed) | None => None,
+            Some(StopReason::Killed) | None => None,
         };
         if let Some(why) = probe {
             let restarts = self.pod.spec.restart_policy != RestartPolicy::Never;
             let then = if restarts { ", will be restarted" } else { "" };
-            self.tell(container, "Killing", format!("Container {name} {why}{then}"));
+            self.record_event(container, "Killing", format!("Container {name} {why}{then}"));
         }
         Self::end(status, end);
     }
 
-    /// Whether a main container that runs since `started` has come to its end.
-    fn end_of(
+    /// Returns the exit that is due for a main container that has run since `started`, if one is.
+    fn due_exit(
         &mut self,
         container: &Container,
         status: &ContainerStatus,
         started: Timestamp,
-    ) -> Option<Exit> {
+    ) -> Option<ProgramExit> {
         if self.settings.is_program(container) {
             return self.exit_of(status);
         }
-        if self.wishes.kills(status.restart_count) {
-            return Some(self.ends_with(KILLED));
+        if self.annotations.kills_run(status.restart_count) {
+            return Some(self.exit_with(KILLED_EXIT_CODE));
         }
         if is_sidecar(container) {
             return None;
         }
-        let code = self.wishes.exit_code(status.restart_count);
-        let (wait, code) = if let Some(wait) = self.wishes.crash_after {
+        let code = self.annotations.exit_code(status.restart_count);
+        let (wait, code) = if let Some(wait) = self.annotations.crash_after {
             (wait, code.unwrap_or(1))
-        } else if let Some(wait) = self.wishes.run_for {
+        } else if let Some(wait) = self.annotations.run_for {
             (wait, code.unwrap_or(0))
-        } else if code.is_some() || self.has_an_end() {
+        } else if code.is_some() || self.runs_to_completion() {
             let drawn_for = format!("{}{}", container.name, status.restart_count);
             (self.delay(Stage::Complete, &drawn_for), code.unwrap_or(0))
         } else {
             return None;
         };
-        self.is_due(started, wait).then(|| self.ends_with(code))
+        self.is_due(started, wait).then(|| self.exit_with(code))
     }
 
-    /// Pods of jobs do their work and end; all others stay.
-    fn has_an_end(&self) -> bool {
+    /// Returns whether the containers complete by themselves, as those of jobs do.
+    fn runs_to_completion(&self) -> bool {
         self.pod.metadata.owner_references.iter().any(|it| it.kind == "Job")
     }
 
@@ -230,18 +232,18 @@ impl Course<'_> {
         let state = &status.state;
         if state.running.is_some() {
         } else if let Some(end) = state.terminated.clone() {
-            if !is_over(status, policy) {
+            if !is_finished(status, policy) {
                 self.restart(container, status, &end);
             }
         } else if let Some(last) = status.last_state.terminated.clone() {
-            let wait = back_off(status.restart_count, &last);
+            let wait = restart_backoff(status.restart_count, &last);
             if self.is_due(last.finished_at.unwrap_or(from), wait)
                 && self.is_configured(container, status)
             {
                 status.restart_count += 1;
                 self.start(container, status);
             }
-        } else if let Some(why) = self.wishes.pull_error.clone() {
+        } else if let Some(why) = self.annotations.pull_error.clone() {
             self.fail_to_pull(container, status, &why, from);
         } else if self.is_due(from, self.delay(stage, &container.name))
             && self.is_configured(container, status)
@@ -250,23 +252,28 @@ impl Course<'_> {
         }
     }
 
-    /// Whether a container has what it is configured with; it waits and says why if not.
+    /// Returns whether the configuration of a container is available; if not, the container waits.
     fn is_configured(&mut self, container: &Container, status: &mut ContainerStatus) -> bool {
         match (self.configured)(container) {
             Ok(()) => true,
-            // It goes on when the objects it names were read.
+            // The container starts when the objects it references were read.
             Err(Unresolved::Pending) => false,
-            Err(Unresolved::Fault(why)) => {
-                self.tell_trouble(container, "Failed", format!("Error: {why}"));
+            Err(Unresolved::Invalid(why)) => {
+                self.record_warning(container, "Failed", format!("Error: {why}"));
                 status.state = waiting("CreateContainerConfigError", why);
                 false
             }
         }
     }
 
-    /// Starts a container that has ended again, at once or after a wait.
-    fn restart(&mut self, container: &Container, status: &mut ContainerStatus, end: &Terminated) {
-        let wait = back_off(status.restart_count, end);
+    /// Restarts a container that has ended, immediately or after a backoff.
+    fn restart(
+        &mut self,
+        container: &Container,
+        status: &mut ContainerStatus,
+        end: &ContainerStateTerminated,
+    ) {
+        let wait = restart_backoff(status.restart_count, end);
         status.last_state = ContainerState { terminated: Some(end.clone()), ..Default::default() };
         if wait.is_zero() {
             status.state = ContainerState::default();
@@ -281,47 +288,49 @@ impl Course<'_> {
         let meta = &self.pod.metadata;
         let pod = format!("{}_{}({})", meta.name, meta.namespace, meta.uid);
         let name = &container.name;
-        let message = format!("back-off {} restarting failed container={name} pod={pod}", go(wait));
+        let message =
+            format!("back-off {} restarting failed container={name} pod={pod}", go_duration(wait));
         status.state = waiting("CrashLoopBackOff", message);
-        self.tell_trouble(
+        self.record_warning(
             container,
             "BackOff",
             format!("Back-off restarting failed container {name} in pod {pod}"),
         );
-        // Looks again when the wait is over.
+        // Requeues the pod when the backoff is over.
         self.is_due(end.finished_at.unwrap_or(self.now), wait);
     }
 
     fn start(&mut self, container: &Container, status: &mut ContainerStatus) {
         let run = status.restart_count.to_string();
         let uid = self.pod.metadata.uid.as_str();
-        let id = lot::digest(&[uid, &container.name, &run]);
+        let id = deterministic_random::digest(&[uid, &container.name, &run]);
         let repository = programs::repository(&container.image);
-        status.image_id = format!("{repository}@sha256:{}", lot::digest(&[&container.image]));
+        status.image_id =
+            format!("{repository}@sha256:{}", deterministic_random::digest(&[&container.image]));
         status.container_id = format!("gantry://{id}");
-        let since = Running { started_at: Some(second(self.now)) };
+        let since = ContainerStateRunning { started_at: Some(truncate_to_seconds(self.now)) };
         status.state = ContainerState { running: Some(since), ..Default::default() };
         status.started = true;
         let image = &container.image;
-        self.tell(
+        self.record_event(
             container,
             "Pulled",
             format!("Container image {image:?} already present on machine"),
         );
-        self.tell(container, "Created", format!("Created container: {}", container.name));
-        self.tell(container, "Started", format!("Started container {}", container.name));
+        self.record_event(container, "Created", format!("Created container: {}", container.name));
+        self.record_event(container, "Started", format!("Started container {}", container.name));
     }
 
-    fn end(status: &mut ContainerStatus, end: Exit) {
-        let Exit { code, at, message } = end;
+    fn end(status: &mut ContainerStatus, end: ProgramExit) {
+        let ProgramExit { code, at, message } = end;
         let started_at = running_since(status);
         status.state = ContainerState {
-            terminated: Some(Terminated {
+            terminated: Some(ContainerStateTerminated {
                 exit_code: code,
                 reason: if code == 0 { "Completed" } else { "Error" }.to_owned(),
                 container_id: status.container_id.clone(),
                 started_at,
-                finished_at: Some(second(at).max(started_at.unwrap_or(at))),
+                finished_at: Some(truncate_to_seconds(at).max(started_at.unwrap_or(at))),
                 message,
             }),
             ..Default::default()
@@ -330,17 +339,17 @@ impl Course<'_> {
         status.started = false;
     }
 
-    /// Stops a container that runs, with the code of its program if that has ended; one that waits will
-    /// not run.
+    /// Stops a running container, with the exit code of its program if that has ended; a waiting
+    /// one does not start any more.
     pub(super) fn stop(&self, status: &mut ContainerStatus, code: i64) {
         if status.state.running.is_some() {
-            let end = self.exit_of(status).unwrap_or_else(|| self.ends_with(code));
+            let end = self.exit_of(status).unwrap_or_else(|| self.exit_with(code));
             Self::end(status, end);
         }
     }
 
-    /// Says which hooks of containers failed before their end.
-    pub(super) fn tell_failed_hooks(&mut self) {
+    /// Records events about failed `preStop` hooks of containers.
+    pub(super) fn report_failed_hooks(&mut self) {
         let pod = self.pod;
         let statuses = &pod.status.container_statuses;
         for (container, status) in pod.spec.containers.iter().zip(statuses) {
@@ -349,7 +358,7 @@ impl Course<'_> {
                 failed.filter(|it| it.hook == Hook::PreStop).map(|it| &it.message)
             {
                 let words = format!("PreStopHook failed: {message}");
-                self.tell_trouble(container, "FailedPreStopHook", words);
+                self.record_warning(container, "FailedPreStopHook", words);
             }
         }
     }
@@ -366,34 +375,37 @@ impl Course<'_> {
         match reason {
             Some("ImagePullBackOff") => {}
             Some("ErrImagePull") => {
-                if self.is_due(from, BACK_OFF) {
+                if self.is_due(from, INITIAL_BACKOFF) {
                     let message = format!("Back-off pulling image {image:?}: ErrImagePull: {why}");
                     status.state = waiting("ImagePullBackOff", message);
-                    let note = self.note(
+                    let note = self.container_event(
                         container,
                         "BackOff",
                         format!("Back-off pulling image {image:?}"),
                     );
-                    self.notes.push(Note { tone: gantry_reconcile::plan::Tone::Normal, ..note });
-                    self.tell_trouble(container, "Failed", "Error: ImagePullBackOff".to_owned());
+                    self.notes.push(Event {
+                        event_type: gantry_reconcile::plan::EventType::Normal,
+                        ..note
+                    });
+                    self.record_warning(container, "Failed", "Error: ImagePullBackOff".to_owned());
                 }
             }
             Some(_) | None => {
                 status.state = waiting("ErrImagePull", why.to_owned());
-                self.tell(container, "Pulling", format!("Pulling image {image:?}"));
+                self.record_event(container, "Pulling", format!("Pulling image {image:?}"));
                 let failed = format!("Failed to pull image {image:?}: {why}");
-                self.tell_trouble(container, "Failed", failed);
-                self.tell_trouble(container, "Failed", "Error: ErrImagePull".to_owned());
-                self.is_due(from, BACK_OFF);
+                self.record_warning(container, "Failed", failed);
+                self.record_warning(container, "Failed", "Error: ErrImagePull".to_owned());
+                self.is_due(from, INITIAL_BACKOFF);
             }
         }
     }
 
-    /// Whether `wait` is over since `from`. If not, it is looked at again then.
+    /// Returns whether `wait` is over since `from`. If not, the pod is requeued then.
     pub(super) fn is_due(&mut self, from: Timestamp, wait: SignedDuration) -> bool {
         let at = from.checked_add(wait).unwrap_or(Timestamp::MAX);
         if at > self.now {
-            self.next = Some(self.next.map_or(at, |next| next.min(at)));
+            self.requeue_at = Some(self.requeue_at.map_or(at, |next| next.min(at)));
         }
         at <= self.now
     }
@@ -402,44 +414,55 @@ impl Course<'_> {
         stage::delay(self.settings.profile, &self.pod.metadata, stage, drawn_for)
     }
 
-    /// How the program of this run of a container ended, if it has.
-    fn exit_of(&self, status: &ContainerStatus) -> Option<Exit> {
+    /// Returns how the program of this run of a container exited, if it has.
+    fn exit_of(&self, status: &ContainerStatus) -> Option<ProgramExit> {
         self.health.exit(&status.name, status.restart_count)
     }
 
-    fn note(&self, container: &Container, reason: &'static str, message: String) -> Note {
+    fn container_event(
+        &self,
+        container: &Container,
+        reason: &'static str,
+        message: String,
+    ) -> Event {
         let init = self.pod.spec.init_containers.iter().any(|it| it.name == container.name);
         let list = if init { "initContainers" } else { "containers" };
-        let about = Reference {
+        let about = ObjectReference {
             field: format!("spec.{list}{{{}}}", container.name),
-            ..Reference::to(&Pod::RESOURCE, &self.pod.metadata)
+            ..ObjectReference::to(&Pod::RESOURCE, &self.pod.metadata)
         };
-        Note::warning(about, reason, message)
+        Event::warning(about, reason, message)
     }
 
-    fn tell_trouble(&mut self, container: &Container, reason: &'static str, message: String) {
-        let note = self.note(container, reason, message);
+    fn record_warning(&mut self, container: &Container, reason: &'static str, message: String) {
+        let note = self.container_event(container, reason, message);
         self.notes.push(note);
     }
 
-    pub(super) fn tell(&mut self, container: &Container, reason: &'static str, message: String) {
-        match self.settings.tells {
-            Tells::Trouble => {}
-            Tells::All => {
-                let note = self.note(container, reason, message);
-                self.notes.push(Note { tone: gantry_reconcile::plan::Tone::Normal, ..note });
+    pub(super) fn record_event(
+        &mut self,
+        container: &Container,
+        reason: &'static str,
+        message: String,
+    ) {
+        match self.settings.events {
+            EventPolicy::WarningsOnly => {}
+            EventPolicy::All => {
+                let note = self.container_event(container, reason, message);
+                self.notes
+                    .push(Event { event_type: gantry_reconcile::plan::EventType::Normal, ..note });
             }
         }
     }
 }
 
-/// Since when a container runs.
+/// Returns since when a container runs.
 pub(super) fn running_since(status: &ContainerStatus) -> Option<Timestamp> {
     status.state.running.as_ref().map(|it| it.started_at.unwrap_or_default())
 }
 
-/// Whether a container has ended and is not started again.
-pub(super) fn is_over(status: &ContainerStatus, policy: RestartPolicy) -> bool {
+/// Returns whether a container has ended and is not restarted.
+pub(super) fn is_finished(status: &ContainerStatus, policy: RestartPolicy) -> bool {
     let Some(end) = &status.state.terminated else { return false };
     match policy {
         RestartPolicy::Always => false,
@@ -448,28 +471,28 @@ pub(super) fn is_over(status: &ContainerStatus, policy: RestartPolicy) -> bool {
     }
 }
 
-/// A container that waits.
+/// Returns the state of a waiting container.
 pub(super) fn waiting(reason: &str, message: String) -> ContainerState {
-    let waiting = Waiting { reason: reason.to_owned(), message };
+    let waiting = ContainerStateWaiting { reason: reason.to_owned(), message };
     ContainerState { waiting: Some(waiting), ..Default::default() }
 }
 
-/// How long a container waits that has ended for the `ends`-th time after the first.
-fn back_off(ends: i64, last: &Terminated) -> SignedDuration {
+/// Returns the restart backoff of a container after the `ends`-th end following the first.
+fn restart_backoff(ends: i64, last: &ContainerStateTerminated) -> SignedDuration {
     let ran = match (last.started_at, last.finished_at) {
         (Some(from), Some(to)) => to.duration_since(from),
         (None, _) | (_, None) => SignedDuration::ZERO,
     };
-    if ends == 0 || ran >= FORGIVEN {
+    if ends == 0 || ran >= BACKOFF_RESET_AFTER {
         return SignedDuration::ZERO;
     }
-    // Five doublings exceed the longest wait.
+    // Five doublings exceed the longest backoff.
     let doublings = u32::try_from(ends - 1).unwrap_or_default().min(5);
-    (BACK_OFF * 2_i32.pow(doublings)).min(LONGEST_BACK_OFF)
+    (INITIAL_BACKOFF * 2_i32.pow(doublings)).min(MAX_BACKOFF)
 }
 
-/// A number of seconds as Go writes durations: `10s`, `2m40s`.
-fn go(wait: SignedDuration) -> String {
+/// Formats seconds as Go formats durations: `10s`, `2m40s`.
+fn go_duration(wait: SignedDuration) -> String {
     match (wait.as_secs() / 60, wait.as_secs() % 60) {
         (0, seconds) => format!("{seconds}s"),
         (minutes, seconds) => format!("{minutes}m{seconds}s"),

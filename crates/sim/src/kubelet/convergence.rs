@@ -1,16 +1,16 @@
-//! Pods find nodes, live and leave, whatever goes wrong on the way.
+//! Convergence tests: pods are scheduled, run and are deleted, whatever goes wrong on the way.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use gantry_harness::{Action, Faults, Scenario, Server, prove_worlds};
-use gantry_reconcile::{Controller, Key, Note, Propagation, Resource, View};
+use gantry_harness::{Faults, Scenario, Server, UserAction, prove_worlds};
+use gantry_reconcile::{Controller, Event, Key, Propagation, Resource, View};
 use serde_json::{Value, json};
 
-use super::{Nodes, Pods, Profile, Ranges, Settings};
-use crate::scheduler::Scheduler;
-use crate::stand::{bad, is_bad, proven};
+use super::{PodCidrAllocator, Profile, Settings, SimulatedNodes, SimulatedPods};
+use crate::test_world::{assert_proof, faulty_objects, is_faulty};
 use crate::view::{Lease, Node, Pod};
+use gantry_kube_controllers::scheduler::Scheduler;
 
 fn node(name: &str) -> (Resource, Value) {
     let capacity = json!({"cpu": "4", "pods": "5"}).to_string();
@@ -36,7 +36,7 @@ fn pod(name: &str, cpu: &str, more: &Value) -> (Resource, Value) {
     (Pod::RESOURCE, pod)
 }
 
-/// What the server fills in: here a node says what it has when it is made.
+/// The defaults of the server: a created node has its capacity.
 fn defaults(resource: &Resource, object: &mut Value) {
     if *resource == Node::RESOURCE && object["status"].is_null() {
         object["status"] = json!({"allocatable": {"cpu": "4", "pods": "5"}});
@@ -47,14 +47,14 @@ fn key(name: &str) -> Key {
     Key::new("default", name)
 }
 
-/// How far each pod is, whether it has a node, and its restarts.
-fn shape(server: &Server) -> Value {
+/// Returns each pod's phase, whether it has a node, and its restarts.
+fn summary(server: &Server) -> Value {
     let all = server.list(&Pod::RESOURCE).into_iter();
-    let all = all.filter(|it| !is_bad(&it["metadata"]["name"])).map(|pod| {
+    let all = all.filter(|it| !is_faulty(&it["metadata"]["name"])).map(|pod| {
         let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
         let placed = pod["spec"]["nodeName"].is_string();
         let restarts = &pod["status"]["containerStatuses"][0]["restartCount"];
-        // How far it was when it was told to go is a matter of time.
+        // The phase of a pod at its deletion is a matter of timing.
         let said = match pod["metadata"]["deletionTimestamp"].is_string() {
             true => json!("going"),
             false => json!([pod["status"]["phase"], placed, restarts]),
@@ -65,12 +65,12 @@ fn shape(server: &Server) -> Value {
 }
 
 #[test]
-fn pods_end_where_they_should() {
+fn pods_converge() {
     let settings = Settings { profile: Profile::General, ..Settings::default() };
-    let (ranges, pods) = (Ranges::new(settings.clone()), Pods::new(settings));
+    let (ranges, pods) = (PodCidrAllocator::new(settings.clone()), SimulatedPods::new(settings));
     let controllers: [&dyn Controller; 3] = [&Scheduler, &ranges, &pods];
     let kept = json!({"metadata": {"finalizers": ["example.com/kept"]}});
-    let script: Vec<Action> = vec![
+    let script: Vec<UserAction> = vec![
         Box::new(|server| {
             let (resource, node) = node("n2");
             server.create(&resource, node);
@@ -91,7 +91,7 @@ fn pods_end_where_they_should() {
             pod("a", "2", &json!({})),
             pod("b", "2", &json!({})),
             pod("kept", "2", &kept),
-            pod("once", "2", &once()),
+            pod("once", "2", &fails_once()),
             pod("large", "5", &json!({})),
         ],
         script,
@@ -107,60 +107,63 @@ fn pods_end_where_they_should() {
         "late": ["Running", true, 0],
         "once": ["Succeeded", true, 1],
     });
-    assert_eq!(shape(&calm.server), expected);
-    proven(scenario.prove_faults(0..4, shape));
-    let mut wrong = bad("pod", "/spec/containers", |name| pod(name, "100m", &json!({})));
-    wrong.extend(bad("node", "/spec/unschedulable", |name| {
+    assert_eq!(summary(&calm.server), expected);
+    assert_proof(scenario.prove_faults(0..4, summary));
+    let mut wrong = faulty_objects("pod", "/spec/containers", |name| pod(name, "100m", &json!({})));
+    wrong.extend(faulty_objects("node", "/spec/unschedulable", |name| {
         let (resource, mut node) = node(name);
-        // Nobody shall be given to a node that gets no range.
+        // No pod must be bound to a node that gets no pod CIDR.
         node["spec"]["unschedulable"] = json!(true);
         (resource, node)
     }));
-    proven(scenario.prove_apart(&wrong, 0..2, shape));
+    assert_proof(scenario.prove_isolation(&wrong, 0..2, summary));
 }
 
-/// The controllers of pods, before a world with two nodes.
+/// A scenario with the controllers of pods and two nodes.
 fn pods<'a>(
     controllers: &'a [&'a dyn Controller],
     pods: Vec<(Resource, Value)>,
-    script: Vec<Action>,
+    script: Vec<UserAction>,
 ) -> Scenario<'a> {
     let objects = [node("n0"), node("n1")].into_iter().chain(pods).collect();
     let horizon = Duration::from_secs(60);
     Scenario { controllers, defaults, objects, script, replicas: 1, horizon, ..Scenario::default() }
 }
 
-/// Fails once and is started again.
-fn once() -> Value {
+/// A pod that fails once and is restarted.
+fn fails_once() -> Value {
     json!({
-        "metadata": {"annotations": {"gantry.dev/sim-run-for": "3s", "gantry.dev/sim-exit-code": "1,0"}},
+        "metadata": {"annotations": {
+            "gantry.dev/sim-run-for": "3s",
+            "gantry.dev/sim-exit-code": "1,0",
+        }},
         "spec": {"restartPolicy": "OnFailure"},
     })
 }
 
 #[test]
-fn pods_survive_a_crash_at_every_move() {
+fn pods_survive_a_crash_at_every_step() {
     let settings = Settings { profile: Profile::General, ..Settings::default() };
-    let (ranges, kubelet) = (Ranges::new(settings.clone()), Pods::new(settings));
+    let (ranges, kubelet) = (PodCidrAllocator::new(settings.clone()), SimulatedPods::new(settings));
     let controllers: [&dyn Controller; 3] = [&Scheduler, &ranges, &kubelet];
-    let delete: Action =
+    let delete: UserAction =
         Box::new(|server| server.delete(&Pod::RESOURCE, &key("goes"), Propagation::Background));
-    let all = vec![pod("goes", "1", &json!({})), pod("once", "1", &once())];
+    let all = vec![pod("goes", "1", &json!({})), pod("once", "1", &fails_once())];
     let scenario = pods(&controllers, all, vec![delete]);
-    proven(scenario.prove_crashes(1, shape));
+    assert_proof(scenario.prove_crashes(1, summary));
 }
 
 #[test]
-fn pods_of_any_world_end_in_one_place() {
+fn random_pods_converge() {
     let settings = Settings { profile: Profile::General, ..Settings::default() };
-    let (ranges, kubelet) = (Ranges::new(settings.clone()), Pods::new(settings));
+    let (ranges, kubelet) = (PodCidrAllocator::new(settings.clone()), SimulatedPods::new(settings));
     let controllers: [&dyn Controller; 3] = [&Scheduler, &ranges, &kubelet];
     let world = |seed| {
         let rng = &mut fastrand::Rng::with_seed(seed);
         let names = ["a", "b", "c"];
         let all = names.map(|name| {
             let more = match rng.u32(..5) {
-                0 => once(),
+                0 => fails_once(),
                 1 => json!({"spec": {"restartPolicy": "Never"}, "metadata": {"annotations": {
                     "gantry.dev/sim-run-for": "2s", "gantry.dev/sim-exit-code": "3",
                 }}}),
@@ -171,30 +174,30 @@ fn pods_of_any_world_end_in_one_place() {
             pod(name, ["1", "2", "9"][rng.usize(..3)], &more)
         });
         let gone = names[rng.usize(..3)];
-        let delete: Action = Box::new(move |server| {
+        let delete: UserAction = Box::new(move |server| {
             server.delete(&Pod::RESOURCE, &key(gone), Propagation::Background);
         });
         pods(&controllers, all.to_vec(), if rng.bool() { vec![delete] } else { vec![] })
     };
-    proven(prove_worlds(0..12, world, shape));
+    assert_proof(prove_worlds(0..12, world, summary));
 }
 
-/// However late the news, and with two processes that both believe to lead: what is told of a pod
-/// is told when the write it belongs to has landed, and so once.
+/// Events of a pod are recorded when the write they belong to has succeeded, and so once, however
+/// late the watch events are, and with two processes that both believe to lead.
 #[test]
-fn what_happens_to_a_pod_is_told_once() {
+fn pod_events_are_recorded_once() {
     let settings = Settings { profile: Profile::General, ..Settings::default() };
-    let (ranges, kubelet) = (Ranges::new(settings.clone()), Pods::new(settings));
+    let (ranges, kubelet) = (PodCidrAllocator::new(settings.clone()), SimulatedPods::new(settings));
     let controllers: [&dyn Controller; 3] = [&Scheduler, &ranges, &kubelet];
-    let all = vec![pod("runs", "1", &json!({})), pod("once", "1", &once())];
+    let all = vec![pod("runs", "1", &json!({})), pod("once", "1", &fails_once())];
     let mut scenario = pods(&controllers, all, vec![]);
     scenario.replicas = 2;
     for seed in 0..10 {
         let faults = Faults { relists: 20, ..Faults::none() };
         let ending = scenario.run(seed, faults).unwrap_or_else(|failure| panic!("{failure}"));
         let count = |name: &str, reason: &str| {
-            let about = |it: &&Note| it.about.key.name() == name && it.reason == reason;
-            ending.notes.iter().filter(about).count()
+            let about = |it: &&Event| it.about.key.name() == name && it.reason == reason;
+            ending.events.iter().filter(about).count()
         };
         for (reason, starts) in [("Scheduled", 1), ("Pulled", 2), ("Created", 2), ("Started", 2)] {
             assert_eq!(count("runs", reason), 1, "seed {seed}: {reason}");
@@ -203,11 +206,12 @@ fn what_happens_to_a_pod_is_told_once() {
     }
 }
 
-/// Nodes never rest; but whatever happens, each ends with a range of its own, ready, and heard of.
+/// Nodes report periodically without end; but whatever happens, each ends with its own pod CIDR,
+/// ready, and with a recent heartbeat.
 #[test]
-fn nodes_end_ready() {
+fn nodes_become_ready() {
     let settings = Settings::default();
-    let (ranges, nodes) = (Ranges::new(settings.clone()), Nodes::new(settings));
+    let (ranges, nodes) = (PodCidrAllocator::new(settings.clone()), SimulatedNodes::new(settings));
     let scenario = Scenario {
         controllers: &[&ranges, &nodes],
         defaults,
@@ -221,10 +225,11 @@ fn nodes_end_ready() {
         horizon: Duration::from_secs(30),
         ..Scenario::default()
     };
-    // How many ranges there are; and of each node whether it is ready and was heard of lately.
+    // The number of distinct pod CIDRs; and of each node whether it is ready and has a recent
+    // heartbeat.
     let shape = |server: &Server| {
         let nodes = server.list(&Node::RESOURCE).into_iter();
-        let nodes: Vec<&Value> = nodes.filter(|it| !is_bad(&it["metadata"]["name"])).collect();
+        let nodes: Vec<&Value> = nodes.filter(|it| !is_faulty(&it["metadata"]["name"])).collect();
         let ranges: BTreeSet<&str> =
             nodes.iter().filter_map(|it| it["spec"]["podCIDR"].as_str()).collect();
         let well = nodes.iter().map(|node| {
@@ -239,6 +244,10 @@ fn nodes_end_ready() {
     };
     let calm = scenario.run(0, Faults::none()).unwrap();
     assert_eq!(shape(&calm.server), json!([2, [["True", true], ["True", true]]]));
-    proven(scenario.prove_restless(0..4, shape));
-    proven(scenario.prove_apart(&bad("node", "/spec/unschedulable", node), 0..2, shape));
+    assert_proof(scenario.prove_without_quiescence(0..4, shape));
+    assert_proof(scenario.prove_isolation(
+        &faulty_objects("node", "/spec/unschedulable", node),
+        0..2,
+        shape,
+    ));
 }

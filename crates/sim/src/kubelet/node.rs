@@ -1,46 +1,51 @@
-//! What a pretended node says of itself, and how often.
+//! Registers simulated nodes, renews their leases and reports their status.
 
+use gantry_kube_controllers::status::truncate_to_seconds;
 use gantry_reconcile::{
-    Change, Controller, Fence, Held, Key, Kind, Part, Plan, Reference, View, World, Write,
+    Change, Controller, Fence, Held, Key, Kind, ObjectReference, Plan, Subresource, View, World,
+    Write,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::range::Range;
-use super::{Settings, annotation, second};
-use crate::lot;
-use crate::view::{Address, Amounts, Lease, Node, NodeCondition, NodeInfo, NodeStatus, Truth};
+use super::pod_cidr::PodCidr;
+use super::{Settings, annotation};
+use crate::view::{
+    ConditionStatus, Lease, Node, NodeAddress, NodeCondition, NodeStatus, NodeSystemInfo,
+    ResourceList,
+};
+use gantry_kube_controllers::deterministic_random;
 
-/// Where nodes renew their leases.
-const LEASES: &str = "kube-node-lease";
-/// How long a lease holds, in seconds.
-const LEASE: i64 = 40;
-/// How often it is renewed.
-const RENEWAL: SignedDuration = SignedDuration::from_secs(10);
-/// By how much that varies, in hundredths, so that nodes do not renew all at once.
-const VARIES: i32 = 4;
-/// How often a node says how it is when nothing has changed.
-const REPORT: SignedDuration = SignedDuration::from_secs(300);
-/// The version that pretended kubelets have: that of the API they speak.
-pub(crate) const KUBELET: &str = "v1.34.10";
-/// The kernel of nodes that name none.
-pub(crate) const KERNEL: &str = "6.8.0-gantry";
+/// The namespace of node leases.
+const LEASE_NAMESPACE: &str = "kube-node-lease";
+/// The duration of a node lease, in seconds.
+const LEASE_DURATION_SECONDS: i64 = 40;
+/// How often a node lease is renewed.
+const LEASE_RENEW_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
+/// By how many percent the interval varies, so that nodes do not renew all at once.
+const LEASE_RENEW_JITTER_PERCENT: i32 = 4;
+/// How often a node reports an unchanged status.
+const STATUS_REPORT_INTERVAL: SignedDuration = SignedDuration::from_secs(300);
+/// The version of simulated kubelets: that of the API they use.
+pub(crate) const KUBELET_VERSION: &str = "v1.34.10";
+/// The kernel version of nodes that name none.
+pub(crate) const DEFAULT_KERNEL_VERSION: &str = "6.8.0-gantry";
 
-/// Speaks for the pretended nodes: registers what they are, and renews their leases.
+/// Runs the simulated nodes: registers them, and renews their leases.
 #[derive(Clone, Debug, Default)]
-pub struct Nodes {
+pub struct SimulatedNodes {
     settings: Settings,
 }
 
-impl Nodes {
-    /// For the nodes that these settings pretend.
+impl SimulatedNodes {
+    /// Creates a controller for the nodes that these settings simulate.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self { settings }
     }
 }
 
-impl Controller for Nodes {
+impl Controller for SimulatedNodes {
     fn name(&self) -> &'static str {
         "kubelet-nodes"
     }
@@ -52,154 +57,157 @@ impl Controller for Nodes {
     fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         let key = Key::cluster(change.key.name());
         let ours = if change.is::<Lease>() {
-            // Our own renewals need no answer; a lease that vanished does.
-            change.is_removal() && change.key.namespace() == LEASES
+            // Own renewals need no reaction; a deleted lease does.
+            change.is_removal() && change.key.namespace() == LEASE_NAMESPACE
         } else {
-            change.after::<Node>().is_some_and(|it| self.settings.pretends(it))
+            change.after::<Node>().is_some_and(|it| self.settings.simulates(it))
         };
-        if ours && world.shelf::<Node>().get(&key).is_some() { vec![key] } else { Vec::new() }
+        if ours && world.store::<Node>().get(&key).is_some() { vec![key] } else { Vec::new() }
     }
 
     fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
         let mut plan = Plan::default();
-        let node = world.shelf::<Node>().get(key).filter(|it| self.settings.pretends(it));
+        let node = world.store::<Node>().get(key).filter(|it| self.settings.simulates(it));
         let Some(node) = node else { return plan };
         if !self.settings.is_up(&node) {
-            plan.hold(no_power(&node), now);
+            plan.hold(held_without_power(&node), now);
             return plan;
         }
-        renew(&mut plan, world, &node, now);
-        report(&mut plan, &node, now);
+        renew_lease(&mut plan, world, &node, now);
+        report_status(&mut plan, &node, now);
         plan
     }
 }
 
-fn no_power(node: &Node) -> Held {
+fn held_without_power(node: &Node) -> Held {
     Held {
-        about: Reference::to(&Node::RESOURCE, &node.metadata),
+        about: ObjectReference::to(&Node::RESOURCE, &node.metadata),
         reason: "NoPower".into(),
         message: format!(
-            "annotation {} says it is down; `gantry node revive {}` brings it back",
-            annotation::POWER,
+            "annotation {} powers it off; `gantry node revive {}` powers it on",
+            annotation::NODE_POWER,
             node.metadata.name
         ),
         until: None,
     }
 }
 
-/// Renews the node's lease when it is time.
-fn renew(plan: &mut Plan, world: &World, node: &Node, now: Timestamp) {
+/// Renews the node's lease when it is due.
+fn renew_lease(plan: &mut Plan, world: &World, node: &Node, now: Timestamp) {
     let meta = &node.metadata;
-    let key = Key::new(LEASES, &meta.name);
-    let Some(lease) = world.shelf::<Lease>().get(&key) else {
-        plan.write(Write::Create { resource: Lease::RESOURCE, body: lease(node, now) });
-        plan.look_at(now + RENEWAL, now);
+    let key = Key::new(LEASE_NAMESPACE, &meta.name);
+    let Some(lease) = world.store::<Lease>().get(&key) else {
+        plan.write(Write::Create { resource: Lease::RESOURCE, body: lease_body(node, now) });
+        plan.requeue_at(now + LEASE_RENEW_INTERVAL, now);
         return;
     };
-    // Whole ten-thousandths of the renewal time, from four hundredths less to four more.
-    let varied = i32::try_from(lot::below(
-        u64::try_from(VARIES * 200).unwrap_or_default(),
+    // Ten-thousandths of the renewal interval, from four percent less to four percent more.
+    let varied = i32::try_from(deterministic_random::draw_below(
+        u64::try_from(LEASE_RENEW_JITTER_PERCENT * 200).unwrap_or_default(),
         &[meta.uid.as_str(), &lease.metadata.resource_version.to_string()],
     ));
-    let wait = RENEWAL + RENEWAL * (varied.unwrap_or_default() - VARIES * 100) / 10_000;
+    let wait = LEASE_RENEW_INTERVAL
+        + LEASE_RENEW_INTERVAL * (varied.unwrap_or_default() - LEASE_RENEW_JITTER_PERCENT * 100)
+            / 10_000;
     let due = lease.spec.renew_time.map_or(now, |it| it.checked_add(wait).unwrap_or(now));
     if due > now {
-        plan.look_at(due, now);
+        plan.requeue_at(due, now);
         return;
     }
     plan.write(Write::Merge {
         resource: Lease::RESOURCE,
         key,
-        part: Part::Main,
-        // Nobody else renews it, and a renewal is right whatever else has changed.
+        subresource: Subresource::Main,
+        // Only this controller renews it, and a renewal is right whatever else has changed.
         fence: Fence { uid: lease.metadata.uid.clone(), revision: None },
         body: json!({"spec": {
             "holderIdentity": meta.name,
-            "leaseDurationSeconds": LEASE,
-            "renewTime": micro(now),
+            "leaseDurationSeconds": LEASE_DURATION_SECONDS,
+            "renewTime": micro_time(now),
         }}),
     });
-    plan.look_at(now + RENEWAL, now);
+    plan.requeue_at(now + LEASE_RENEW_INTERVAL, now);
 }
 
-fn lease(node: &Node, now: Timestamp) -> Value {
+fn lease_body(node: &Node, now: Timestamp) -> Value {
     let meta = &node.metadata;
     json!({
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {
             "name": meta.name,
-            "namespace": LEASES,
+            "namespace": LEASE_NAMESPACE,
             "ownerReferences": [{
                 "apiVersion": "v1", "kind": "Node", "name": meta.name, "uid": meta.uid.as_str(),
             }],
         },
         "spec": {
             "holderIdentity": meta.name,
-            "leaseDurationSeconds": LEASE,
-            "renewTime": micro(now),
+            "leaseDurationSeconds": LEASE_DURATION_SECONDS,
+            "renewTime": micro_time(now),
         },
     })
 }
 
-/// A moment as leases have it: to the microsecond.
-fn micro(now: Timestamp) -> String {
+/// Formats a time as leases have it: to the microsecond.
+fn micro_time(now: Timestamp) -> String {
     format!("{now:.6}")
 }
 
-/// Says how the node is, when that has changed or it is time.
-fn report(plan: &mut Plan, node: &Node, now: Timestamp) {
-    // Before it has addresses for pods it cannot say where it is.
-    let Some(range) = Range::read(&node.spec.pod_cidr) else { return };
-    let mut next = match wanted(node, range) {
+/// Reports the node's status, when it has changed or a report is due.
+fn report_status(plan: &mut Plan, node: &Node, now: Timestamp) {
+    // Without a pod CIDR the node has no address to report.
+    let Some(range) = PodCidr::parse(&node.spec.pod_cidr) else { return };
+    let mut next = match desired_status(node, range) {
         Ok(next) => next,
         Err(message) => {
-            let about = Reference::to(&Node::RESOURCE, &node.metadata);
+            let about = ObjectReference::to(&Node::RESOURCE, &node.metadata);
             let reason = "UnreadableAnnotation".into();
             plan.hold(Held { about, reason, message, until: None }, now);
             return;
         }
     };
     let last = node.condition("Ready").and_then(|it| it.last_heartbeat_time);
-    let due = last.map_or(now, |it| it.checked_add(REPORT).unwrap_or(now));
+    let due = last.map_or(now, |it| it.checked_add(STATUS_REPORT_INTERVAL).unwrap_or(now));
     next.conditions = conditions(node, now, if due <= now { Some(now) } else { None });
     if next == node.status {
-        plan.look_at(due, now);
+        plan.requeue_at(due, now);
         return;
     }
     next.conditions = conditions(node, now, Some(now));
     plan.write(Write::Merge {
         resource: Node::RESOURCE,
         key: node.metadata.key(),
-        part: Part::Status,
+        subresource: Subresource::Status,
         fence: node.metadata.fence(),
         body: json!({"status": render(&next, &node.status)}),
     });
-    plan.look_at(now + REPORT, now);
+    plan.requeue_at(now + STATUS_REPORT_INTERVAL, now);
 }
 
-/// What is to be said of a node, but for its conditions.
-fn wanted(node: &Node, range: Range) -> Result<NodeStatus, String> {
+/// Returns the status of a node, except for its conditions.
+fn desired_status(node: &Node, range: PodCidr) -> Result<NodeStatus, String> {
     let have = &node.status;
-    let said = |name: &str| -> Result<Option<Amounts>, String> {
+    let said = |name: &str| -> Result<Option<ResourceList>, String> {
         let Some(text) = node.metadata.annotations.get(name) else { return Ok(None) };
         let read = serde_json::from_str(text);
         read.map(Some).map_err(|error| {
             format!("annotation {name} is {text:?}: write a JSON map of quantities ({error})")
         })
     };
-    let has = |amounts: &Amounts| (!amounts.is_empty()).then(|| amounts.clone());
-    let capacity =
-        said(annotation::CAPACITY)?.or_else(|| has(&have.capacity)).unwrap_or_else(endless);
+    let has = |amounts: &ResourceList| (!amounts.is_empty()).then(|| amounts.clone());
+    let capacity = said(annotation::CAPACITY)?
+        .or_else(|| has(&have.capacity))
+        .unwrap_or_else(default_capacity);
     let allocatable = match said(annotation::ALLOCATABLE)? {
         Some(said) => said,
         None if node.metadata.annotations.contains_key(annotation::CAPACITY) => capacity.clone(),
         None => has(&have.allocatable).unwrap_or_else(|| capacity.clone()),
     };
     let addresses = if have.addresses.is_empty() {
-        let address = |kind: &str, address: String| Address { kind: kind.to_owned(), address };
+        let address = |kind: &str, address: String| NodeAddress { kind: kind.to_owned(), address };
         vec![
-            address("InternalIP", range.host().to_string()),
+            address("InternalIP", range.node_address().to_string()),
             address("Hostname", node.metadata.name.clone()),
         ]
     } else {
@@ -210,14 +218,14 @@ fn wanted(node: &Node, range: Range) -> Result<NodeStatus, String> {
     Ok(NodeStatus { allocatable, capacity, conditions: Vec::new(), addresses, node_info, phase })
 }
 
-/// What a node has that says nothing: enough for anything.
-fn endless() -> Amounts {
+/// Returns the capacity of a node that declares none: enough for anything.
+fn default_capacity() -> ResourceList {
     let amount = |text: &str| text.parse().expect("a quantity that was written here");
     let all = [("cpu", "1k"), ("memory", "1Ti"), ("pods", "1M")];
     all.into_iter().map(|(name, text)| (name.to_owned(), amount(text))).collect()
 }
 
-fn info(node: &Node) -> NodeInfo {
+fn info(node: &Node) -> NodeSystemInfo {
     let have = &node.status.node_info;
     let meta = &node.metadata;
     let kept = |have: &str, make: &dyn Fn() -> String| {
@@ -226,18 +234,18 @@ fn info(node: &Node) -> NodeInfo {
     let uid = meta.uid.as_str();
     let kernel = match meta.annotations.get(annotation::KERNEL) {
         Some(kernel) => kernel.clone(),
-        None => kept(&have.kernel_version, &|| KERNEL.to_owned()),
+        None => kept(&have.kernel_version, &|| DEFAULT_KERNEL_VERSION.to_owned()),
     };
     let label = |name: &str, otherwise: &str| {
         meta.labels.get(name).map_or(otherwise, String::as_str).to_owned()
     };
-    // Another kernel is another start of the machine.
+    // Another kernel means that the machine was rebooted.
     let boot_id = if have.kernel_version == kernel && !have.boot_id.is_empty() {
         have.boot_id.clone()
     } else {
-        lot::uuid(&[uid, "boot", &kernel])
+        deterministic_random::uuid(&[uid, "boot", &kernel])
     };
-    NodeInfo {
+    NodeSystemInfo {
         architecture: kept(&have.architecture, &|| label("kubernetes.io/arch", "amd64")),
         boot_id,
         container_runtime_version: kept(&have.container_runtime_version, &|| {
@@ -245,39 +253,52 @@ fn info(node: &Node) -> NodeInfo {
         }),
         kernel_version: kernel,
         kube_proxy_version: have.kube_proxy_version.clone(),
-        kubelet_version: kept(&have.kubelet_version, &|| KUBELET.to_owned()),
-        machine_id: kept(&have.machine_id, &|| lot::digest(&[uid, "machine"])[..32].to_owned()),
+        kubelet_version: kept(&have.kubelet_version, &|| KUBELET_VERSION.to_owned()),
+        machine_id: kept(&have.machine_id, &|| {
+            deterministic_random::digest(&[uid, "machine"])[..32].to_owned()
+        }),
         operating_system: kept(&have.operating_system, &|| label("kubernetes.io/os", "linux")),
-        os_image: kept(&have.os_image, &|| "Gantry (pretended)".to_owned()),
-        system_uuid: kept(&have.system_uuid, &|| lot::uuid(&[uid, "system"])),
+        os_image: kept(&have.os_image, &|| "Gantry (simulated)".to_owned()),
+        system_uuid: kept(&have.system_uuid, &|| deterministic_random::uuid(&[uid, "system"])),
     }
 }
 
-/// What is true of a node that has power: kind, whether, reason, message.
-const HEALTHY: [(&str, Truth, &str, &str); 5] = [
-    ("Ready", Truth::True, "KubeletReady", "kubelet is posting ready status"),
+/// The conditions of a node that has power: type, status, reason, message.
+const HEALTHY_CONDITIONS: [(&str, ConditionStatus, &str, &str); 5] = [
+    ("Ready", ConditionStatus::True, "KubeletReady", "kubelet is posting ready status"),
     (
         "MemoryPressure",
-        Truth::False,
+        ConditionStatus::False,
         "KubeletHasSufficientMemory",
         "kubelet has sufficient memory available",
     ),
-    ("DiskPressure", Truth::False, "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    (
+        "DiskPressure",
+        ConditionStatus::False,
+        "KubeletHasNoDiskPressure",
+        "kubelet has no disk pressure",
+    ),
     (
         "PIDPressure",
-        Truth::False,
+        ConditionStatus::False,
         "KubeletHasSufficientPID",
         "kubelet has sufficient PID available",
     ),
-    ("NetworkUnavailable", Truth::False, "RouteCreated", "RouteController created a route"),
+    (
+        "NetworkUnavailable",
+        ConditionStatus::False,
+        "RouteCreated",
+        "RouteController created a route",
+    ),
 ];
 
-/// The node's conditions. Those that somebody else states are kept.
+/// Returns the node's conditions. Those of other controllers are kept.
 fn conditions(node: &Node, now: Timestamp, said: Option<Timestamp>) -> Vec<NodeCondition> {
-    let ours = HEALTHY.iter().map(|(kind, status, reason, message)| {
+    let ours = HEALTHY_CONDITIONS.iter().map(|(kind, status, reason, message)| {
         let before = node.condition(kind);
         let same = before.filter(|it| it.status == *status);
-        let heartbeat = said.map(second).or_else(|| before.and_then(|it| it.last_heartbeat_time));
+        let heartbeat =
+            said.map(truncate_to_seconds).or_else(|| before.and_then(|it| it.last_heartbeat_time));
         NodeCondition {
             kind: (*kind).to_owned(),
             status: *status,
@@ -286,15 +307,15 @@ fn conditions(node: &Node, now: Timestamp, said: Option<Timestamp>) -> Vec<NodeC
             last_heartbeat_time: heartbeat,
             last_transition_time: same
                 .and_then(|it| it.last_transition_time)
-                .or_else(|| Some(second(now))),
+                .or_else(|| Some(truncate_to_seconds(now))),
         }
     });
-    let theirs = |it: &&NodeCondition| HEALTHY.iter().all(|(kind, ..)| it.kind != *kind);
+    let theirs = |it: &&NodeCondition| HEALTHY_CONDITIONS.iter().all(|(kind, ..)| it.kind != *kind);
     ours.chain(node.status.conditions.iter().filter(theirs).cloned()).collect()
 }
 
-/// Amounts as a merge states them: what was there and no longer is must be taken away by name.
-fn amounts(next: &Amounts, before: &Amounts) -> Value {
+/// Returns quantities for a merge patch: resources that are no longer there are set to null.
+fn amounts(next: &ResourceList, before: &ResourceList) -> Value {
     let gone = before.keys().filter(|name| !next.contains_key(*name));
     let gone = gone.map(|name| (name.clone(), Value::Null));
     next.iter().map(|(name, it)| (name.clone(), json!(it))).chain(gone).collect()

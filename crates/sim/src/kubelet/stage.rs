@@ -1,27 +1,28 @@
-//! How long the steps of a pod's life take, and what its annotations ask to go wrong.
+//! How long the stages of a pod take, and which failures its annotations ask for.
 
 use std::collections::BTreeMap;
 
 use gantry_reconcile::Meta;
 use jiff::SignedDuration;
 
-use super::annotation;
-use crate::lot;
+use super::{Settings, annotation};
+use crate::view::Pod;
+use gantry_kube_controllers::deterministic_random;
 
-/// How long things take.
+/// How long the stages of a pod take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
     /// No time at all.
     #[default]
     Fast,
-    /// A second to five for each step, as on a machine that has the images.
+    /// One to five seconds for each stage, as on a machine that has the images.
     General,
 }
 
-/// A step of a pod's life, under the name its annotations call it by.
+/// A stage of a pod, with the name that annotations use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// The node takes the pod on: `pod-create`.
+    /// The node admits the pod: `pod-create`.
     Create,
     /// An init container starts: `pod-init-container-running`.
     InitRunning,
@@ -29,14 +30,14 @@ pub enum Stage {
     InitCompleted,
     /// The containers start: `pod-ready`.
     Ready,
-    /// The containers of a pod with an end come to it: `pod-complete`.
+    /// The containers of a pod that completes exit: `pod-complete`.
     Complete,
-    /// The containers stop because the pod is to go: `pod-delete`.
+    /// The containers stop because the pod is deleted: `pod-delete`.
     Delete,
 }
 
 impl Stage {
-    /// As annotations spell it.
+    /// Returns the name as annotations spell it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -49,8 +50,8 @@ impl Stage {
         }
     }
 
-    /// The shortest and the longest it takes.
-    fn span(self, profile: Profile) -> (SignedDuration, SignedDuration) {
+    /// Returns the shortest and the longest duration.
+    fn duration_range(self, profile: Profile) -> (SignedDuration, SignedDuration) {
         let seconds = match (profile, self) {
             (Profile::Fast, _) => (0, 0),
             (Profile::General, Self::Delete) => (1, 1),
@@ -67,111 +68,132 @@ impl Stage {
     }
 }
 
-/// What a pod's annotations ask of its node.
+/// The simulation settings in a pod's annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wishes {
+pub(super) struct SimulationAnnotations {
     /// Containers fail after this time.
     pub(super) crash_after: Option<SignedDuration>,
-    /// Containers end after this time.
+    /// Containers complete after this time.
     pub(super) run_for: Option<SignedDuration>,
-    /// With which codes, by run; the last one holds for all further runs.
+    /// The exit codes by run; the last one applies to all further runs.
     pub(super) exit_codes: Vec<i64>,
     /// Why images cannot be pulled.
     pub(super) pull_error: Option<String>,
-    /// Whether containers never get ready.
+    /// Whether containers never become ready.
     pub(super) never_ready: bool,
-    /// Up to which restart count runs are killed.
+    /// The restart count up to which runs are killed.
     pub(super) killed_run: Option<i64>,
-    /// What cannot be read, in words for the user.
+    /// Messages about annotations that cannot be parsed.
     pub(super) unreadable: Vec<String>,
 }
 
-impl Wishes {
-    pub(super) fn read(annotations: &BTreeMap<String, String>) -> Self {
-        let mut wishes = Self::default();
+impl SimulationAnnotations {
+    pub(super) fn parse(annotations: &BTreeMap<String, String>) -> Self {
+        let mut parsed = Self::default();
         for (name, value) in annotations {
             let value = value.as_str();
             let bad = |form: &str| format!("annotation {name} is {value:?}: write {form}");
             match name.as_str() {
-                annotation::CRASH_AFTER => match duration(value) {
-                    Some(it) => wishes.crash_after = Some(it),
-                    None => wishes.unreadable.push(bad("a duration such as 5s")),
+                annotation::CRASH_AFTER => match parse_duration(value) {
+                    Some(it) => parsed.crash_after = Some(it),
+                    None => parsed.unreadable.push(bad("a duration such as 5s")),
                 },
-                annotation::RUN_FOR => match duration(value) {
-                    Some(it) => wishes.run_for = Some(it),
-                    None => wishes.unreadable.push(bad("a duration such as 5s")),
+                annotation::RUN_FOR => match parse_duration(value) {
+                    Some(it) => parsed.run_for = Some(it),
+                    None => parsed.unreadable.push(bad("a duration such as 5s")),
                 },
                 annotation::EXIT_CODE => {
                     let codes = value.split(',').map(|it| it.trim().parse::<u8>().map(i64::from));
                     match codes.collect::<Result<Vec<i64>, _>>() {
-                        Ok(codes) => wishes.exit_codes = codes,
-                        Err(_) => wishes.unreadable.push(bad("codes from 0 to 255 such as 1,0")),
+                        Ok(codes) => parsed.exit_codes = codes,
+                        Err(_) => parsed.unreadable.push(bad("codes from 0 to 255 such as 1,0")),
                     }
                 }
                 annotation::PULL_ERROR => match value {
                     "" | "false" => {}
-                    "true" => wishes.pull_error = Some("image cannot be pulled".to_owned()),
-                    why => wishes.pull_error = Some(why.to_owned()),
+                    "true" => parsed.pull_error = Some("image cannot be pulled".to_owned()),
+                    why => parsed.pull_error = Some(why.to_owned()),
                 },
                 annotation::NEVER_READY => match value {
-                    "true" => wishes.never_ready = true,
+                    "true" => parsed.never_ready = true,
                     "" | "false" => {}
-                    _ => wishes.unreadable.push(bad("true or false")),
+                    _ => parsed.unreadable.push(bad("true or false")),
                 },
                 annotation::KILL => match value.trim().parse::<u32>() {
-                    Ok(run) => wishes.killed_run = Some(run.into()),
-                    Err(_) => wishes.unreadable.push(bad("a restart count such as 0")),
+                    Ok(run) => parsed.killed_run = Some(run.into()),
+                    Err(_) => parsed.unreadable.push(bad("a restart count such as 0")),
                 },
-                stage if is_delay(stage) && duration(value).is_none() => {
-                    wishes.unreadable.push(bad("a duration such as 5s"));
+                stage if is_delay(stage) && parse_duration(value).is_none() => {
+                    parsed.unreadable.push(bad("a duration such as 5s"));
                 }
                 _ => {}
             }
         }
-        wishes
+        parsed
     }
 
-    /// Whether a run of a container is to be killed without notice.
-    pub(super) fn kills(&self, run: i64) -> bool {
+    /// Returns the annotations without effect on a pod whose containers are all programs, which
+    /// exit by themselves.
+    pub(super) fn ignored_annotations(&self, settings: &Settings, pod: &Pod) -> Option<String> {
+        let mut all = pod.spec.init_containers.iter().chain(&pod.spec.containers);
+        let given = [
+            (annotation::RUN_FOR, self.run_for.is_some()),
+            (annotation::CRASH_AFTER, self.crash_after.is_some()),
+            (annotation::EXIT_CODE, !self.exit_codes.is_empty()),
+        ];
+        let given: Vec<&str> = given.iter().filter(|it| it.1).map(|it| it.0).collect();
+        if given.is_empty() || !all.all(|it| settings.is_program(it)) {
+            return None;
+        }
+        Some(format!(
+            "{} has no effect: all containers of this pod run programs, which end by themselves; \
+             remove it, or end a run with {}",
+            given.join(", "),
+            annotation::KILL
+        ))
+    }
+
+    /// Returns whether a run of a container is to be killed.
+    pub(super) fn kills_run(&self, run: i64) -> bool {
         self.killed_run.is_some_and(|it| run <= it)
     }
 
-    /// The code of a run that ends by itself.
+    /// Returns the exit code of a run that exits by itself.
     pub(super) fn exit_code(&self, run: i64) -> Option<i64> {
         let at = usize::try_from(run).unwrap_or_default();
         self.exit_codes.get(at).or_else(|| self.exit_codes.last()).copied()
     }
 }
 
-/// Whether an annotation says how long a stage takes.
+/// Returns whether an annotation sets the duration of a stage.
 fn is_delay(annotation: &str) -> bool {
     let of_stage = annotation.split_once(".stage.kwok.x-k8s.io/");
     of_stage.is_some_and(|(_, what)| matches!(what, "delay" | "jitter-delay"))
 }
 
-/// How long a stage of a pod takes. What it is drawn for tells apart the times one stage comes
-/// several times.
+/// Returns how long a stage of a pod takes. `drawn_for` distinguishes the repetitions of one stage.
 pub(super) fn delay(profile: Profile, pod: &Meta, stage: Stage, drawn_for: &str) -> SignedDuration {
     let said = |what: &str| {
         let name = format!("{}.stage.kwok.x-k8s.io/{what}", stage.as_str());
-        pod.annotations.get(&name).and_then(|it| duration(it))
+        pod.annotations.get(&name).and_then(|it| parse_duration(it))
     };
-    let (mut least, mut most) = stage.span(profile);
-    // Most pods say nothing: do not make up names to look for.
+    let (mut least, mut most) = stage.duration_range(profile);
+    // Most pods have no such annotation: do not build names to look up.
     if pod.annotations.keys().any(|it| is_delay(it)) {
         let delay = said("delay");
         let jitter = said("jitter-delay");
-        // A time that is said without a longest one is exact.
+        // A delay without a jitter delay is exact.
         most = jitter.or(delay).unwrap_or(most);
         least = delay.unwrap_or(least);
     }
     let spread = u64::try_from((most - least).as_millis()).unwrap_or_default();
-    let drawn = lot::below(spread, &[pod.uid.as_str(), stage.as_str(), drawn_for]);
+    let drawn =
+        deterministic_random::draw_below(spread, &[pod.uid.as_str(), stage.as_str(), drawn_for]);
     least + SignedDuration::from_millis(i64::try_from(drawn).unwrap_or_default())
 }
 
-/// Reads a duration as Go writes it: `300ms`, `1m30s`, `1.5h`.
-fn duration(text: &str) -> Option<SignedDuration> {
+/// Parses a duration as Go writes it: `300ms`, `1m30s`, `1.5h`.
+fn parse_duration(text: &str) -> Option<SignedDuration> {
     let mut rest = text.trim();
     if rest == "0" {
         return Some(SignedDuration::ZERO);
@@ -226,12 +248,12 @@ mod tests {
             ("-5s", None),
         ];
         for (text, expected) in table {
-            assert_eq!(duration(text).map(|it| it.as_millis()), expected, "{text:?}");
+            assert_eq!(parse_duration(text).map(|it| it.as_millis()), expected, "{text:?}");
         }
     }
 
     #[test]
-    fn stages_take_the_time_that_is_said() {
+    fn stages_take_the_annotated_time() {
         let millis = |profile, annotations: serde_json::Value, stage| {
             let delay = delay(profile, &meta(&annotations), stage, "");
             i64::try_from(delay.as_millis()).unwrap()
@@ -249,9 +271,9 @@ mod tests {
     }
 
     #[test]
-    fn wishes_that_cannot_be_read_are_told() {
+    fn unreadable_annotations_are_reported() {
         let read = |name: &str, value: &str| {
-            Wishes::read(&BTreeMap::from([(name.to_owned(), value.to_owned())]))
+            SimulationAnnotations::parse(&BTreeMap::from([(name.to_owned(), value.to_owned())]))
         };
         assert_eq!(read(annotation::EXIT_CODE, "1, 0").exit_codes, [1, 0]);
         let codes = read(annotation::EXIT_CODE, "1,0");
@@ -267,8 +289,8 @@ mod tests {
             ("pod-ready.stage.kwok.x-k8s.io/delay", "1"),
         ];
         for (name, value) in bad {
-            let told = read(name, value).unreadable;
-            assert!(told.len() == 1 && told[0].contains(name), "{name}: {told:?}");
+            let errors = read(name, value).unreadable;
+            assert!(errors.len() == 1 && errors[0].contains(name), "{name}: {errors:?}");
         }
     }
 }

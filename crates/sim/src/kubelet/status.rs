@@ -1,28 +1,28 @@
-//! What the state of its containers makes of a pod, and how that is written.
+//! Computes the phase and conditions of a pod from its containers, and serializes its status.
 
+use gantry_kube_controllers::status::{condition_body, truncate_to_seconds};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::container::is_sidecar;
-use super::second;
 use crate::view::{
-    Condition, ContainerState, ContainerStatus, Phase, Pod, PodStatus, RestartPolicy, Terminated,
-    Truth,
+    Condition, ConditionStatus, ContainerState, ContainerStateTerminated, ContainerStatus, Phase,
+    Pod, PodStatus, RestartPolicy,
 };
 
-/// How far a pod is, by its containers.
+/// Returns the phase of a pod by its containers.
 pub(super) fn phase(pod: &Pod, status: &PodStatus) -> Phase {
     let never = pod.spec.restart_policy == RestartPolicy::Never;
-    let begun = status.container_statuses.iter().any(has_run);
+    let begun = status.container_statuses.iter().any(has_started);
     let (mut pending, mut running, mut waiting) = (false, 0, 0);
     for container in &pod.spec.init_containers {
-        let Some(init) = find(&status.init_container_statuses, &container.name) else {
+        let Some(init) = find_status(&status.init_container_statuses, &container.name) else {
             pending = true;
             continue;
         };
         if is_sidecar(container) {
             running += usize::from(init.state.running.is_some());
-            pending |= !has_run(init) && !begun;
+            pending |= !has_started(init) && !begun;
             continue;
         }
         let end = init.state.terminated.as_ref().or(init.last_state.terminated.as_ref());
@@ -35,7 +35,7 @@ pub(super) fn phase(pod: &Pod, status: &PodStatus) -> Phase {
     }
     let (mut stopped, mut succeeded) = (0, 0);
     for container in &pod.spec.containers {
-        let main = find(&status.container_statuses, &container.name);
+        let main = find_status(&status.container_statuses, &container.name);
         let state = main.map(|it| (&it.state, &it.last_state));
         match state {
             Some((ContainerState { running: Some(_), .. }, _)) => running += 1,
@@ -64,28 +64,33 @@ pub(super) fn phase(pod: &Pod, status: &PodStatus) -> Phase {
     }
 }
 
-/// Whether a container runs or has run.
-fn has_run(status: &ContainerStatus) -> bool {
+/// Returns whether a container runs or has run.
+fn has_started(status: &ContainerStatus) -> bool {
     let (now, before) = (&status.state, &status.last_state);
     now.running.is_some() || now.terminated.is_some() || before.terminated.is_some()
 }
 
-fn find<'a>(statuses: &'a [ContainerStatus], name: &str) -> Option<&'a ContainerStatus> {
+fn find_status<'a>(statuses: &'a [ContainerStatus], name: &str) -> Option<&'a ContainerStatus> {
     statuses.iter().find(|it| it.name == name)
 }
 
-/// Writes down what is true of a pod whose phase and containers are settled.
-pub(super) fn conclude(pod: &Pod, status: &mut PodStatus, now: Timestamp) {
+/// Updates the conditions of a pod whose phase and containers are computed.
+pub(super) fn update_conditions(pod: &Pod, status: &mut PodStatus, now: Timestamp) {
     let generation = Some(pod.metadata.generation);
     status.observed_generation = generation;
     let containers = containers_ready(pod, status);
     let ready = pod_ready(pod, status, &containers);
+    // A sandbox is created when volumes and devices are available, and has an address from then on.
     let has_sandbox = match status.phase {
-        Phase::Succeeded | Phase::Failed => Truth::False,
-        Phase::Pending | Phase::Running | Phase::Unknown => Truth::True,
+        Phase::Pending | Phase::Running | Phase::Unknown if !status.pod_ip.is_empty() => {
+            ConditionStatus::True
+        }
+        Phase::Succeeded | Phase::Failed | Phase::Pending | Phase::Running | Phase::Unknown => {
+            ConditionStatus::False
+        }
     };
     let wanted = [
-        ("PodReadyToStartContainers", Verdict::plain(has_sandbox)),
+        ("PodReadyToStartContainers", ComputedCondition::without_reason(has_sandbox)),
         ("Initialized", initialized(pod, status)),
         ("Ready", ready),
         ("ContainersReady", containers),
@@ -101,46 +106,50 @@ pub(super) fn conclude(pod: &Pod, status: &mut PodStatus, now: Timestamp) {
             message: verdict.message,
             last_transition_time: since
                 .and_then(|it| it.last_transition_time)
-                .or_else(|| Some(second(now))),
+                .or_else(|| Some(truncate_to_seconds(now))),
             last_update_time: None,
             observed_generation: generation,
         });
     }
-    let ours = |it: &Condition| wanted_kinds().contains(&it.kind.as_str());
+    let ours = |it: &Condition| condition_kinds().contains(&it.kind.as_str());
     conditions.extend(status.conditions.iter().filter(|it| !ours(it)).cloned());
     status.conditions = conditions;
 }
 
-fn wanted_kinds() -> [&'static str; 4] {
+fn condition_kinds() -> [&'static str; 4] {
     ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"]
 }
 
-/// What a condition is found to be.
-struct Verdict {
-    status: Truth,
+/// The computed value of a condition.
+struct ComputedCondition {
+    status: ConditionStatus,
     reason: &'static str,
     message: String,
 }
 
-impl Verdict {
-    fn plain(status: Truth) -> Self {
+impl ComputedCondition {
+    fn without_reason(status: ConditionStatus) -> Self {
         Self { status, reason: "", message: String::new() }
     }
 
-    fn no(reason: &'static str, message: String) -> Self {
-        Self { status: Truth::False, reason, message }
+    fn not_met(reason: &'static str, message: String) -> Self {
+        Self { status: ConditionStatus::False, reason, message }
     }
 }
 
-fn initialized(pod: &Pod, status: &PodStatus) -> Verdict {
+fn initialized(pod: &Pod, status: &PodStatus) -> ComputedCondition {
     if status.phase == Phase::Succeeded {
-        return Verdict { status: Truth::True, reason: "PodCompleted", message: String::new() };
+        return ComputedCondition {
+            status: ConditionStatus::True,
+            reason: "PodCompleted",
+            message: String::new(),
+        };
     }
-    if status.container_statuses.iter().any(has_run) {
-        return Verdict::plain(Truth::True);
+    if status.container_statuses.iter().any(has_started) {
+        return ComputedCondition::without_reason(ConditionStatus::True);
     }
     let done = |name: &str, sidecar: bool| {
-        let found = find(&status.init_container_statuses, name);
+        let found = find_status(&status.init_container_statuses, name);
         found.is_some_and(|it| match sidecar {
             true => it.started,
             false => it.state.terminated.as_ref().is_some_and(|end| end.exit_code == 0),
@@ -150,35 +159,35 @@ fn initialized(pod: &Pod, status: &PodStatus) -> Verdict {
     let incomplete = inits.filter(|it| !done(&it.name, is_sidecar(it)));
     let incomplete: Vec<&str> = incomplete.map(|it| it.name.as_str()).collect();
     if incomplete.is_empty() {
-        return Verdict::plain(Truth::True);
+        return ComputedCondition::without_reason(ConditionStatus::True);
     }
     let message = format!("containers with incomplete status: [{}]", incomplete.join(" "));
-    Verdict::no("ContainersNotInitialized", message)
+    ComputedCondition::not_met("ContainersNotInitialized", message)
 }
 
-fn containers_ready(pod: &Pod, status: &PodStatus) -> Verdict {
+fn containers_ready(pod: &Pod, status: &PodStatus) -> ComputedCondition {
     match status.phase {
-        Phase::Succeeded => return Verdict::no("PodCompleted", String::new()),
-        Phase::Failed => return Verdict::no("PodFailed", String::new()),
+        Phase::Succeeded => return ComputedCondition::not_met("PodCompleted", String::new()),
+        Phase::Failed => return ComputedCondition::not_met("PodFailed", String::new()),
         Phase::Pending | Phase::Running | Phase::Unknown => {}
     }
     let sidecars = pod.spec.init_containers.iter().filter(|it| is_sidecar(it));
     let ready = |name: &str| {
         let all = [&status.init_container_statuses, &status.container_statuses];
-        all.into_iter().find_map(|it| find(it, name)).is_some_and(|it| it.ready)
+        all.into_iter().find_map(|it| find_status(it, name)).is_some_and(|it| it.ready)
     };
     let all = sidecars.chain(&pod.spec.containers).map(|it| it.name.as_str());
     let unready: Vec<&str> = all.filter(|it| !ready(it)).collect();
     if unready.is_empty() {
-        return Verdict::plain(Truth::True);
+        return ComputedCondition::without_reason(ConditionStatus::True);
     }
     let message = format!("containers with unready status: [{}]", unready.join(" "));
-    Verdict::no("ContainersNotReady", message)
+    ComputedCondition::not_met("ContainersNotReady", message)
 }
 
-fn pod_ready(pod: &Pod, status: &PodStatus, containers: &Verdict) -> Verdict {
-    if containers.status != Truth::True {
-        return Verdict {
+fn pod_ready(pod: &Pod, status: &PodStatus, containers: &ComputedCondition) -> ComputedCondition {
+    if containers.status != ConditionStatus::True {
+        return ComputedCondition {
             status: containers.status,
             reason: containers.reason,
             message: containers.message.clone(),
@@ -190,7 +199,7 @@ fn pod_ready(pod: &Pod, status: &PodStatus, containers: &Verdict) -> Verdict {
             None => Some(format!(
                 "corresponding condition of pod readiness gate {gate:?} does not exist."
             )),
-            Some(it) if it.status != Truth::True => Some(format!(
+            Some(it) if it.status != ConditionStatus::True => Some(format!(
                 "the status of pod readiness gate {gate:?} is not \"True\", but {}",
                 it.status.as_str()
             )),
@@ -199,17 +208,17 @@ fn pod_ready(pod: &Pod, status: &PodStatus, containers: &Verdict) -> Verdict {
     });
     let open: Vec<String> = open.collect();
     if open.is_empty() {
-        return Verdict::plain(Truth::True);
+        return ComputedCondition::without_reason(ConditionStatus::True);
     }
-    Verdict::no("ReadinessGatesNotReady", open.join(", "))
+    ComputedCondition::not_met("ReadinessGatesNotReady", open.join(", "))
 }
 
-/// The fields of a pod's status that its node writes.
+/// Returns the fields of a pod's status that its node writes.
 pub(super) fn render(status: &PodStatus) -> Value {
     let mut body = json!({
         "phase": status.phase.as_str(),
         "observedGeneration": status.observed_generation,
-        "conditions": status.conditions.iter().map(condition).collect::<Vec<_>>(),
+        "conditions": status.conditions.iter().map(condition_body).collect::<Vec<_>>(),
     });
     for (name, text) in [("reason", &status.reason), ("message", &status.message)] {
         if !text.is_empty() {
@@ -233,27 +242,6 @@ pub(super) fn render(status: &PodStatus) -> Value {
     ] {
         if !statuses.is_empty() {
             body[name] = statuses.iter().map(container).collect();
-        }
-    }
-    body
-}
-
-/// A condition as objects have it.
-pub(crate) fn condition(condition: &Condition) -> Value {
-    let mut body = json!({
-        "type": condition.kind,
-        "status": condition.status.as_str(),
-        "lastProbeTime": null,
-    });
-    if let Some(generation) = condition.observed_generation {
-        body["observedGeneration"] = json!(generation);
-    }
-    if let Some(since) = condition.last_transition_time {
-        body["lastTransitionTime"] = json!(since.to_string());
-    }
-    for (name, text) in [("reason", &condition.reason), ("message", &condition.message)] {
-        if !text.is_empty() {
-            body[name] = json!(text);
         }
     }
     body
@@ -295,7 +283,7 @@ fn state(state: &ContainerState) -> Value {
     Value::Object(body)
 }
 
-fn terminated(end: &Terminated) -> Value {
+fn terminated(end: &ContainerStateTerminated) -> Value {
     let mut body = json!({
         "exitCode": end.exit_code,
         "reason": end.reason,

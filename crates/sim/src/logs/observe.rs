@@ -1,19 +1,19 @@
-//! What pretend containers say of themselves, by what becomes of their pods.
+//! Writes the logs of simulated containers from the status of their pods.
 
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::{Logs, SAYS};
-use crate::view::{ContainerStatus, Pod, Terminated};
+use super::{LOG_LINES_ANNOTATION, Logs};
+use crate::view::{ContainerStateTerminated, ContainerStatus, Pod};
 
 impl Logs {
-    /// Brings the logs of a pod's containers up to what its status says: runs that have begun say
-    /// what the pod wants them to say ([`SAYS`]) or that they have started, runs that are over say
-    /// how, and those who follow them come to an end.
+    /// Brings the logs of a pod's containers up to its status: runs that have started log the lines
+    /// of the annotation ([`LOG_LINES_ANNOTATION`]) or that they have started, runs that have ended
+    /// log how, and their followers reach the end.
     ///
-    /// Looking twice changes nothing, and what a look has missed is caught up with at the next, as
-    /// far as the status still tells. So this may be called with every change of a pod and with all
-    /// pods after a start; logs are in memory, and a new process begins them again.
+    /// Observing twice changes nothing, and what one call has missed is caught up with at the next,
+    /// as far as the status still has it. So this may be called with every change of a pod and with
+    /// all pods after a start; logs are in memory, and a new process begins them again.
     pub fn observe(&self, pod: &Pod, now: Timestamp) {
         let status = &pod.status;
         let all = status.init_container_statuses.iter().chain(&status.container_statuses);
@@ -24,14 +24,15 @@ impl Logs {
 
     fn observe_container(&self, pod: &Pod, status: &ContainerStatus, now: Timestamp) {
         let run = status.restart_count;
-        let ended =
-            |state: &Option<Terminated>| state.clone().filter(|it| !it.container_id.is_empty());
+        let ended = |state: &Option<ContainerStateTerminated>| {
+            state.clone().filter(|it| !it.container_id.is_empty())
+        };
         let (now_ended, before) =
             (ended(&status.state.terminated), ended(&status.last_state.terminated));
         let (started, end, before) = match (&status.state.running, now_ended, before) {
             (Some(running), _, before) => (running.started_at, None, before),
             (None, Some(end), before) => (end.started_at, Some(end), before),
-            // It waits to be started again, and the last run is still this one.
+            // The container waits to be restarted, and the last run is still the current one.
             (None, None, Some(end)) => (end.started_at, Some(end), None),
             (None, None, None) => return,
         };
@@ -54,11 +55,11 @@ impl Logs {
         status: &ContainerStatus,
         run: i64,
         started: Timestamp,
-        end: Option<&Terminated>,
+        end: Option<&ContainerStateTerminated>,
         now: Timestamp,
     ) {
         let (uid, name) = (pod.metadata.uid.as_str(), status.name.as_str());
-        let wanted = pod.metadata.annotations.get(SAYS);
+        let wanted = pod.metadata.annotations.get(LOG_LINES_ANNOTATION);
         let said = |what: &str| {
             let mut line = json!({ "level": "info", "msg": what, "container": name, "run": run });
             match end {
@@ -71,13 +72,13 @@ impl Logs {
             line.to_string()
         };
         match wanted {
-            Some(text) => self.begin(uid, name, run, started, text.lines()),
-            None => self.begin(uid, name, run, started, [said("started").as_str()]),
+            Some(text) => self.start_run(uid, name, run, started, text.lines()),
+            None => self.start_run(uid, name, run, started, [said("started").as_str()]),
         }
         if let Some(end) = end {
             let at = end.finished_at.unwrap_or(now);
             let line = wanted.is_none().then(|| said("exited"));
-            self.finish(uid, name, run, at, line.as_deref());
+            self.finish_run(uid, name, run, at, line.as_deref());
         }
     }
 }
@@ -86,7 +87,7 @@ impl Logs {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::{Options, Run, readable};
+    use super::super::{ContainerRun, LogReadOptions, select_run};
     use super::*;
 
     const T: [&str; 4] = [
@@ -111,7 +112,7 @@ mod tests {
         json!({ "waiting": { "reason": "CrashLoopBackOff" } })
     }
 
-    /// A pod with a container in this state.
+    /// Builds a pod with a container in this state.
     fn pod(run: i64, state: &Value, last: &Value) -> Value {
         json!({
             "metadata": { "name": "p", "uid": "u" },
@@ -125,16 +126,16 @@ mod tests {
         let pod: Pod = serde_json::from_value(pod.clone()).unwrap();
         let now = "2026-01-01T01:00:00Z".parse().unwrap();
         logs.observe(&pod, now);
-        // Again, as after every change that is none of ours.
+        // Again, as after every unrelated change.
         logs.observe(&pod, now);
     }
 
-    /// What can be read: the current run and the one before.
-    async fn said(logs: &Logs, pod: &Value) -> [Option<String>; 2] {
+    /// Reads the current run and the previous one.
+    async fn read_logs(logs: &Logs, pod: &Value) -> [Option<String>; 2] {
         let mut all = [const { None }; 2];
         for (place, previous) in [false, true].into_iter().enumerate() {
-            let Ok(run) = readable(pod, "c", previous) else { continue };
-            let options = Options { timestamps: true, ..Options::default() };
+            let Ok(run) = select_run(pod, "c", previous) else { continue };
+            let options = LogReadOptions { timestamps: true, ..LogReadOptions::default() };
             let Some(mut reader) = logs.read("u", "c", run, &options) else { continue };
             let mut text = String::new();
             while let Some(bytes) = reader.next().await {
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_container_tells_its_life() {
+    async fn container_starts_and_exits_are_logged() {
         let none = json!({});
         let first = started(0, T[0]) + &exited(0, 1, T[1]);
         let steps = [
@@ -172,7 +173,7 @@ mod tests {
             (
                 "it waits",
                 pod(0, &waiting(), &ended(1, T[0], T[1])),
-                // What ran last is also what ran before.
+                // The last run is also the previous one.
                 [Some(first.clone()), Some(first.clone())],
             ),
             (
@@ -189,32 +190,33 @@ mod tests {
         let logs = Logs::new();
         for (why, pod, expected) in &steps {
             observe(&logs, pod);
-            assert_eq!(said(&logs, pod).await, *expected, "{why}");
+            assert_eq!(read_logs(&logs, pod).await, *expected, "{why}");
         }
-        // Whoever comes late, as after a restart, knows what the status still tells.
+        // An observer that starts late, as after a restart, knows what the status still has.
         for (why, pod, expected) in &steps {
             let logs = Logs::new();
             observe(&logs, pod);
-            assert_eq!(said(&logs, pod).await, *expected, "late: {why}");
+            assert_eq!(read_logs(&logs, pod).await, *expected, "late: {why}");
         }
     }
 
     #[tokio::test]
-    async fn a_container_says_what_its_pod_wants() {
+    async fn annotated_lines_are_logged() {
         let logs = Logs::new();
         let mut pod = pod(0, &ended(1, T[0], T[1]), &json!({}));
-        pod["metadata"]["annotations"] = json!({ SAYS: "hello\nworld" });
+        pod["metadata"]["annotations"] = json!({ LOG_LINES_ANNOTATION: "hello\nworld" });
         observe(&logs, &pod);
-        let mut reader = logs.read("u", "c", Run::Current, &Options::default()).unwrap();
+        let mut reader =
+            logs.read("u", "c", ContainerRun::Current, &LogReadOptions::default()).unwrap();
         assert_eq!(reader.next().await.unwrap(), "hello\nworld\n");
     }
 
     #[tokio::test]
-    async fn whoever_follows_ends_with_the_run() {
+    async fn following_ends_with_the_run() {
         let logs = Logs::new();
         observe(&logs, &pod(0, &running(T[0]), &json!({})));
-        let follow = Options { follow: true, tail: Some(0), ..Options::default() };
-        let mut reader = logs.read("u", "c", Run::Current, &follow).unwrap();
+        let follow = LogReadOptions { follow: true, tail: Some(0), ..LogReadOptions::default() };
+        let mut reader = logs.read("u", "c", ContainerRun::Current, &follow).unwrap();
         observe(&logs, &pod(1, &running(T[2]), &ended(1, T[0], T[1])));
         let last = exited(0, 1, T[1]);
         let (_, last) = last.split_once(' ').unwrap();

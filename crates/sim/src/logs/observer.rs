@@ -1,4 +1,4 @@
-//! Follows pods, and adds to logs what their containers print.
+//! Observes pods, and appends to logs what their containers print.
 
 use gantry_process::clock::Clock;
 use gantry_reconcile::{Change, Kind, Observer, World};
@@ -6,7 +6,7 @@ use gantry_reconcile::{Change, Kind, Observer, World};
 use super::Logs;
 use crate::view::Pod;
 
-/// Adds to the logs of simulated containers what they print as their pods change.
+/// Appends to the logs of simulated containers as their pods change.
 #[derive(Debug)]
 pub struct LogObserver {
     logs: Logs,
@@ -14,7 +14,7 @@ pub struct LogObserver {
 }
 
 impl LogObserver {
-    /// Adds to `logs`.
+    /// Creates an observer that appends to `logs`.
     #[must_use]
     pub fn new(logs: Logs, clock: Clock) -> Self {
         Self { logs, clock }
@@ -32,10 +32,10 @@ impl Observer for LogObserver {
 
     fn observe(&self, _: &World, change: &Change) {
         let (before, after) = (change.before::<Pod>(), change.after::<Pod>());
-        // One of the same name may have taken its place.
+        // A pod of the same name may have replaced it.
         let gone = before.filter(|pod| after.is_none_or(|it| it.metadata.uid != pod.metadata.uid));
         if let Some(pod) = gone {
-            self.logs.forget(pod.metadata.uid.as_str());
+            self.logs.remove_pod(pod.metadata.uid.as_str());
         }
         if let Some(pod) = after {
             self.logs.observe(pod, self.clock.now());

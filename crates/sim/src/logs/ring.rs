@@ -1,4 +1,4 @@
-//! The last lines of one run.
+//! A ring buffer with the last lines of one run.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -8,55 +8,56 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 use tokio::sync::Notify;
 
-/// What one run may keep. An annotation can fill it; a real node keeps ten megabytes on disk.
-pub(super) const RING: usize = 256 * 1024;
-/// What all runs together may keep. Beyond it, whoever says something forgets something of its own:
-/// twenty thousand pods keep their last words, and none can silence another.
-pub(super) const TOTAL: usize = 256 * 1024 * 1024;
-/// The longest line; a real runtime breaks them at the same length.
-pub(super) const LINE: usize = 16 * 1024;
-/// What a line costs besides its text.
-const COST: usize = 48;
+/// The most bytes one run keeps. An annotation can fill it; a real node keeps ten megabytes on
+/// disk.
+pub(super) const MAX_RUN_BYTES: usize = 256 * 1024;
+/// The most bytes all runs together keep. Beyond it, a run that appends drops its own oldest lines:
+/// twenty thousand pods keep their last lines, and no pod can displace those of another.
+pub(super) const MAX_TOTAL_BYTES: usize = 256 * 1024 * 1024;
+/// The longest line; a real runtime splits them at the same length.
+pub(super) const MAX_LINE_BYTES: usize = 16 * 1024;
+/// The memory of a line besides its text.
+const LINE_OVERHEAD_BYTES: usize = 48;
 
-/// The last lines of one run, numbered from its beginning.
+/// The last lines of one run, numbered from its start.
 #[derive(Debug)]
-pub(super) struct Ring {
-    kept: Mutex<Kept>,
+pub(super) struct RingBuffer {
+    state: Mutex<RingState>,
     changed: Notify,
     total: Arc<AtomicUsize>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct RingState {
     lines: VecDeque<(Timestamp, Box<str>)>,
-    /// The number of the first line that is kept.
+    /// The number of the first line in the buffer.
     first: u64,
     bytes: usize,
-    over: bool,
+    ended: bool,
 }
 
 /// Whether a reader takes another line.
-pub(super) enum Taken {
-    More,
-    Enough,
+pub(super) enum ReadControl {
+    Continue,
+    Stop,
 }
 
-impl Ring {
+impl RingBuffer {
     pub(super) fn new(total: Arc<AtomicUsize>) -> Self {
-        Self { kept: Mutex::default(), changed: Notify::new(), total }
+        Self { state: Mutex::default(), changed: Notify::new(), total }
     }
 
-    /// Adds a line, in parts if it is too long, and drops the oldest when there is no room. What is
-    /// said after the end is not heard.
+    /// Appends a line, in parts if it is too long, and drops the oldest when the buffer is full.
+    /// Lines after the end are dropped.
     pub(super) fn push(&self, now: Timestamp, line: &str) {
         {
             let mut kept = self.lock();
-            if kept.over {
+            if kept.ended {
                 return;
             }
             let mut rest = line;
             loop {
-                let (part, after) = rest.split_at(rest.floor_char_boundary(LINE));
+                let (part, after) = rest.split_at(rest.floor_char_boundary(MAX_LINE_BYTES));
                 self.push_part(&mut kept, now, part);
                 rest = after;
                 if rest.is_empty() {
@@ -67,44 +68,44 @@ impl Ring {
         self.changed.notify_waiters();
     }
 
-    fn push_part(&self, kept: &mut Kept, now: Timestamp, part: &str) {
-        let cost = part.len() + COST;
+    fn push_part(&self, kept: &mut RingState, now: Timestamp, part: &str) {
+        let cost = part.len() + LINE_OVERHEAD_BYTES;
         kept.lines.push_back((now, part.into()));
         kept.bytes += cost;
         let mut total = self.total.fetch_add(cost, Ordering::Relaxed) + cost;
-        while (kept.bytes > RING || total > TOTAL) && kept.lines.len() > 1 {
+        while (kept.bytes > MAX_RUN_BYTES || total > MAX_TOTAL_BYTES) && kept.lines.len() > 1 {
             let Some((_, oldest)) = kept.lines.pop_front() else { break };
-            let freed = oldest.len() + COST;
+            let freed = oldest.len() + LINE_OVERHEAD_BYTES;
             kept.first += 1;
             kept.bytes -= freed;
             total = self.total.fetch_sub(freed, Ordering::Relaxed) - freed;
         }
     }
 
-    /// Nothing more will be said.
+    /// Marks the end: nothing can be appended.
     pub(super) fn end(&self) {
-        self.lock().over = true;
+        self.lock().ended = true;
         self.changed.notify_waiters();
     }
 
-    /// Ready when something was said, or it ended, after this was called.
+    /// Completes when a line was appended, or the run ended, after this was called.
     pub(super) fn changed(&self) -> impl Future<Output = ()> + '_ {
         self.changed.notified()
     }
 
-    /// The number of the first of the last so many lines; of all lines without a number.
-    pub(super) fn before_last(&self, lines: Option<u64>) -> u64 {
+    /// Returns the number of the first of the last `lines` lines; of all lines without a number.
+    pub(super) fn tail_position(&self, lines: Option<u64>) -> u64 {
         let kept = self.lock();
         let held = u64::try_from(kept.lines.len()).unwrap_or(u64::MAX);
         kept.first + lines.map_or(0, |lines| held.saturating_sub(lines))
     }
 
-    /// Shows lines from number `at` on, and moves it behind those that were taken. True when there
-    /// is nothing behind it, now or later.
+    /// Passes lines from number `at` on to the reader, and moves it behind those that were taken.
+    /// Returns true when nothing follows, now or later.
     pub(super) fn lines_from(
         &self,
         at: &mut u64,
-        mut take: impl FnMut(Timestamp, &str) -> Taken,
+        mut take: impl FnMut(Timestamp, &str) -> ReadControl,
     ) -> bool {
         let kept = self.lock();
         *at = (*at).max(kept.first);
@@ -112,19 +113,19 @@ impl Ring {
         for (time, line) in kept.lines.iter().skip(skipped) {
             *at += 1;
             match take(*time, line) {
-                Taken::More => {}
-                Taken::Enough => return false,
+                ReadControl::Continue => {}
+                ReadControl::Stop => return false,
             }
         }
-        kept.over
+        kept.ended
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, RingState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Ring {
+impl Drop for RingBuffer {
     fn drop(&mut self) {
         let bytes = self.lock().bytes;
         self.total.fetch_sub(bytes, Ordering::Relaxed);

@@ -1,14 +1,15 @@
-//! What a container runs: `$(NAME)` is filled in, and a shell with one line is that line's program.
+//! Resolves the command of a container: `$(NAME)` is expanded, and a shell with one line is that
+//! line's program.
 
 use std::collections::BTreeMap;
 
-use crate::shell::words;
+use crate::shell::parser;
 use crate::view::Container;
 
-/// What a container runs.
+/// The command of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Command {
-    /// The program by name; none when it is the image's own.
+    /// The program by name; `None` when it is the image's own.
     pub program: Option<String>,
     /// Its arguments.
     pub args: Vec<String>,
@@ -16,7 +17,7 @@ pub struct Command {
     pub variables: Vec<(String, String)>,
 }
 
-/// What a container runs, with these variables.
+/// Resolves the command of a container with these variables.
 #[must_use]
 pub fn command(container: &Container, variables: &BTreeMap<String, String>) -> Command {
     let known = |name: &str| variables.get(name).map(String::as_str);
@@ -30,16 +31,16 @@ pub fn command(container: &Container, variables: &BTreeMap<String, String>) -> C
     }
     let program = words.next();
     let args: Vec<String> = words.collect();
-    let line = program.as_deref().and_then(|shell| line_of(shell, &args));
-    line.and_then(|line| read(line, variables)).unwrap_or(Command {
+    let line = program.as_deref().and_then(|shell| shell_line(shell, &args));
+    line.and_then(|line| parse_line(line, variables)).unwrap_or(Command {
         program,
         args,
         variables: Vec::new(),
     })
 }
 
-/// The line that a shell is given.
-fn line_of<'a>(shell: &str, args: &'a [String]) -> Option<&'a str> {
+/// Returns the line that a shell is given.
+fn shell_line<'a>(shell: &str, args: &'a [String]) -> Option<&'a str> {
     let name = shell.rsplit('/').next().unwrap_or(shell);
     if !matches!(name, "sh" | "bash" | "ash" | "dash") {
         return None;
@@ -50,9 +51,10 @@ fn line_of<'a>(shell: &str, args: &'a [String]) -> Option<&'a str> {
     (given && flags.iter().all(is_flag)).then_some(line)
 }
 
-/// A line with one command, as a shell would read it. None for anything more: that is a script.
-fn read(line: &str, variables: &BTreeMap<String, String>) -> Option<Command> {
-    let steps = words::parse(line).ok()?;
+/// Parses a line with one command, as a shell would. Returns `None` for anything more: that is a
+/// script.
+fn parse_line(line: &str, variables: &BTreeMap<String, String>) -> Option<Command> {
+    let steps = parser::parse(line).ok()?;
     let [step] = steps.as_slice() else { return None };
     let lookup = |name: &str| variables.get(name).map(String::as_str);
     let (variables, fields) = step.expand(lookup).ok()?;
@@ -60,8 +62,8 @@ fn read(line: &str, variables: &BTreeMap<String, String>) -> Option<Command> {
     Some(Command { program: Some(fields.next()?), args: fields.collect(), variables })
 }
 
-/// Fills in `$(NAME)` as Kubernetes does: `$$` is a dollar sign, and a name that is not known stays as it
-/// is written.
+/// Expands `$(NAME)` as Kubernetes does: `$$` is a dollar sign, and an unknown name stays as it is
+/// written.
 #[must_use]
 pub fn expand<'a>(text: &str, known: impl Fn(&str) -> Option<&'a str>) -> String {
     let mut filled = String::with_capacity(text.len());

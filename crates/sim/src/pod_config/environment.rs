@@ -1,4 +1,4 @@
-//! The variables of a container.
+//! Resolves the environment variables of a container.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,9 @@ use bytes::Bytes;
 
 use super::command::expand;
 use super::fields::{field, resource};
-use super::{Surroundings, Unresolved};
+use super::{ResolveContext, Unresolved};
 use crate::shell;
-use crate::view::{Container, KeyRef, ObjectRef, SourceKind, VariableSource};
+use crate::view::{Container, EnvVarSource, KeySelector, ObjectRef, SourceKind};
 
 /// Where containers reach the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// The variables that kubelets set for the service of the API server.
+    /// Returns the variables that kubelets set for the service of the API server.
     fn variables(&self) -> [(&'static str, String); 7] {
         let Self { host, port } = self;
         let url = format!("tcp://{host}:{port}");
@@ -36,24 +36,24 @@ impl ApiServer {
     }
 }
 
-/// The variables that a container starts with, by name.
+/// Returns the variables that a container starts with, by name.
 ///
-/// Later ones replace earlier ones, and what the pod says replaces what every container has.
+/// Later ones replace earlier ones, and those of the pod replace those that every container has.
 ///
 /// # Errors
-/// An object was not read yet, or something that must be there is missing.
+/// An object was not read yet, or a required one is missing.
 pub fn environment(
-    around: &Surroundings<'_>,
+    context: &ResolveContext<'_>,
     container: &Container,
 ) -> Result<BTreeMap<String, String>, Unresolved> {
-    let server = around.api_server.map(ApiServer::variables);
+    let server = context.api_server.map(ApiServer::variables);
     let server: BTreeMap<String, String> =
         server.into_iter().flatten().map(|(name, value)| (name.to_owned(), value)).collect();
     let mut own = BTreeMap::new();
     for object in &container.env_from {
         let mut add = |kind, reference: Option<&ObjectRef>| {
             let Some(ObjectRef { name, optional }) = reference else { return Ok(()) };
-            let data = around.object(kind, name, *optional)?.unwrap_or_default();
+            let data = context.source_data(kind, name, *optional)?.unwrap_or_default();
             for (key, value) in data.iter().filter(|(key, _)| is_variable(key)) {
                 own.insert(format!("{}{key}", object.prefix), text(value));
             }
@@ -69,27 +69,27 @@ pub fn environment(
                     |name: &str| own.get(name).or_else(|| server.get(name)).map(String::as_str);
                 Some(expand(&variable.value, known))
             }
-            Some(source) => value_from(around, container, source)?,
+            Some(source) => value_from(context, container, source)?,
         };
         own.extend(value.map(|it| (variable.name.clone(), it)));
     }
     let standard = [
         ("PATH".to_owned(), shell::PATH.to_owned()),
         ("HOME".to_owned(), "/root".to_owned()),
-        ("HOSTNAME".to_owned(), hostname(around)),
+        ("HOSTNAME".to_owned(), hostname(context)),
     ];
     Ok(standard.into_iter().chain(server).chain(own).collect())
 }
 
-fn hostname(around: &Surroundings<'_>) -> String {
-    match around.pod.spec.hostname.as_str() {
-        "" => around.pod.metadata.name.clone(),
+fn hostname(context: &ResolveContext<'_>) -> String {
+    match context.pod.spec.hostname.as_str() {
+        "" => context.pod.metadata.name.clone(),
         named => named.to_owned(),
     }
 }
 
-/// Whether a key can be the name of a variable: anything but `=` and control characters, as Kubernetes has
-/// it. Others are left out.
+/// Returns whether a key can be the name of a variable: anything but `=` and control characters, as
+/// in Kubernetes. Others are left out.
 fn is_variable(key: &str) -> bool {
     !key.is_empty() && key.chars().all(|it| (' '..='~').contains(&it) && it != '=')
 }
@@ -98,33 +98,32 @@ fn text(value: &Bytes) -> String {
     String::from_utf8_lossy(value).into_owned()
 }
 
-/// The value of a variable that is read elsewhere; none if it may be missing and is.
+/// Returns the value of a variable with `valueFrom`; `None` if it is optional and missing.
 fn value_from(
-    around: &Surroundings<'_>,
+    context: &ResolveContext<'_>,
     container: &Container,
-    source: &VariableSource,
+    source: &EnvVarSource,
 ) -> Result<Option<String>, Unresolved> {
-    let keyed = |kind: SourceKind, reference: &KeyRef| {
-        let KeyRef { name, key, optional } = reference;
-        let Some(data) = around.object(kind, name, *optional)? else { return Ok(None) };
+    let keyed = |kind: SourceKind, reference: &KeySelector| {
+        let KeySelector { name, key, optional } = reference;
+        let Some(data) = context.source_data(kind, name, *optional)? else { return Ok(None) };
         match data.get(key) {
             Some(value) => Ok(Some(text(value))),
             None if *optional => Ok(None),
             None => {
-                let namespace = &around.pod.metadata.namespace;
+                let namespace = &context.pod.metadata.namespace;
                 let what = kind.title();
                 let fault = format!("couldn't find key {key} in {what} {namespace}/{name}");
-                Err(Unresolved::Fault(fault))
+                Err(Unresolved::Invalid(fault))
             }
         }
     };
-    let VariableSource { field_ref, resource_field_ref, config_map_key_ref, secret_key_ref } =
-        source;
+    let EnvVarSource { field_ref, resource_field_ref, config_map_key_ref, secret_key_ref } = source;
     if let Some(reference) = field_ref {
-        return field(around.pod, reference).map(Some);
+        return field(context.pod, reference).map(Some);
     }
     if let Some(reference) = resource_field_ref {
-        return resource(around, &container.name, reference).map(Some);
+        return resource(context, &container.name, reference).map(Some);
     }
     if let Some(reference) = config_map_key_ref {
         return keyed(SourceKind::ConfigMap, reference);
@@ -132,6 +131,6 @@ fn value_from(
     if let Some(reference) = secret_key_ref {
         return keyed(SourceKind::Secret, reference);
     }
-    let fault = "a variable has a valueFrom of a kind that simulated nodes do not know";
-    Err(Unresolved::Fault(fault.to_owned()))
+    let fault = "a variable has a valueFrom of a kind that simulated nodes do not support";
+    Err(Unresolved::Invalid(fault.to_owned()))
 }

@@ -1,18 +1,18 @@
-//! Fields of a pod and resources of its containers, as variables and files name them.
+//! Resolves the fields of a pod and resources of its containers that variables and files reference.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use gantry_api::quantity::Quantity;
 
-use super::{Surroundings, Unresolved};
+use super::{ResolveContext, Unresolved};
 use crate::view::{FieldRef, Pod, ResourceFieldRef};
 
-/// The value of a field of the pod.
+/// Returns the value of a field of the pod.
 pub(super) fn field(pod: &Pod, reference: &FieldRef) -> Result<String, Unresolved> {
     let (meta, status) = (&pod.metadata, &pod.status);
     let path = reference.field_path.as_str();
-    let ips = |first: &str, all: &[crate::view::PodAddress]| match all.is_empty() {
+    let ips = |first: &str, all: &[crate::view::PodIp]| match all.is_empty() {
         true => first.to_owned(),
         false => all.iter().map(|it| it.ip.as_str()).collect::<Vec<_>>().join(","),
     };
@@ -36,27 +36,27 @@ pub(super) fn field(pod: &Pod, reference: &FieldRef) -> Result<String, Unresolve
                 Some(value) => value.cloned().unwrap_or_default(),
                 None => {
                     let fault = format!("unsupported fieldPath: {path}");
-                    return Err(Unresolved::Fault(fault));
+                    return Err(Unresolved::Invalid(fault));
                 }
             }
         }
     })
 }
 
-/// A map as files have it: `key="value"` a line.
+/// Formats a map as files have it: one `key="value"` a line.
 fn lines(map: &BTreeMap<String, String>) -> String {
     let mut text = String::new();
     for (at, (key, value)) in map.iter().enumerate() {
         let end = if at == 0 { "" } else { "\n" };
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{end}{key}={value:?}");
     }
     text
 }
 
-/// The amount of a resource of a container.
+/// Returns the quantity of a container's resource.
 pub(super) fn resource(
-    around: &Surroundings<'_>,
+    context: &ResolveContext<'_>,
     own: &str,
     reference: &ResourceFieldRef,
 ) -> Result<String, Unresolved> {
@@ -64,29 +64,29 @@ pub(super) fn resource(
         "" => own,
         name => name,
     };
-    let pod = around.pod;
+    let pod = context.pod;
     let mut containers = pod.spec.containers.iter().chain(&pod.spec.init_containers);
     let Some(container) = containers.find(|it| it.name == name) else {
-        return Err(Unresolved::Fault(format!("container {name} not found")));
+        return Err(Unresolved::Invalid(format!("container {name} not found")));
     };
     let (list, resource) = reference.resource.split_once('.').unwrap_or_default();
     let written = match list {
         "limits" => {
-            // What has no limit may use all that its node gives to pods.
-            let node = around.node.and_then(|it| it.status.allocatable.get(resource));
+            // A container without a limit may use all of its node's allocatable resources.
+            let node = context.node.and_then(|it| it.status.allocatable.get(resource));
             container.resources.limits.get(resource).or(node)
         }
         "requests" => container.resources.requests.get(resource),
         _ => {
             let fault = format!("unsupported container resource : {}", reference.resource);
-            return Err(Unresolved::Fault(fault));
+            return Err(Unresolved::Invalid(fault));
         }
     };
-    Ok(counted(written.copied(), resource, reference.divisor).to_string())
+    Ok(in_units_of(written.copied(), resource, reference.divisor).to_string())
 }
 
-/// How many units of `divisor` an amount is, rounded up.
-fn counted(amount: Option<Quantity>, resource: &str, divisor: Option<Quantity>) -> i128 {
+/// Returns how many units of `divisor` a quantity is, rounded up.
+fn in_units_of(amount: Option<Quantity>, resource: &str, divisor: Option<Quantity>) -> i128 {
     let Some(amount) = amount else { return 0 };
     let divisor = divisor.filter(|it| !it.is_zero()).unwrap_or_else(|| Quantity::from(1));
     let (amount, divisor) = match resource {

@@ -1,38 +1,38 @@
-//! Which ConfigMaps and Secrets are read.
+//! Decides which ConfigMaps and Secrets are read.
 
 use std::time::Duration;
 
-use gantry_reconcile::inquiry::{Concurrency, InquiryPolicy, Question, Wanted};
+use gantry_reconcile::inquiry::{Concurrency, InquiryPolicy, Question, WantedQuestions};
 use gantry_reconcile::{Change, Inquiry, Key, Kind, World};
 use jiff::Timestamp;
 
-use super::{WithoutPrograms, sources_of};
+use super::{SourcesWithoutPrograms, sources_of};
 use crate::kubelet::Settings;
 use crate::view::{ContainerStatus, Node, Pod, SourceKey, SourceObject};
 
-/// After how long an object is read again while a pod waits for it or shows it to a program. Kubelets take
-/// up to a minute.
+/// How often an object is read again while a pod waits for it or a program has it mounted. Kubelets
+/// take up to a minute.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Reads the ConfigMaps and Secrets that pods on simulated nodes name, one by one.
+/// Reads the ConfigMaps and Secrets that pods on simulated nodes reference, one by one.
 ///
-/// They are never listed or watched: whoever simulates nodes needs the right to read an object by its name
-/// and no more. An object is wanted until the containers of a pod have started, and as long as the pod runs
-/// programs, which are shown changes.
+/// They are never listed or watched: the simulation needs the permission to get an object by its
+/// name and no more. An object is wanted until the containers of a pod have started, and as long as
+/// the pod runs programs, whose files are refreshed.
 #[derive(Clone, Debug)]
-pub struct PodSources {
+pub struct PodSourceInquiry {
     settings: Settings,
 }
 
-impl PodSources {
-    /// For the pods of the nodes that these settings simulate.
+impl PodSourceInquiry {
+    /// Creates an inquiry for the pods of the nodes that these settings simulate.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self { settings }
     }
 }
 
-impl Inquiry for PodSources {
+impl Inquiry for PodSourceInquiry {
     type Fact = SourceObject;
 
     fn name(&self) -> &'static str {
@@ -57,24 +57,29 @@ impl Inquiry for PodSources {
         if change.before::<Node>().map(up) == change.after::<Node>().map(up) {
             return Vec::new();
         }
-        let pods = world.shelf::<Pod>().tagged(&Pod::on_node(change.key.name()));
+        let pods = world.store::<Pod>().by_index(&Pod::node_tag(change.key.name()));
         pods.iter().map(|it| it.metadata.key()).collect()
     }
 
-    fn wanted(&self, world: &World, key: &Key, _: Timestamp) -> Wanted<Question<Self>> {
-        let none = Wanted::default();
-        let Some(pod) = world.shelf::<Pod>().get(key) else { return none };
-        let node = world.shelf::<Node>().get(&Key::cluster(&pod.spec.node_name));
-        if pod.is_over() || !node.is_some_and(|it| self.settings.is_up(&it)) {
+    fn wanted_questions(
+        &self,
+        world: &World,
+        key: &Key,
+        _: Timestamp,
+    ) -> WantedQuestions<Question<Self>> {
+        let none = WantedQuestions::default();
+        let Some(pod) = world.store::<Pod>().get(key) else { return none };
+        let node = world.store::<Node>().get(&Key::cluster(&pod.spec.node_name));
+        if pod.is_terminal() || !node.is_some_and(|it| self.settings.is_up(&it)) {
             return none;
         }
         if self.settings.has_programs(&pod) {
             return sources_of(&pod).into_iter().collect();
         }
-        match !pod.metadata.is_going() && is_starting(&pod) {
+        match !pod.metadata.is_terminating() && is_starting(&pod) {
             true => {
                 let all = sources_of(&pod).into_iter();
-                all.filter(|it| !WithoutPrograms::assumes(it)).collect()
+                all.filter(|it| !SourcesWithoutPrograms::assumes(it)).collect()
             }
             false => none,
         }
@@ -93,7 +98,7 @@ impl Inquiry for PodSources {
     }
 }
 
-/// Whether a container of the pod waits to be started, for the first time or again.
+/// Returns whether a container of the pod waits to be started or restarted.
 fn is_starting(pod: &Pod) -> bool {
     let status = &pod.status;
     let mut all = status.init_container_statuses.iter().chain(&status.container_statuses);
@@ -108,13 +113,13 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::stand::Stand;
+    use crate::test_world::TestWorld;
 
-    /// Objects are read while somebody waits for them, and as long as programs are shown them.
+    /// Objects are read while a pod waits for them, and as long as programs have them mounted.
     #[test]
-    fn no_object_is_read_that_nobody_needs() {
+    fn only_needed_objects_are_read() {
         let programs = Arc::new(["prog".to_owned()].into());
-        let inquiry = PodSources::new(Settings { programs, ..Settings::default() });
+        let inquiry = PodSourceInquiry::new(Settings { programs, ..Settings::default() });
         let state = |state: &str| json!({"phase": "Running", "containerStatuses": [{"name": "c", "state": {state: {}}}]});
         let table = [
             ("n1", "i", json!({}), true),
@@ -126,12 +131,12 @@ mod tests {
             ("real", "prog", json!({}), false),
         ];
         for (node, image, status, expected) in table {
-            let pods = crate::kubelet::Pods::default();
-            let mut stand = Stand::new(&[&pods]);
+            let pods = crate::kubelet::SimulatedPods::default();
+            let mut test_world = TestWorld::new(&[&pods]);
             let fake: Value = json!({"kwok.x-k8s.io/node": "fake"});
-            stand.put::<Node>(json!({"metadata": {"name": "n1", "annotations": fake}}));
-            stand.put::<Node>(json!({"metadata": {"name": "real"}}));
-            stand.put::<Pod>(json!({
+            test_world.put::<Node>(json!({"metadata": {"name": "n1", "annotations": fake}}));
+            test_world.put::<Node>(json!({"metadata": {"name": "real"}}));
+            test_world.put::<Pod>(json!({
                 "metadata": {"name": "p", "namespace": "default"},
                 "spec": {
                     "nodeName": node, "containers": [{"name": "c", "image": image}],
@@ -142,7 +147,11 @@ mod tests {
                 },
                 "status": status,
             }));
-            let wanted = inquiry.wanted(&stand.world, &Key::new("default", "p"), stand.now);
+            let wanted = inquiry.wanted_questions(
+                &test_world.world,
+                &Key::new("default", "p"),
+                test_world.now,
+            );
             let count = usize::from(expected) * if image == "prog" { 2 } else { 1 };
             assert_eq!(wanted.questions.len(), count, "{node:?} {image} {status}");
         }

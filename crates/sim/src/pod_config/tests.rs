@@ -2,27 +2,27 @@ use serde_json::{Value, json};
 
 use super::*;
 
-struct Known(Vec<(SourceKind, &'static str, Lookup)>);
+struct FakeSources(Vec<(SourceKind, &'static str, SourceLookup)>);
 
-impl Sources for Known {
-    fn find(&self, key: &SourceKey) -> Lookup {
+impl Sources for FakeSources {
+    fn find(&self, key: &SourceKey) -> SourceLookup {
         let found = self.0.iter().find(|(kind, name, _)| *kind == key.kind && *name == key.name);
-        found.map_or(Lookup::Unknown, |(_, _, it)| it.clone())
+        found.map_or(SourceLookup::Unknown, |(_, _, it)| it.clone())
     }
 }
 
-fn present(data: &[(&str, &str)]) -> Lookup {
+fn present(data: &[(&str, &str)]) -> SourceLookup {
     let one = |(key, value): &(&str, &str)| ((*key).to_owned(), Bytes::from((*value).to_owned()));
-    Lookup::Present(Arc::new(data.iter().map(one).collect()))
+    SourceLookup::Present(Arc::new(data.iter().map(one).collect()))
 }
 
-fn known() -> Known {
-    Known(vec![
+fn fake_sources() -> FakeSources {
+    FakeSources(vec![
         (SourceKind::ConfigMap, "c", present(&[("one", "1"), ("two", "2"), ("no=t", "x")])),
         (SourceKind::Secret, "s", present(&[("key", "hush")])),
-        (SourceKind::ConfigMap, "gone", Lookup::Absent),
-        (SourceKind::Secret, "gone", Lookup::Absent),
-        (SourceKind::Secret, "denied", Lookup::Failed("forbidden".to_owned())),
+        (SourceKind::ConfigMap, "gone", SourceLookup::Absent),
+        (SourceKind::Secret, "gone", SourceLookup::Absent),
+        (SourceKind::Secret, "denied", SourceLookup::Failed("forbidden".to_owned())),
     ])
 }
 
@@ -48,15 +48,15 @@ fn resolved(container: &Value) -> Result<BTreeMap<String, String>, Unresolved> {
         "nodeName": "n1", "serviceAccountName": "acc",
         "containers": [container, {"name": "other", "resources": {"requests": {"memory": "3Mi"}}}],
     }));
-    let (known, node) = (known(), node());
+    let (known, node) = (fake_sources(), node());
     let server = ApiServer { host: "127.0.0.1".to_owned(), port: 6443 };
-    let around =
-        Surroundings { pod: &pod, node: Some(&node), sources: &known, api_server: Some(&server) };
-    environment(&around, &pod.spec.containers[0])
+    let context =
+        ResolveContext { pod: &pod, node: Some(&node), sources: &known, api_server: Some(&server) };
+    environment(&context, &pod.spec.containers[0])
 }
 
 #[test]
-fn variables_are_read_where_they_are_written() {
+fn variables_are_resolved_from_their_sources() {
     let field = |path: &str| json!({"fieldRef": {"fieldPath": path}});
     let amount = |resource: &str, more: Value| {
         let mut reference = json!({"resource": resource});
@@ -112,11 +112,11 @@ fn variables_are_read_where_they_are_written() {
         (key("secretKeyRef", "denied", "k", true), "failed to get secret \"denied\": forbidden"),
         (field("status.phase"), "unsupported fieldPath: status.phase"),
         (amount("cpu", json!({})), "unsupported container resource : cpu"),
-        (json!({}), "a variable has a valueFrom of a kind that simulated nodes do not know"),
+        (json!({}), "a variable has a valueFrom of a kind that simulated nodes do not support"),
     ];
     for (source, words) in faults {
         let container = json!({"name": "c", "env": [{"name": "X", "valueFrom": source}]});
-        assert_eq!(resolved(&container), Err(Unresolved::Fault(words.to_owned())), "{source}");
+        assert_eq!(resolved(&container), Err(Unresolved::Invalid(words.to_owned())), "{source}");
     }
     let unread = key("secretKeyRef", "never-read", "k", false);
     let container = json!({"name": "c", "env": [{"name": "X", "valueFrom": unread}]});
@@ -124,7 +124,7 @@ fn variables_are_read_where_they_are_written() {
 }
 
 #[test]
-fn variables_have_an_order() {
+fn later_variables_override_earlier_ones() {
     let container = json!({
         "name": "c",
         "envFrom": [
@@ -157,11 +157,14 @@ fn variables_have_an_order() {
     }
     assert!(!found.contains_key("no=t"), "no name of a variable");
     let must = json!({"name": "c", "envFrom": [{"configMapRef": {"name": "gone"}}]});
-    assert_eq!(resolved(&must), Err(Unresolved::Fault("configmap \"gone\" not found".to_owned())));
+    assert_eq!(
+        resolved(&must),
+        Err(Unresolved::Invalid("configmap \"gone\" not found".to_owned()))
+    );
 }
 
 #[test]
-fn dollars_are_filled_in_as_kubernetes_does() {
+fn variable_references_are_expanded() {
     let known = |name: &str| match name {
         "A" => Some("one"),
         "EMPTY" => Some(""),
@@ -219,9 +222,9 @@ fn a_shell_with_one_line_is_its_program() {
 
 fn files_of(volume: &Value) -> Result<BTreeMap<String, (String, u32)>, Unresolved> {
     let pod = pod(&json!({"volumes": [volume], "containers": [{"name": "c"}]}));
-    let known = known();
-    let around = Surroundings { pod: &pod, node: None, sources: &known, api_server: None };
-    let all = volumes(&around)?;
+    let known = fake_sources();
+    let context = ResolveContext { pod: &pod, node: None, sources: &known, api_server: None };
+    let all = volumes(&context)?;
     let VolumeContent::Files(files) = &all["v"] else { panic!("{all:?}") };
     let show = |file: &VolumeFile| match &file.content {
         FileContent::Bytes(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
@@ -233,7 +236,7 @@ fn files_of(volume: &Value) -> Result<BTreeMap<String, (String, u32)>, Unresolve
 }
 
 #[test]
-fn volumes_are_made_of_objects() {
+fn volumes_contain_their_objects() {
     let table = [
         (
             json!({"secret": {"secretName": "s", "defaultMode": 0o400}}),
@@ -271,7 +274,7 @@ fn volumes_are_made_of_objects() {
 }
 
 #[test]
-fn volumes_that_cannot_be_made_say_why() {
+fn unresolved_volumes_are_reported() {
     let item = |path: &str| json!({"secret": {"secretName": "s", "items": [{"key": "key", "path": path}]}});
     let table = [
         (json!({"secret": {"secretName": "gone"}}), "secret \"gone\" not found"),
@@ -291,22 +294,22 @@ fn volumes_that_cannot_be_made_say_why() {
     ];
     for (mut volume, words) in table {
         volume["name"] = json!("v");
-        let Err(Unresolved::Fault(fault)) = files_of(&volume) else { panic!("{volume}") };
+        let Err(Unresolved::Invalid(fault)) = files_of(&volume) else { panic!("{volume}") };
         let begins = "MountVolume.SetUp failed for volume \"v\" : ";
         assert!(fault.starts_with(begins) && fault.contains(words), "{fault}");
     }
     // A key that no server would store, from a server that did.
     let pod = pod(&json!({"volumes": [{"name": "v", "configMap": {"name": "bad"}}]}));
     for key in ["a/b", "..", "../x"] {
-        let known = Known(vec![(SourceKind::ConfigMap, "bad", present(&[(key, "x")]))]);
-        let around = Surroundings { pod: &pod, node: None, sources: &known, api_server: None };
-        assert!(volumes(&around).is_err(), "{key}");
+        let known = FakeSources(vec![(SourceKind::ConfigMap, "bad", present(&[(key, "x")]))]);
+        let context = ResolveContext { pod: &pod, node: None, sources: &known, api_server: None };
+        assert!(volumes(&context).is_err(), "{key}");
     }
     let large = "x".repeat(MAX_POD_BYTES + 1);
-    let known = Known(vec![(SourceKind::ConfigMap, "bad", present(&[("key", &large)]))]);
-    let around = Surroundings { pod: &pod, node: None, sources: &known, api_server: None };
+    let known = FakeSources(vec![(SourceKind::ConfigMap, "bad", present(&[("key", &large)]))]);
+    let context = ResolveContext { pod: &pod, node: None, sources: &known, api_server: None };
     assert!(
-        matches!(volumes(&around), Err(Unresolved::Fault(it)) if it.contains("smaller objects"))
+        matches!(volumes(&context), Err(Unresolved::Invalid(it)) if it.contains("smaller objects"))
     );
 }
 
@@ -340,7 +343,7 @@ fn all_objects_a_pod_names_are_read() {
     assert_eq!(names, expected.map(str::to_owned).into());
 }
 
-/// What is kept of Secrets in memory is never printed.
+/// The data of Secrets in memory is never printed.
 #[test]
 fn secrets_are_not_printed() {
     let data = BTreeMap::from([("key".to_owned(), Bytes::from_static(b"hush"))]);

@@ -1,4 +1,4 @@
-//! What probes and hooks of programs do: decided here, done by [`Attempts`].
+//! The actions of probes and hooks of programs: resolved here, executed by [`ActionRunner`].
 
 use std::net::Ipv4Addr;
 use std::pin::pin;
@@ -17,12 +17,12 @@ use tokio_util::sync::CancellationToken;
 use super::network::Dial;
 use crate::kubelet::Settings;
 use crate::shell;
-use crate::view::{Action, Container, Exec, HttpGet, Pod, PortName, Sleep, TcpSocket};
+use crate::view::{Container, Exec, Handler, HttpGet, Pod, PortName, Sleep, TcpSocket};
 
-/// What is done, after names and defaults were settled.
+/// An action with its names and defaults resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Attempt {
-    /// A GET request of the pod itself.
+pub(crate) enum ResolvedAction {
+    /// A GET request to the pod itself.
     Http { port: u16, path: String, headers: Vec<(String, String)> },
     /// A connection to the pod itself.
     Tcp { port: u16 },
@@ -32,21 +32,21 @@ pub(crate) enum Attempt {
     Sleep { time: Duration },
 }
 
-/// The most of the output of a command that is told.
-const OUTPUT_BYTES: usize = 10 << 10;
+/// The most output bytes of a command that are reported.
+const MAX_OUTPUT_BYTES: usize = 10 << 10;
 
-/// What an action does.
+/// Resolves an action for a pod with an address.
 ///
 /// # Errors
-/// Why it cannot be done on a simulated node, and what to write instead.
-pub(crate) fn attempt(
-    pod: &Pod,
+/// Why simulated nodes do not support it, and what to write instead.
+pub(crate) fn resolve_action(
+    address: &str,
     container: &Container,
-    action: &Action,
-) -> Result<Attempt, String> {
-    let Action { http_get, tcp_socket, exec, grpc, sleep } = action;
+    action: &Handler,
+) -> Result<ResolvedAction, String> {
+    let Handler { http_get, tcp_socket, exec, grpc, sleep } = action;
     if let Some(HttpGet { path, port, host, scheme, http_headers }) = http_get {
-        own_host(pod, "httpGet.host", host)?;
+        check_own_host(address, "httpGet.host", host)?;
         if !matches!(scheme.as_str(), "" | "HTTP") {
             return Err(format!(
                 "httpGet.scheme {scheme:?} is not simulated: write HTTP, tcpSocket or exec"
@@ -54,7 +54,7 @@ pub(crate) fn attempt(
         }
         let path = if path.starts_with('/') { path.clone() } else { format!("/{path}") };
         if let Err(error) = path.parse::<Uri>() {
-            return Err(format!("httpGet.path {path:?} is no path of a request: {error}"));
+            return Err(format!("httpGet.path {path:?} is not a request path: {error}"));
         }
         let headers = http_headers.iter().map(|it| (it.name.clone(), it.value.clone()));
         let headers: Vec<(String, String)> = headers.collect();
@@ -64,19 +64,19 @@ pub(crate) fn attempt(
                 return Err(format!("httpGet.httpHeaders: {name:?} cannot be sent as a header"));
             }
         }
-        let port = number(container, "httpGet.port", port)?;
-        return Ok(Attempt::Http { port, path, headers });
+        let port = port_number(container, "httpGet.port", port)?;
+        return Ok(ResolvedAction::Http { port, path, headers });
     }
     if let Some(TcpSocket { port, host }) = tcp_socket {
-        own_host(pod, "tcpSocket.host", host)?;
-        return Ok(Attempt::Tcp { port: number(container, "tcpSocket.port", port)? });
+        check_own_host(address, "tcpSocket.host", host)?;
+        return Ok(ResolvedAction::Tcp { port: port_number(container, "tcpSocket.port", port)? });
     }
     if let Some(Exec { command }) = exec {
-        return Ok(Attempt::Exec { command: command.clone() });
+        return Ok(ResolvedAction::Exec { command: command.clone() });
     }
     if let Some(Sleep { seconds }) = sleep {
         let seconds = u64::try_from(*seconds).unwrap_or_default();
-        return Ok(Attempt::Sleep { time: Duration::from_secs(seconds) });
+        return Ok(ResolvedAction::Sleep { time: Duration::from_secs(seconds) });
     }
     Err(match grpc {
         Some(_) => "grpc is not simulated: write httpGet, tcpSocket or exec".to_owned(),
@@ -84,18 +84,18 @@ pub(crate) fn attempt(
     })
 }
 
-/// Refuses hosts but the pod itself: whoever writes a pod must not have this process knock on doors that
-/// only it can reach.
-fn own_host(pod: &Pod, field: &str, host: &str) -> Result<(), String> {
-    match host.is_empty() || host == pod.status.pod_ip {
+/// Rejects hosts other than the pod itself: the author of a pod must not make this process connect
+/// to addresses that only it can reach.
+fn check_own_host(address: &str, field: &str, host: &str) -> Result<(), String> {
+    match host.is_empty() || host == address {
         true => Ok(()),
         false => Err(format!(
-            "{field} {host:?} is not reached from simulated nodes, only the pod itself: leave it out"
+            "{field} {host:?}: simulated nodes reach only the pod itself; leave it out"
         )),
     }
 }
 
-fn number(container: &Container, field: &str, port: &PortName) -> Result<u16, String> {
+fn port_number(container: &Container, field: &str, port: &PortName) -> Result<u16, String> {
     let found = match port {
         PortName::Number(number) => u16::try_from(*number).ok(),
         PortName::Name(name) => match name.parse() {
@@ -108,82 +108,82 @@ fn number(container: &Container, field: &str, port: &PortName) -> Result<u16, St
     };
     let found = found.filter(|it| *it != 0);
     found.ok_or_else(|| match port {
-        PortName::Number(number) => format!("{field} {number} is no port: write 1 to 65535"),
+        PortName::Number(number) => format!("{field} {number} is not a port: write 1 to 65535"),
         PortName::Name(name) => format!(
-            "{field} {name:?} is no port of container {}: name one of its ports",
+            "{field} {name:?} is not a port of container {}: name one of its ports",
             container.name
         ),
     })
 }
 
-/// What the probes of a pod's programs ask that simulated nodes do not do.
-pub(crate) fn unsupported(settings: &Settings, pod: &Pod) -> Vec<String> {
+/// Returns the probes of a pod's programs that simulated nodes do not support.
+pub(crate) fn unsupported_probes(settings: &Settings, pod: &Pod, address: &str) -> Vec<String> {
     let all = pod.spec.init_containers.iter().chain(&pod.spec.containers);
     let mut found = Vec::new();
-    // Without an address there is nothing to compare hosts with yet.
-    for container in all.filter(|it| settings.is_program(it) && !pod.status.pod_ip.is_empty()) {
+    for container in all.filter(|it| settings.is_program(it)) {
         let probes = [
             ("startupProbe", &container.startup_probe),
             ("readinessProbe", &container.readiness_probe),
             ("livenessProbe", &container.liveness_probe),
         ];
         for (name, probe) in probes {
-            let fault = probe.as_ref().and_then(|it| attempt(pod, container, &it.action).err());
+            let fault =
+                probe.as_ref().and_then(|it| resolve_action(address, container, &it.action).err());
             found.extend(fault.map(|why| format!("container {}: {name}: {why}", container.name)));
         }
     }
     found
 }
 
-/// Does what is attempted, for one container.
+/// Executes actions for one container.
 #[derive(Clone)]
-pub(super) struct Attempts {
+pub(super) struct ActionRunner {
     pub(super) network: Arc<dyn Dial>,
     pub(super) address: Ipv4Addr,
-    pub(super) shell: shell::Setting,
+    pub(super) shell: shell::ShellContext,
     pub(super) clock: Clock,
 }
 
-impl Attempts {
-    /// Makes an attempt within a time. The error says what was found wrong, in the words of a kubelet.
-    pub(super) async fn make(&self, attempt: &Attempt, time: Duration) -> Result<(), String> {
-        match self.clock.timeout(time, self.do_it(attempt)).await {
+impl ActionRunner {
+    /// Executes an action within a timeout. The error is the message of a kubelet.
+    pub(super) async fn run(&self, attempt: &ResolvedAction, time: Duration) -> Result<(), String> {
+        match self.clock.timeout(time, self.run_unbounded(attempt)).await {
             Ok(result) => result,
-            Err(_) => Err(self.late(attempt, time)),
+            Err(_) => Err(self.timeout_message(attempt, time)),
         }
     }
 
-    fn late(&self, attempt: &Attempt, time: Duration) -> String {
+    fn timeout_message(&self, attempt: &ResolvedAction, time: Duration) -> String {
         let address = self.address;
         match attempt {
-            Attempt::Http { port, path, .. } => format!(
+            ResolvedAction::Http { port, path, .. } => format!(
                 "Get \"http://{address}:{port}{path}\": context deadline exceeded (Client.Timeout \
                  exceeded while awaiting headers)"
             ),
-            Attempt::Tcp { port } => format!("dial tcp {address}:{port}: i/o timeout"),
-            Attempt::Exec { command } => {
+            ResolvedAction::Tcp { port } => format!("dial tcp {address}:{port}: i/o timeout"),
+            ResolvedAction::Exec { command } => {
                 format!("command {:?} timed out after {}s", command.join(" "), time.as_secs())
             }
-            Attempt::Sleep { .. } => "context deadline exceeded".to_owned(),
+            ResolvedAction::Sleep { .. } => "context deadline exceeded".to_owned(),
         }
     }
 
-    async fn do_it(&self, attempt: &Attempt) -> Result<(), String> {
+    async fn run_unbounded(&self, attempt: &ResolvedAction) -> Result<(), String> {
         match attempt {
-            Attempt::Http { port, path, headers } => self.get(*port, path, headers).await,
-            Attempt::Tcp { port } => {
+            ResolvedAction::Http { port, path, headers } => self.get(*port, path, headers).await,
+            ResolvedAction::Tcp { port } => {
                 let stream = self.network.dial(self.address, *port).await;
-                stream.map(drop).map_err(|error| self.undialed(*port, &error))
+                stream.map(drop).map_err(|error| self.dial_error(*port, &error))
             }
-            Attempt::Exec { command } => self.exec(command).await,
-            Attempt::Sleep { time } => {
+            ResolvedAction::Exec { command } => self.exec(command).await,
+            ResolvedAction::Sleep { time } => {
                 self.clock.sleep(*time).await;
                 Ok(())
             }
         }
     }
 
-    fn undialed(&self, port: u16, error: &std::io::Error) -> String {
+    fn dial_error(&self, port: u16, error: &std::io::Error) -> String {
         let why = match error.kind() {
             std::io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
             _ => error.to_string(),
@@ -195,7 +195,7 @@ impl Attempts {
         let address = self.address;
         let failed = |why: String| format!("Get \"http://{address}:{port}{path}\": {why}");
         let stream = self.network.dial(address, port).await;
-        let stream = stream.map_err(|error| failed(self.undialed(port, &error)))?;
+        let stream = stream.map_err(|error| failed(self.dial_error(port, &error)))?;
         let mut request = Request::get(path).header(header::CONNECTION, "close");
         let named = |name: &HeaderName| {
             headers.iter().any(|(it, _)| it.eq_ignore_ascii_case(name.as_str()))
@@ -216,9 +216,9 @@ impl Attempts {
         let mut answer = pin!(sender.send_request(request));
         let answer = tokio::select! {
             biased;
-            // May be dropped: the answer is what counts.
+            // May be dropped: only the response counts.
             answer = answer.as_mut() => answer,
-            // A peer may close as soon as it has answered: what came before that is there.
+            // A peer may close as soon as it has responded: what it sent before is available.
             _ = connection => answer.await,
         };
         let answer = answer.map_err(|it| failed(it.to_string()))?;
@@ -236,7 +236,7 @@ impl Attempts {
         let said = async {
             let mut said = Vec::new();
             while let Some(bytes) = output.recv().await {
-                let left = OUTPUT_BYTES.saturating_sub(said.len());
+                let left = MAX_OUTPUT_BYTES.saturating_sub(said.len());
                 said.extend_from_slice(&bytes[..bytes.len().min(left)]);
             }
             said

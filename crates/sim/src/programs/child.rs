@@ -8,19 +8,19 @@ use std::time::Duration;
 use gantry_process::children::Command;
 use gantry_process::tasks::Tasks;
 
-use super::{Binary, Setting};
+use super::{Binary, ProgramContext};
 
-/// How long what a process printed last may take to be read.
-const LAST_OUTPUT: Duration = Duration::from_secs(1);
-/// The code of a program that cannot be started, as shells have it.
-const NOT_STARTED: u8 = 127;
+/// How long reading the last output of a process may take.
+const OUTPUT_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// The exit code of a program that cannot be started, as shells have it.
+const NOT_STARTED_EXIT_CODE: u8 = 127;
 
-/// A program that is a process of its own, for what must have memory and crashes of its own.
+/// A program that is a separate process, for programs that need their own memory and may crash.
 ///
-/// It has the environment of its pod and nothing else, starts in the directory of its pod, and what it
-/// prints is the log of its container. It is ready as soon as it runs; a readiness probe says more. When it
-/// is to stop it gets SIGTERM, and SIGKILL, with all it started, when its time is over. Which program it is
-/// is said by whoever registers the image, never by a pod.
+/// It has the environment of its pod and nothing else, starts in the directory of its pod, and its
+/// output is the log of its container. It is ready as soon as it runs; a readiness probe refines
+/// that. When it is to stop it gets SIGTERM, and SIGKILL, with all its descendants, when the grace
+/// period is over. The registration of the image decides which program it is, never a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildProcess {
     program: PathBuf,
@@ -28,7 +28,7 @@ pub struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts this program with these arguments and those of the container after them.
+    /// Creates a program with these arguments and those of the container after them.
     #[must_use]
     pub fn new(program: impl Into<PathBuf>, args: &[&str]) -> Self {
         let args = args.iter().map(|it| (*it).to_owned()).collect();
@@ -37,28 +37,32 @@ impl ChildProcess {
 }
 
 impl Binary for ChildProcess {
-    fn run(&self, setting: Setting, tasks: Tasks) -> Pin<Box<dyn Future<Output = u8> + Send>> {
+    fn run(
+        &self,
+        context: ProgramContext,
+        tasks: Tasks,
+    ) -> Pin<Box<dyn Future<Output = u8> + Send>> {
         let command = Command {
             program: self.program.clone(),
-            args: [&self.args[..], &setting.args[..]].concat(),
-            environment: setting.environment.clone(),
-            directory: setting.directory.clone().unwrap_or_else(|| "/".into()),
+            args: [&self.args[..], &context.args[..]].concat(),
+            environment: context.environment.clone(),
+            directory: context.directory.clone().unwrap_or_else(|| "/".into()),
         };
-        Box::pin(run(command, setting, tasks))
+        Box::pin(run(command, context, tasks))
     }
 }
 
-async fn run(command: Command, setting: Setting, tasks: Tasks) -> u8 {
+async fn run(command: Command, context: ProgramContext, tasks: Tasks) -> u8 {
     let (mut child, mut output) = match command.start() {
         Ok(started) => started,
         Err(error) => {
-            let words = format!("could not start {}: {error}", command.program.display());
-            setting.last_words.set(&words);
-            (setting.say)(&words);
-            return NOT_STARTED;
+            let message = format!("could not start {}: {error}", command.program.display());
+            context.termination_message.set(&message);
+            (context.log)(&message);
+            return NOT_STARTED_EXIT_CODE;
         }
     };
-    (setting.set_ready)(true);
+    (context.set_ready)(true);
     let stop = tasks.token().clone();
     let (mut is_told, mut is_open) = (false, true);
     let ended = loop {
@@ -69,25 +73,26 @@ async fn run(command: Command, setting: Setting, tasks: Tasks) -> u8 {
                 is_told = true;
                 child.terminate();
             }
-            ended = child.ended() => break ended,
+            ended = child.wait() => break ended,
             line = output.next(), if is_open => match line {
-                Some(line) => (setting.say)(&line),
+                Some(line) => (context.log)(&line),
                 None => is_open = false,
             },
         }
     };
     let rest = async {
         while let Some(line) = output.next().await {
-            (setting.say)(&line);
+            (context.log)(&line);
         }
     };
-    // What held the pipes open was killed with its group; if not, nobody waits for it.
-    let _ = tasks.clock().timeout(LAST_OUTPUT, rest).await;
+    // The processes that held the pipes open were killed with their group; any that was not is not
+    // waited for.
+    let _ = tasks.clock().timeout(OUTPUT_DRAIN_TIMEOUT, rest).await;
     match ended {
         Ok(ended) => ended.code(),
         Err(error) => {
-            (setting.say)(&format!("could not wait for the process: {error}"));
-            NOT_STARTED
+            (context.log)(&format!("could not wait for the process: {error}"));
+            NOT_STARTED_EXIT_CODE
         }
     }
 }

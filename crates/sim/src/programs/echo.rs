@@ -1,4 +1,4 @@
-//! A program that answers with what it was asked, and shows what its pod has.
+//! A program that answers with the request, and shows the environment of its pod.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -20,75 +20,81 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::{Binary, Later, Setting};
+use super::{Binary, BoxFuture, ProgramContext};
 
-mod answer;
+mod handler;
 
-use answer::Service;
+use handler::EchoService;
 
-/// Where it listens when nobody says.
-const PORT: u16 = 8080;
-/// Connections at one time; the next ones wait.
-const CONNECTIONS: usize = 64;
-/// How long the head of a request may take.
-const HEAD: Duration = Duration::from_secs(10);
+/// The port it listens on by default.
+const DEFAULT_PORT: u16 = 8080;
+/// The most connections at one time; further ones wait.
+const MAX_CONNECTIONS: usize = 64;
+/// The timeout of reading the head of a request.
+const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection may take to end.
-const DRAIN: Duration = Duration::from_secs(1);
-/// How long the API server may take to answer.
+const CONNECTION_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// The timeout of requests to the API server.
 const API_TIMEOUT: Duration = Duration::from_secs(10);
-/// The variable that lists what it shows beside the request.
-const ALLOW: &str = "ECHO_ALLOW";
+/// The variable that lists what it shows besides the request.
+const ALLOW_VARIABLE: &str = "ECHO_ALLOW";
 
 /// An HTTP server that answers with its pod, the method, the path and the headers of the request.
 ///
-/// It listens on `$PORT`, or the first port its container names, or 8080. More paths:
+/// It listens on `$PORT`, or the first port of its container, or 8080. More paths:
 ///
 /// | path | answer | needs in `$ECHO_ALLOW` |
 /// |---|---|---|
 /// | `/healthz` | `ok` | |
 /// | `/ready` | whether it is ready: 200 or 503 | |
-/// | `/ready` with PUT or POST of `true` or `false` | makes it so | `ready` |
+/// | `/ready` with PUT or POST of `true` or `false` | sets its readiness | `ready` |
 /// | `/env` | its variables | `env` |
+/// | `/devices` | the devices that are allocated to its container | `devices` |
 /// | `/file?path=/etc/name` | a file of a volume of its container | `file` |
-/// | `/api?path=/api/v1/…` | what the API server answers its pod's account | `api` |
+/// | `/api?path=/api/v1/…` | the response of the API server to its pod's account | `api` |
 ///
-/// Whoever can connect can ask, so what could be secret is shown only where the pod says so.
+/// Every user of this machine can connect, so what could be secret is shown only where the pod
+/// allows it.
 #[derive(Clone, Copy, Debug)]
 pub struct Echo;
 
 impl Binary for Echo {
-    fn run(&self, setting: Setting, tasks: Tasks) -> Pin<Box<dyn Future<Output = u8> + Send>> {
-        Box::pin(serve(setting, tasks))
+    fn run(
+        &self,
+        context: ProgramContext,
+        tasks: Tasks,
+    ) -> Pin<Box<dyn Future<Output = u8> + Send>> {
+        Box::pin(serve(context, tasks))
     }
 }
 
-async fn serve(setting: Setting, mut tasks: Tasks) -> u8 {
-    let port = match setting.environment.get("PORT") {
+async fn serve(context: ProgramContext, mut tasks: Tasks) -> u8 {
+    let port = match context.environment.get("PORT") {
         Some(text) => match text.parse() {
             Ok(port) => port,
             Err(_) => {
-                let words = format!("cannot listen on port {text:?}: set PORT to a number");
-                setting.last_words.set(&words);
-                (setting.say)(&words);
+                let message = format!("cannot listen on port {text:?}: set PORT to a number");
+                context.termination_message.set(&message);
+                (context.log)(&message);
                 return 2;
             }
         },
-        None => setting.ports.first().copied().unwrap_or(PORT),
+        None => context.ports.first().copied().unwrap_or(DEFAULT_PORT),
     };
-    let address = SocketAddr::from((setting.address, port));
+    let address = SocketAddr::from((context.address, port));
     let listener = match TcpListener::bind(address).await {
         Ok(listener) => listener,
         Err(error) => {
-            let words = format!("could not listen on {address}: {error}");
-            setting.last_words.set(&words);
-            (setting.say)(&words);
+            let message = format!("could not listen on {address}: {error}");
+            context.termination_message.set(&message);
+            (context.log)(&message);
             return 1;
         }
     };
-    (setting.say)(&format!("listening on {address}"));
-    let service = Arc::new(Service::new(setting));
+    (context.log)(&format!("listening on {address}"));
+    let service = Arc::new(EchoService::new(context));
     service.set_ready(true);
-    let permits = Arc::new(Semaphore::new(CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let stop = tasks.token().clone();
     let code = loop {
         let (stream, permit) = tokio::select! {
@@ -96,17 +102,17 @@ async fn serve(setting: Setting, mut tasks: Tasks) -> u8 {
             // Each may be dropped: none has taken anything off a queue before it is ready.
             () = stop.cancelled() => break 0,
             _ = tasks.join(), if !tasks.is_empty() => continue,
-            next = next(&listener, &permits) => match next {
+            next = accept_connection(&listener, &permits) => match next {
                 Ok(next) => next,
                 Err(error) => {
-                    (service.setting.say)(&format!("could not accept a connection: {error}"));
+                    (service.context.log)(&format!("could not accept a connection: {error}"));
                     break 1;
                 }
             },
         };
         let (service, clock) = (Arc::clone(&service), tasks.clock().clone());
         tasks.spawn("echo connection", OnLoss::CarryOn, |stop| async move {
-            converse(stream, service, &clock, &stop).await;
+            serve_connection(stream, service, &clock, &stop).await;
             drop(permit);
             Ok(())
         });
@@ -114,13 +120,13 @@ async fn serve(setting: Setting, mut tasks: Tasks) -> u8 {
     drop(listener);
     tasks.token().cancel();
     while tasks.join().await.is_err() {}
-    (service.setting.say)("stopped");
+    (service.context.log)("stopped");
     code
 }
 
-type Answer = Later<'static, Result<Response<Full<Bytes>>, Infallible>>;
+type ResponseFuture = BoxFuture<'static, Result<Response<Full<Bytes>>, Infallible>>;
 
-async fn next(
+async fn accept_connection(
     listener: &TcpListener,
     permits: &Arc<Semaphore>,
 ) -> std::io::Result<(TcpStream, OwnedSemaphorePermit)> {
@@ -128,28 +134,29 @@ async fn next(
     loop {
         match listener.accept().await {
             Ok((stream, _)) => return Ok((stream, permit)),
-            // The client went away before we came to it.
+            // The client closed the connection before it was accepted.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => {}
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Answers one client until it leaves or the program is to stop. How it left is its own affair.
-async fn converse(
+/// Serves one client until it disconnects or the program is to stop. Errors of the connection are
+/// ignored.
+async fn serve_connection(
     stream: TcpStream,
-    service: Arc<Service>,
+    service: Arc<EchoService>,
     clock: &Clock,
     stop: &CancellationToken,
 ) {
-    let answer = |request: Request<Incoming>| -> Answer {
-        (service.setting.say)(&format!("{} {}", request.method(), request.uri().path()));
+    let answer = |request: Request<Incoming>| -> ResponseFuture {
+        (service.context.log)(&format!("{} {}", request.method(), request.uri().path()));
         let (service, clock) = (Arc::clone(&service), clock.clone());
-        Box::pin(async move { Ok(service.answer(request, &clock).await) })
+        Box::pin(async move { Ok(service.handle(request, &clock).await) })
     };
     let connection = http1::Builder::new()
         .timer(clock.hyper_timer())
-        .header_read_timeout(HEAD)
+        .header_read_timeout(REQUEST_HEAD_TIMEOUT)
         .serve_connection(TokioIo::new(stream), service_fn(answer));
     let mut connection = pin!(connection);
     tokio::select! {
@@ -159,5 +166,5 @@ async fn converse(
         () = stop.cancelled() => {}
     }
     connection.as_mut().graceful_shutdown();
-    let _ = clock.timeout(DRAIN, connection).await;
+    let _ = clock.timeout(CONNECTION_DRAIN_TIMEOUT, connection).await;
 }

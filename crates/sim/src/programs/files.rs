@@ -1,8 +1,8 @@
-//! The files of pods with programs: a directory for each pod, kept as its volumes say.
+//! The files of pods with programs: a directory for each pod, with the content of its volumes.
 //!
-//! Files of one volume change together: they are written to a directory of their own, and a link is
-//! renamed onto the one before, as kubelets do. A reader finds the old files or the new ones, never some of
-//! both.
+//! Files of one volume change together: they are written to a new directory, and a link to it
+//! replaces the previous one by a rename, as kubelets do. A reader finds the old files or the new
+//! ones, never some of both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,24 +23,24 @@ use crate::pod_config::{FileContent, VolumeContent, VolumeFile, checked_path};
 
 /// The volumes of a pod by name.
 pub(super) type Volumes = Arc<BTreeMap<String, VolumeContent>>;
-/// Whether the files are there.
-type Written = Option<Result<(), String>>;
+/// The result of the first write, once there is one.
+type WriteResult = Option<Result<(), String>>;
 
-/// After how long files that could not be written are tried again.
+/// How long after a failure files are written again.
 const RETRY_DELAY: Duration = Duration::from_secs(10);
-/// Which part of its life a token is shown for before the next one is asked for, in tenths.
-const TOKEN_LIFE_TENTHS: i32 = 8;
-/// The longest a token may take to come.
+/// After which part of its lifetime a token is replaced, in tenths.
+const TOKEN_REFRESH_TENTHS: i32 = 8;
+/// The timeout of a token request.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// The link that leads to the files of a volume, and the one it is made from.
-const DATA: [&str; 2] = ["..data", "..data_tmp"];
+/// The link to the files of a volume, and the temporary link it is renamed from.
+const DATA_LINKS: [&str; 2] = ["..data", "..data_tmp"];
 
-/// The directory of a pod. It is removed when nobody holds this any more.
+/// The directory of a pod. It is removed when the last reference is dropped.
 #[derive(Debug)]
 pub(super) struct PodFiles {
     directory: PathBuf,
     wanted: watch::Sender<Volumes>,
-    written: watch::Receiver<Written>,
+    written: watch::Receiver<WriteResult>,
     unused: CancellationToken,
 }
 
@@ -51,38 +51,38 @@ impl Drop for PodFiles {
 }
 
 /// Writes the files of one pod.
-pub(super) struct Keeper {
+pub(super) struct PodFileWriter {
     directory: PathBuf,
     wanted: watch::Receiver<Volumes>,
-    written: watch::Sender<Written>,
+    written: watch::Sender<WriteResult>,
     unused: CancellationToken,
     identity: PodIdentity,
     accounts: Option<Arc<dyn Accounts>>,
     tokens: BTreeMap<(String, i64), (Token, Timestamp)>,
 }
 
-/// The directory of a pod below `base`, and what keeps its files.
+/// Returns the directory of a pod below `base`, and the writer of its files.
 ///
 /// # Errors
-/// The identity of the pod cannot be the name of a directory.
-pub(super) fn files(
+/// The UID of the pod cannot be the name of a directory.
+pub(super) fn pod_files(
     base: &Path,
     identity: PodIdentity,
     volumes: Volumes,
     accounts: Option<Arc<dyn Accounts>>,
-) -> Result<(PodFiles, Keeper), String> {
+) -> Result<(PodFiles, PodFileWriter), String> {
     let uid = identity.uid.as_str();
     if uid.is_empty() || !uid.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-') {
         return Err(format!("the pod's uid {uid:?} cannot be the name of a directory"));
     }
     let directory = base.join(uid);
     let (wanted, volumes) = watch::channel(volumes);
-    let (told, written) = watch::channel(None);
+    let (result_sender, written) = watch::channel(None);
     let unused = CancellationToken::new();
-    let keeper = Keeper {
+    let keeper = PodFileWriter {
         directory: directory.clone(),
         wanted: volumes,
-        written: told,
+        written: result_sender,
         unused: unused.clone(),
         identity,
         accounts,
@@ -92,18 +92,23 @@ pub(super) fn files(
 }
 
 impl PodFiles {
-    /// Where the pod's files are.
+    /// Returns the directory of the pod's files.
     pub(super) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Where the files of a volume are.
+    /// Returns the directory of a volume.
     pub(super) fn volume(&self, name: &str) -> PathBuf {
         volume_directory(&self.directory, name)
     }
 
-    /// Has the files be these.
-    pub(super) fn want(&self, volumes: Volumes) {
+    /// Returns the desired volumes.
+    pub(super) fn volumes(&self) -> Volumes {
+        Arc::clone(&self.wanted.borrow())
+    }
+
+    /// Sets the desired volumes.
+    pub(super) fn set_volumes(&self, volumes: Volumes) {
         self.wanted.send_if_modified(|now| {
             let differs = **now != *volumes;
             *now = volumes;
@@ -111,12 +116,12 @@ impl PodFiles {
         });
     }
 
-    /// Returns when the files were written for the first time, or could not be.
-    pub(super) async fn written(&self) -> Result<(), String> {
+    /// Completes when the files were written for the first time, or could not be.
+    pub(super) async fn wait_until_written(&self) -> Result<(), String> {
         let mut written = self.written.clone();
         match written.wait_for(Option::is_some).await {
             Ok(result) => result.clone().unwrap_or(Ok(())),
-            Err(_) => Err("nobody writes the files of this pod any more".to_owned()),
+            Err(_) => Err("the files of this pod are no longer written".to_owned()),
         }
     }
 }
@@ -125,16 +130,19 @@ fn volume_directory(directory: &Path, name: &str) -> PathBuf {
     directory.join("volumes").join(name)
 }
 
-impl Keeper {
-    /// Writes files as they are wanted until nobody needs them; then they are removed.
+impl PodFileWriter {
+    /// Writes files as they change until they are no longer used; then removes them.
     pub(super) async fn run(mut self, clock: &Clock, stop: CancellationToken) {
         loop {
             let volumes = self.wanted.borrow_and_update().clone();
             let result = self.write(&volumes, clock).await;
             let again = match &result {
-                Ok(()) => self.next_token(clock.now()),
+                Ok(()) => self.next_token_refresh(clock.now()),
                 Err(error) => {
-                    tracing::warn!(pod = %self.identity.pod, error, "could not write the files of a pod");
+                    tracing::warn!(
+                        pod = %self.identity.pod, error,
+                        "could not write the files of a pod"
+                    );
                     Some(RETRY_DELAY)
                 }
             };
@@ -150,7 +158,7 @@ impl Keeper {
                 // Each may be dropped: they only wait.
                 () = self.unused.cancelled() => break,
                 () = stop.cancelled() => {
-                    // Programs are still stopping; what they do not remove is swept by the next start.
+                    // Programs are still stopping; files they leave are removed at the next start.
                     self.unused.cancelled().await;
                     break;
                 }
@@ -167,8 +175,8 @@ impl Keeper {
         }
     }
 
-    /// How long until the first of the tokens must be replaced.
-    fn next_token(&self, now: Timestamp) -> Option<Duration> {
+    /// Returns how long until the first of the tokens must be replaced.
+    fn next_token_refresh(&self, now: Timestamp) -> Option<Duration> {
         let first = self.tokens.values().map(|(_, until)| *until).min()?;
         Some(Duration::try_from(first.duration_since(now)).unwrap_or_default().max(RETRY_DELAY))
     }
@@ -186,7 +194,7 @@ impl Keeper {
         let directory = self.directory.clone();
         let write = move || -> io::Result<()> {
             for (name, files) in all {
-                // Names of volumes are checked by the server; a name that is none leads nowhere.
+                // The server validates names of volumes; an invalid name is an error here.
                 let checked = checked_path(&name).map_err(io::Error::other)?;
                 let volume = volume_directory(&directory, &checked);
                 make_directory(&volume)?;
@@ -231,30 +239,30 @@ impl Keeper {
             return Ok(token.text.clone().into());
         }
         let Some(accounts) = &self.accounts else {
-            return Err("tokens of service accounts are not provided here".to_owned());
+            return Err("service account tokens are not available".to_owned());
         };
         let asked = accounts.token(&self.identity, audience, seconds);
         let failed = |why: String| {
-            format!("could not get a token of account {}: {why}", self.identity.account)
+            format!("could not get a token of service account {}: {why}", self.identity.account)
         };
         let token =
             clock.timeout(TOKEN_TIMEOUT, asked).await.map_err(|it| failed(it.to_string()))?;
         let token = token.map_err(failed)?;
         let life = token.expires.duration_since(now);
-        let until = now.checked_add(life / 10 * TOKEN_LIFE_TENTHS).unwrap_or(now);
+        let until = now.checked_add(life / 10 * TOKEN_REFRESH_TENTHS).unwrap_or(now);
         let bytes = token.text.clone().into();
         self.tokens.insert(key, (token, until));
         Ok(bytes)
     }
 }
 
-/// Makes a directory that nobody else can look into.
+/// Creates a directory that only this user can read.
 pub(super) fn make_directory(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Removes what another process left in a directory.
-pub(super) fn sweep(base: &Path) -> io::Result<()> {
+/// Removes the files that another process left in a directory.
+pub(super) fn remove_stale(base: &Path) -> io::Result<()> {
     match fs::remove_dir_all(base) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
@@ -262,15 +270,15 @@ pub(super) fn sweep(base: &Path) -> io::Result<()> {
     make_directory(base)
 }
 
-/// Replaces the files of a volume by these, all at once.
+/// Replaces the files of a volume by these, atomically.
 fn write_volume(volume: &Path, files: &BTreeMap<String, (Bytes, u32)>) -> io::Result<()> {
-    let [data, fresh] = DATA.map(|it| volume.join(it));
+    let [data, fresh] = DATA_LINKS.map(|it| volume.join(it));
     let before = fs::read_link(&data).ok();
     let number = before.as_deref().and_then(Path::to_str).and_then(|it| it.strip_prefix("..v"));
     let number = number.and_then(|it| it.parse::<u64>().ok()).map_or(0, |it| it.wrapping_add(1));
     let name = format!("..v{number}");
     let directory = volume.join(&name);
-    // Left by a write that broke off.
+    // Left by an interrupted write.
     match fs::remove_dir_all(&directory) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
@@ -303,7 +311,7 @@ fn write_volume(volume: &Path, files: &BTreeMap<String, (Bytes, u32)>) -> io::Re
         remove_file(&volume.join(name))?;
     }
     for name in wanted.difference(&known) {
-        symlink(Path::new(DATA[0]).join(name), volume.join(name))?;
+        symlink(Path::new(DATA_LINKS[0]).join(name), volume.join(name))?;
     }
     match before {
         Some(before) => fs::remove_dir_all(volume.join(before)),
@@ -351,17 +359,17 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_is_swept() {
+    fn stale_directories_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let base = folder.path().join("pods");
-        sweep(&base).unwrap();
+        remove_stale(&base).unwrap();
         fs::write(base.join("left"), "x").unwrap();
-        sweep(&base).unwrap();
+        remove_stale(&base).unwrap();
         assert_eq!(fs::read_dir(&base).unwrap().count(), 0);
     }
 
     #[test]
-    fn a_uid_that_is_no_name_is_refused() {
+    fn an_invalid_uid_is_rejected() {
         for uid in ["", "../x", "a/b", "a b"] {
             let identity = PodIdentity {
                 pod: gantry_reconcile::Key::new("n", "p"),
@@ -369,7 +377,7 @@ mod tests {
                 account: "default".to_owned(),
                 node: "n".to_owned(),
             };
-            let made = files(Path::new("/nowhere"), identity, Volumes::default(), None);
+            let made = pod_files(Path::new("/nowhere"), identity, Volumes::default(), None);
             assert!(made.is_err(), "{uid:?}");
         }
     }

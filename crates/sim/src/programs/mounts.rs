@@ -1,15 +1,15 @@
-//! Where the volumes of a container are on this machine.
+//! Maps the paths of a container to its volumes on this machine.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::network::Later;
+use super::network::BoxFuture;
 use crate::pod_config::checked_path;
 
-/// The most names of a directory that are shown.
-const MOST_NAMES: usize = 10_000;
+/// The most names of a directory that are listed.
+const MAX_NAMES: usize = 10_000;
 
-/// Finds files of volumes by the paths that a container knows them by.
+/// Finds files of volumes by their paths in the container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mounts {
     /// The directory that all files of the pod are below.
@@ -20,14 +20,14 @@ pub struct Mounts {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mount {
-    /// Where it is in the container, in parts.
+    /// The path in the container, in components.
     path: Vec<String>,
-    /// Where it is on this machine.
+    /// The path on this machine.
     target: PathBuf,
 }
 
-/// The parts of an absolute path; none if it leaves the root.
-fn parts(path: &str) -> Option<Vec<String>> {
+/// Returns the components of an absolute path; `None` if it leaves the root.
+fn path_components(path: &str) -> Option<Vec<String>> {
     let path = path.strip_prefix('/')?;
     let parts: Vec<&str> = path.split('/').filter(|it| !matches!(*it, "" | ".")).collect();
     let good = !parts.contains(&"..") && !path.contains('\0');
@@ -35,18 +35,18 @@ fn parts(path: &str) -> Option<Vec<String>> {
 }
 
 impl Mounts {
-    /// No mounts yet, of a pod whose files are below `root`.
+    /// Creates an empty set of mounts, of a pod whose files are below `root`.
     #[must_use]
-    pub fn below(root: &Path) -> Self {
+    pub fn with_root(root: &Path) -> Self {
         Self { root: root.to_owned(), mounts: Vec::new() }
     }
 
-    /// The same, with one more directory or file.
+    /// Returns the same mounts with one more directory or file.
     ///
     /// # Errors
     /// The path in the container is not absolute, or the path in the volume leaves it.
-    pub fn with(mut self, path: &str, volume: &Path, sub_path: &str) -> Result<Self, String> {
-        let Some(path) = parts(path) else {
+    pub fn with_mount(mut self, path: &str, volume: &Path, sub_path: &str) -> Result<Self, String> {
+        let Some(path) = path_components(path) else {
             return Err(format!("the path {path:?} of a mount is not absolute or leaves its root"));
         };
         let target = match sub_path {
@@ -58,31 +58,31 @@ impl Mounts {
         Ok(self)
     }
 
-    /// Where a file is on this machine that the container knows by an absolute path. None if it is in no
-    /// volume.
+    /// Returns the path on this machine of a file that has an absolute path in the container;
+    /// `None` if it is in no volume.
     #[must_use]
     pub fn resolve(&self, path: &str) -> Option<PathBuf> {
-        let wanted = parts(path)?;
+        let wanted = path_components(path)?;
         let mount = self.mounts.iter().find(|it| wanted.starts_with(&it.path))?;
         Some(wanted[mount.path.len()..].iter().fold(mount.target.clone(), |at, it| at.join(it)))
     }
 
     /// Reads a file of a volume.
     ///
-    /// A link that leads out of the pod's own directory is not followed: containers may write links into
-    /// volumes that are theirs.
+    /// A link that leads out of the pod's own directory is not followed: containers may write links
+    /// into their own volumes.
     #[must_use]
-    pub fn read(&self, path: &str, most_bytes: usize) -> Later<'static, io::Result<Vec<u8>>> {
+    pub fn read(&self, path: &str, most_bytes: usize) -> BoxFuture<'static, io::Result<Vec<u8>>> {
         let (found, root) = (self.resolve(path), self.root.clone());
-        let words = format!("{path} is in no volume of this container");
+        let message = format!("{path} is in no volume of this container");
         Box::pin(async move {
             let Some(found) = found else {
-                return Err(io::Error::new(io::ErrorKind::NotFound, words));
+                return Err(io::Error::new(io::ErrorKind::NotFound, message));
             };
             let read = move || {
                 let real = std::fs::canonicalize(&found)?;
                 if !real.starts_with(std::fs::canonicalize(&root)?) {
-                    return Err(io::Error::new(io::ErrorKind::PermissionDenied, words));
+                    return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
                 }
                 read_bounded(&real, most_bytes)
             };
@@ -92,11 +92,12 @@ impl Mounts {
 }
 
 impl Mounts {
-    /// The names in a directory of a volume, but for hidden ones; none if it is no such directory.
+    /// Returns the names in a directory of a volume, except hidden ones; `None` if it is no such
+    /// directory.
     pub async fn list(&self, path: &str) -> Option<Vec<String>> {
-        let found = self.inside(path)?;
+        let found = self.resolve_within_root(path)?;
         let read = move || -> Option<Vec<String>> {
-            let names = std::fs::read_dir(found).ok()?.take(MOST_NAMES).filter_map(Result::ok);
+            let names = std::fs::read_dir(found).ok()?.take(MAX_NAMES).filter_map(Result::ok);
             let names = names.map(|it| it.file_name().to_string_lossy().into_owned());
             let mut names: Vec<String> = names.filter(|it| !it.starts_with('.')).collect();
             names.sort();
@@ -105,14 +106,14 @@ impl Mounts {
         tokio::task::spawn_blocking(read).await.ok()?
     }
 
-    /// Whether there is a file or a directory of a volume at a path.
-    pub async fn has(&self, path: &str) -> bool {
-        let Some(found) = self.inside(path) else { return false };
+    /// Returns whether there is a file or a directory of a volume at a path.
+    pub async fn exists(&self, path: &str) -> bool {
+        let Some(found) = self.resolve_within_root(path) else { return false };
         tokio::task::spawn_blocking(move || found.exists()).await.unwrap_or(false)
     }
 
-    /// Where a path leads to below the pod's own directory.
-    fn inside(&self, path: &str) -> Option<PathBuf> {
+    /// Resolves a path below the pod's own directory.
+    fn resolve_within_root(&self, path: &str) -> Option<PathBuf> {
         let real = std::fs::canonicalize(self.resolve(path)?).ok()?;
         real.starts_with(std::fs::canonicalize(&self.root).ok()?).then_some(real)
     }
@@ -121,15 +122,15 @@ impl Mounts {
 /// Reads a file that is not too large.
 pub(super) fn read_bounded(path: &Path, most_bytes: usize) -> io::Result<Vec<u8>> {
     use std::io::Read as _;
-    // A pipe would keep the reader waiting.
+    // Reading a pipe would block.
     if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
     let limit = u64::try_from(most_bytes).unwrap_or(u64::MAX).saturating_add(1);
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(limit).read_to_end(&mut bytes)?;
     match bytes.len() > most_bytes {
-        true => Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is too large")),
+        true => Err(io::Error::new(io::ErrorKind::FileTooLarge, "the file is too large")),
         false => Ok(bytes),
     }
 }
@@ -139,12 +140,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_mount_has_the_file() {
+    fn the_longest_matching_mount_wins() {
         let root = Path::new("/r");
-        let mounts = Mounts::below(root)
-            .with("/etc", Path::new("/r/a"), "")
+        let mounts = Mounts::with_root(root)
+            .with_mount("/etc", Path::new("/r/a"), "")
             .unwrap()
-            .with("/etc/deep/", Path::new("/r/b"), "sub")
+            .with_mount("/etc/deep/", Path::new("/r/b"), "sub")
             .unwrap();
         let table = [
             ("/etc/x", Some("/r/a/x")),
@@ -161,7 +162,7 @@ mod tests {
             assert_eq!(mounts.resolve(path).as_deref(), expected.map(Path::new), "{path}");
         }
         for (path, sub_path) in [("relative", ""), ("/a/../b", ""), ("/a", "../x"), ("/a", "/x")] {
-            Mounts::below(root).with(path, Path::new("/r/a"), sub_path).unwrap_err();
+            Mounts::with_root(root).with_mount(path, Path::new("/r/a"), sub_path).unwrap_err();
         }
     }
 }

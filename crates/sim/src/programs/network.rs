@@ -18,21 +18,22 @@ pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
 /// A future that may be sent to another thread.
-pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Reaches ports of pods.
 pub trait Dial: Send + Sync {
-    /// Connects to a port of the pod with this address. The caller bounds how long that may take.
-    fn dial(&self, address: Ipv4Addr, port: u16) -> Later<'_, io::Result<Box<dyn Duplex>>>;
+    /// Connects to a port of the pod with this address. The caller sets the timeout.
+    fn dial(&self, address: Ipv4Addr, port: u16) -> BoxFuture<'_, io::Result<Box<dyn Duplex>>>;
 }
 
-/// Connections of one listener that wait to be accepted. More are refused, as a full backlog would.
-const BACKLOG: usize = 128;
-/// What one direction of a connection in memory holds before its writer waits.
+/// The most connections of one listener that wait to be accepted. More are refused, as with a full
+/// backlog.
+const MAX_BACKLOG: usize = 128;
+/// The buffer of one direction of a connection in memory; a writer waits when it is full.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// The ports of simulated pods: listeners in memory, and beside them the sockets of 127.0.0.0/8. Clones are
-/// the same network.
+/// The ports of simulated pods: listeners in memory, and besides them the sockets of 127.0.0.0/8.
+/// Clones share the network.
 #[derive(Clone, Default)]
 pub struct PodNetwork(Arc<Mutex<Listeners>>);
 
@@ -49,7 +50,7 @@ impl fmt::Debug for PodNetwork {
 }
 
 impl PodNetwork {
-    // No code of others runs under the lock, so a poisoned one is still good.
+    // No foreign code runs under the lock, so a poisoned one is still consistent.
     fn lock(&self) -> MutexGuard<'_, Listeners> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -60,7 +61,7 @@ impl PodNetwork {
     /// Another listener has the port.
     pub fn listen(&self, address: Ipv4Addr, port: u16) -> io::Result<PodListener> {
         let address = SocketAddrV4::new(address, port);
-        let (sender, connections) = mpsc::channel(BACKLOG);
+        let (sender, connections) = mpsc::channel(MAX_BACKLOG);
         let mut listeners = self.lock();
         if listeners.by_address.contains_key(&address) {
             return Err(io::ErrorKind::AddrInUse.into());
@@ -72,7 +73,7 @@ impl PodNetwork {
         Ok(PodListener { address, id, connections, network: self.clone() })
     }
 
-    /// Connects to a program that listens in memory; absent where none does.
+    /// Connects to a program that listens in memory; returns `None` where none does.
     #[must_use]
     pub fn dial_in_memory(&self, address: SocketAddrV4) -> Option<io::Result<DuplexStream>> {
         let sender = self.lock().by_address.get(&address).map(|(_, it)| it.clone())?;
@@ -83,16 +84,17 @@ impl PodNetwork {
 }
 
 impl Dial for PodNetwork {
-    fn dial(&self, address: Ipv4Addr, port: u16) -> Later<'_, io::Result<Box<dyn Duplex>>> {
+    fn dial(&self, address: Ipv4Addr, port: u16) -> BoxFuture<'_, io::Result<Box<dyn Duplex>>> {
         Box::pin(async move {
             let target = SocketAddrV4::new(address, port);
             if let Some(found) = self.dial_in_memory(target) {
                 return Ok(Box::new(found?) as Box<dyn Duplex>);
             }
-            // Pods live there and nowhere else: nobody is reached through a pod's address who is no pod.
+            // Pods have addresses there and nowhere else: only pods are reached through a pod's
+            // address.
             if !address.is_loopback() {
-                let words = format!("{address} is no address of a simulated pod");
-                return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, words));
+                let message = format!("{address} is not an address of a simulated pod");
+                return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, message));
             }
             Ok(Box::new(TcpStream::connect(target).await?))
         })
@@ -108,7 +110,7 @@ pub struct PodListener {
 }
 
 impl PodListener {
-    /// The next connection. May be dropped at any time: none is lost.
+    /// Accepts the next connection. May be dropped at any time: none is lost.
     pub async fn accept(&mut self) -> DuplexStream {
         match self.connections.recv().await {
             Some(stream) => stream,
@@ -153,7 +155,8 @@ mod tests {
         far.read_exact(&mut heard).await.unwrap();
         assert_eq!(&heard, b"ping");
         drop(listener);
-        // Port 1 of an address nobody has: without the listener it is a socket, and nobody listens.
+        // Port 1 of an address without a pod: without the listener it is a socket, and nothing
+        // listens.
         let refused = network.dial(POD, 1).await.err().unwrap();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
         network.listen(POD, 80).unwrap();
@@ -164,12 +167,12 @@ mod tests {
         let network = PodNetwork::default();
         let _listener = network.listen(POD, 80).unwrap();
         let mut open = Vec::new();
-        for _ in 0..BACKLOG {
+        for _ in 0..MAX_BACKLOG {
             open.push(network.dial(POD, 80).await.unwrap());
         }
         let refused = network.dial(POD, 80).await.err().unwrap();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
-        assert_eq!(open.len(), BACKLOG);
+        assert_eq!(open.len(), MAX_BACKLOG);
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! Probes programs: asks as often as their containers say, and records what it comes to.
+//! Probes programs: runs the probes of their containers periodically, and records the results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 use gantry_process::clock::Clock;
 use tokio_util::sync::CancellationToken;
 
-use super::action::{Attempt, Attempts};
+use super::action::{ActionRunner, ResolvedAction};
 use crate::view::{Probe, ProbeKind, ProbeVerdict};
 
-/// What a probe has found so far. Pure.
+/// The state of a probe. Pure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Tally {
+pub(super) struct ProbeState {
     pub(super) verdict: ProbeVerdict,
     pub(super) failure: Option<String>,
-    pub(super) in_a_row: u32,
+    pub(super) consecutive: u32,
     success_threshold: u32,
     failure_threshold: u32,
 }
@@ -27,27 +27,27 @@ fn seconds(value: Option<i32>, default: u32) -> Duration {
     Duration::from_secs(at_least_one(value, default).into())
 }
 
-impl Tally {
+impl ProbeState {
     pub(super) fn new(probe: &Probe) -> Self {
         Self {
             verdict: ProbeVerdict::Undecided,
             failure: None,
-            in_a_row: 0,
+            consecutive: 0,
             success_threshold: at_least_one(probe.success_threshold, 1),
             failure_threshold: at_least_one(probe.failure_threshold, 3),
         }
     }
 
-    /// What it comes to after one more attempt. The count stops at the threshold: more of the same is no
-    /// news.
-    pub(super) fn with(mut self, result: Result<(), String>) -> Self {
-        let same = self.in_a_row > 0 && self.failure.is_none() == result.is_ok();
+    /// Returns the state after one more attempt. The count stops at the threshold: further equal
+    /// results change nothing.
+    pub(super) fn after_attempt(mut self, result: Result<(), String>) -> Self {
+        let same = self.consecutive > 0 && self.failure.is_none() == result.is_ok();
         let (threshold, verdict) = match result {
             Ok(()) => (self.success_threshold, ProbeVerdict::Passing),
             Err(_) => (self.failure_threshold, ProbeVerdict::Failing),
         };
-        self.in_a_row = if same { (self.in_a_row + 1).min(threshold) } else { 1 };
-        if self.in_a_row >= threshold {
+        self.consecutive = if same { (self.consecutive + 1).min(threshold) } else { 1 };
+        if self.consecutive >= threshold {
             self.verdict = verdict;
         }
         self.failure = result.err();
@@ -59,15 +59,15 @@ impl Tally {
 pub(super) struct Prober {
     pub(super) kind: ProbeKind,
     pub(super) probe: Probe,
-    pub(super) attempt: Attempt,
-    pub(super) attempts: Arc<Attempts>,
-    /// Cancelled when the startup probe passed; the others begin then.
+    pub(super) attempt: ResolvedAction,
+    pub(super) attempts: Arc<ActionRunner>,
+    /// Cancelled when the startup probe succeeded; the others begin then.
     pub(super) started: CancellationToken,
 }
 
 impl Prober {
     /// Probes until the result can change nothing any more, or it is dropped.
-    pub(super) async fn run(self, clock: &Clock, record: impl Fn(ProbeKind, &Tally)) {
+    pub(super) async fn run(self, clock: &Clock, record: impl Fn(ProbeKind, &ProbeState)) {
         let Self { kind, probe, attempt, attempts, started } = self;
         let delay = probe.initial_delay_seconds.and_then(|it| u64::try_from(it).ok());
         clock.sleep(Duration::from_secs(delay.unwrap_or_default())).await;
@@ -76,20 +76,20 @@ impl Prober {
         }
         let period = seconds(probe.period_seconds, 10);
         let timeout = seconds(probe.timeout_seconds, 1);
-        let mut tally = Tally::new(&probe);
+        let mut probe_state = ProbeState::new(&probe);
         loop {
-            let result = attempts.make(&attempt, timeout).await;
-            let next = tally.clone().with(result);
-            if next != tally {
+            let result = attempts.run(&attempt, timeout).await;
+            let next = probe_state.clone().after_attempt(result);
+            if next != probe_state {
                 record(kind, &next);
-                tally = next;
+                probe_state = next;
             }
-            match (kind, tally.verdict) {
+            match (kind, probe_state.verdict) {
                 (ProbeKind::Startup, ProbeVerdict::Passing) => {
                     started.cancel();
                     return;
                 }
-                // The run ends; there is nothing left to find out.
+                // The run ends; further probes change nothing.
                 (ProbeKind::Startup | ProbeKind::Liveness, ProbeVerdict::Failing) => return,
                 (ProbeKind::Readiness, ProbeVerdict::Failing | ProbeVerdict::Passing)
                 | (ProbeKind::Liveness, ProbeVerdict::Passing)
@@ -105,11 +105,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thresholds_decide() {
+    fn thresholds_decide_the_probe_result() {
         use ProbeVerdict::{Failing, Passing, Undecided};
         let probe =
             Probe { success_threshold: Some(2), failure_threshold: Some(3), ..Probe::default() };
-        // Each attempt, and what all so far come to.
+        // Each attempt, and the resulting state.
         let table = [
             (true, Undecided, 1),
             (false, Undecided, 1),
@@ -126,13 +126,18 @@ mod tests {
             (true, Failing, 1),
             (true, Passing, 2),
         ];
-        let mut tally = Tally::new(&probe);
+        let mut probe_state = ProbeState::new(&probe);
         for (at, (good, verdict, in_a_row)) in table.into_iter().enumerate() {
-            tally = tally.with(if good { Ok(()) } else { Err("bad".to_owned()) });
-            assert_eq!((tally.verdict, tally.in_a_row), (verdict, in_a_row), "attempt {at}");
-            assert_eq!(tally.failure.is_none(), good, "attempt {at}");
+            probe_state =
+                probe_state.after_attempt(if good { Ok(()) } else { Err("bad".to_owned()) });
+            assert_eq!(
+                (probe_state.verdict, probe_state.consecutive),
+                (verdict, in_a_row),
+                "attempt {at}"
+            );
+            assert_eq!(probe_state.failure.is_none(), good, "attempt {at}");
         }
-        let usual = Tally::new(&Probe::default());
+        let usual = ProbeState::new(&Probe::default());
         assert_eq!((usual.success_threshold, usual.failure_threshold), (1, 3));
     }
 }

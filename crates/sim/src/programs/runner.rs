@@ -1,4 +1,4 @@
-//! Starts and stops programs as the pods' kubelet says that their containers run.
+//! Starts and stops programs as the pods' kubelet reports that their containers run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,46 +11,50 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::files::{self, PodFiles};
-use super::run::{Order, Run};
-use super::wanted::{self, Due, Fate, Wanted};
-use super::{Accounts, Facts, Mounts, PodNetwork, Registry};
+use super::program_spec::{self, DesiredState, DueProgram, ProgramSpec};
+use super::run::{ProgramRun, RunSignal};
+use super::{Accounts, Mounts, PodNetwork, ProgramRecorder, ProgramRegistry};
 use crate::kubelet::Settings;
 use crate::pod_config::{Unresolved, sources_of};
 use crate::view::{ContainerKey, Node, Pod, ProbeResult, Program, ProgramState, SourceObject};
 
-/// What follows pods, and what runs their programs.
+/// Returns the observer of pods, and the runner of their programs.
 #[must_use]
-pub fn programs(registry: Registry, settings: Settings) -> (ProgramObserver, ProgramRunner) {
-    let changed = Arc::new(Changed::default());
+pub fn programs(registry: ProgramRegistry, settings: Settings) -> (ProgramObserver, ProgramRunner) {
+    let changed = Arc::new(ChangedPods::default());
     let observer = ProgramObserver { settings, changed };
     let live = BTreeMap::new();
-    let runner =
-        ProgramRunner { registry, observer: observer.clone(), live, files: BTreeMap::new() };
+    let runner = ProgramRunner {
+        registry,
+        observer: observer.clone(),
+        running: live,
+        files: BTreeMap::new(),
+    };
     (observer, runner)
 }
 
-/// What programs are run with.
+/// What the host provides to programs.
 #[derive(Clone)]
-pub struct Site {
-    /// Where it is recorded what becomes of them.
-    pub facts: Arc<dyn Facts>,
-    /// Who they are to the API server; without it they cannot ask it.
+pub struct ProgramHost {
+    /// Records the states of programs.
+    pub facts: Arc<dyn ProgramRecorder>,
+    /// The service accounts of pods; without them programs have no access to the API server.
     pub accounts: Option<Arc<dyn Accounts>>,
-    /// Where the files of pods are; without it they have none. Whatever is in it is removed first.
+    /// The directory of the files of pods; without it they have none. Its content is removed first.
     pub directory: Option<PathBuf>,
     /// The network of pods.
     pub network: PodNetwork,
 }
 
-impl Site {
-    /// A place where programs only have their address.
+impl ProgramHost {
+    /// Creates a host that provides only addresses to programs.
     #[must_use]
-    pub fn new(facts: Arc<dyn Facts>) -> Self {
+    pub fn new(facts: Arc<dyn ProgramRecorder>) -> Self {
         Self { facts, accounts: None, directory: None, network: PodNetwork::default() }
     }
 }
 
-impl fmt::Debug for Site {
+impl fmt::Debug for ProgramHost {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "Site({:?})", self.directory)
     }
@@ -59,45 +63,46 @@ impl fmt::Debug for Site {
 /// The variables of a program.
 type Environment = Arc<BTreeMap<String, String>>;
 
-/// The pods whose programs may have to be started or stopped: as many as there are pods at most.
+/// The pods whose programs may have to be started or stopped: at most as many as there are pods.
 #[derive(Debug, Default)]
-struct Changed {
+struct ChangedPods {
     pods: Mutex<BTreeSet<Key>>,
-    news: Notify,
+    notify: Notify,
     /// The environments that programs were started with, by pod and container.
     environments: Mutex<BTreeMap<(String, String), Environment>>,
-    /// Their volumes, likewise.
+    /// The volumes that programs were started with, likewise.
     files: Mutex<BTreeMap<(String, String), Mounts>>,
 }
 
-impl Changed {
+impl ChangedPods {
     fn add(&self, pods: impl IntoIterator<Item = Key>) {
-        // No code of others runs under the lock, so a poisoned one is still good.
+        // No foreign code runs under the lock, so a poisoned one is still consistent.
         self.pods.lock().unwrap_or_else(PoisonError::into_inner).extend(pods);
-        self.news.notify_one();
+        self.notify.notify_one();
     }
 
-    fn take(&self) -> BTreeSet<Key> {
+    fn drain(&self) -> BTreeSet<Key> {
         std::mem::take(&mut *self.pods.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Follows pods, nodes and what is known of programs, and notifies the runner of pods with programs.
+/// Observes pods, nodes and the states of programs, and notifies the runner of pods with programs.
 #[derive(Clone, Debug)]
 pub struct ProgramObserver {
     settings: Settings,
-    changed: Arc<Changed>,
+    changed: Arc<ChangedPods>,
 }
 
 impl ProgramObserver {
-    /// The variables that the program of a container was last started with, by the identity of its pod.
+    /// Returns the variables that the program of a container was last started with, by the UID of
+    /// its pod.
     #[must_use]
     pub fn environment(&self, uid: &str, container: &str) -> Option<Arc<BTreeMap<String, String>>> {
         let known = self.changed.environments.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(&(uid.to_owned(), container.to_owned())).cloned()
     }
 
-    /// The volumes of that program; none where it was not started.
+    /// Returns the volumes of that program; empty where it was not started.
     #[must_use]
     pub fn files(&self, uid: &str, container: &str) -> Mounts {
         let known = self.changed.files.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,7 +132,7 @@ impl Observer for ProgramObserver {
         }
         let up = |it: &Node| self.settings.is_up(it);
         if change.before::<Node>().map(up) != change.after::<Node>().map(up) {
-            let pods = world.shelf::<Pod>().tagged(&Pod::on_node(change.key.name()));
+            let pods = world.store::<Pod>().by_index(&Pod::node_tag(change.key.name()));
             let pods = pods.iter().filter(|it| self.has_programs(it));
             self.changed.add(pods.map(|it| it.metadata.key()));
         }
@@ -142,17 +147,17 @@ impl Observer for ProgramObserver {
     }
 
     fn observe_fact(&self, world: &World, change: &FactChange) {
-        if let Some(source) = change.of::<SourceObject>().filter(|it| it.is_news()) {
-            let pods = world.shelf::<Pod>().within(&source.subject.namespace);
+        if let Some(source) = change.of::<SourceObject>().filter(|it| it.is_significant()) {
+            let pods = world.store::<Pod>().in_namespace(&source.subject.namespace);
             let naming = pods
                 .iter()
                 .filter(|it| self.has_programs(it) && sources_of(it).contains(source.subject));
             self.changed.add(naming.map(|it| it.metadata.key()));
         }
-        if let Some(program) = change.of::<Program>().filter(|it| it.is_news()) {
+        if let Some(program) = change.of::<Program>().filter(|it| it.is_significant()) {
             self.changed.add([program.subject.pod.clone()]);
         }
-        if let Some(probe) = change.of::<ProbeResult>().filter(|it| it.is_news()) {
+        if let Some(probe) = change.of::<ProbeResult>().filter(|it| it.is_significant()) {
             self.changed.add([probe.subject.container.pod.clone()]);
         }
     }
@@ -161,37 +166,37 @@ impl Observer for ProgramObserver {
 /// Runs programs.
 #[derive(Debug)]
 pub struct ProgramRunner {
-    registry: Registry,
+    registry: ProgramRegistry,
     observer: ProgramObserver,
-    live: BTreeMap<ContainerKey, Live>,
-    /// The files of each pod, by its identity.
+    running: BTreeMap<ContainerKey, RunningProgram>,
+    /// The files of each pod, by its UID.
     files: BTreeMap<Uid, Arc<PodFiles>>,
 }
 
 /// A program that was started.
 #[derive(Debug)]
-struct Live {
+struct RunningProgram {
     uid: Uid,
     run: i64,
-    order: watch::Sender<Order>,
-    /// Cancelled when it has ended.
+    signal: watch::Sender<RunSignal>,
+    /// Cancelled when the program has ended.
     ended: CancellationToken,
     /// Whether nothing is recorded about it any more: its pod is gone, or its node has no power.
     silent: Arc<Mutex<bool>>,
 }
 
-impl Live {
-    /// Makes sure that nothing is recorded about it any more, and forgets what was.
-    fn silence(&self, key: &ContainerKey, facts: &dyn Facts) {
+impl RunningProgram {
+    /// Ensures that nothing is recorded about the program any more, and removes what was.
+    fn stop_recording(&self, key: &ContainerKey, facts: &dyn ProgramRecorder) {
         // While nothing can be recorded.
         let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
         *silent = true;
         facts.forget(key);
     }
 
-    fn give(&self, order: Order) {
-        self.order.send_if_modified(|now| {
-            let next = order.after(*now);
+    fn send_signal(&self, order: RunSignal) {
+        self.signal.send_if_modified(|now| {
+            let next = order.escalated_from(*now);
             let differs = next != *now;
             *now = next;
             differs
@@ -201,72 +206,75 @@ impl Live {
 
 impl ProgramRunner {
     /// Starts and stops programs until the token of `tasks` is cancelled; then all of them stop.
-    pub async fn run(mut self, mut tasks: Tasks, world: Arc<World>, site: Site) {
+    pub async fn run(mut self, mut tasks: Tasks, world: Arc<World>, host: ProgramHost) {
         let (stop, changed) = (tasks.token().clone(), Arc::clone(&self.observer.changed));
-        let site = swept(site).await;
+        let host = with_clean_directory(host).await;
         loop {
-            for pod in changed.take() {
-                self.settle(&pod, &world, &mut tasks, &site);
+            for pod in changed.drain() {
+                self.sync_pod(&pod, &world, &mut tasks, &host);
             }
             tokio::select! {
                 biased;
-                // Each may be dropped: a notice is kept, and joining forgets nothing.
+                // Each may be dropped: a notification is kept, and joining loses nothing.
                 () = stop.cancelled() => break,
                 _ = tasks.join(), if !tasks.is_empty() => {}
-                () = changed.news.notified() => {}
+                () = changed.notify.notified() => {}
             }
         }
         self.files.clear();
         tasks.token().cancel();
-        // Programs carry on after the loss of one of them.
+        // Other programs keep running when one of them panics.
         while tasks.join().await.is_err() {}
     }
 
-    /// Stops the programs of a pod that are not to run any more, starts those that are, and has its files
-    /// be as they should.
-    fn settle(&mut self, pod: &Key, world: &World, tasks: &mut Tasks, site: &Site) {
+    /// Stops the programs of a pod that are not to run any more, starts those that are, and updates
+    /// its files.
+    fn sync_pod(&mut self, pod: &Key, world: &World, tasks: &mut Tasks, host: &ProgramHost) {
         let clock = tasks.clock().clone();
         let settings = &self.observer.settings;
         let mut gone = Vec::new();
-        for (key, live) in self.live.iter().filter(|(key, _)| key.pod == *pod) {
-            let fate = wanted::fate(settings, world, key, (&live.uid, live.run));
+        for (key, live) in self.running.iter().filter(|(key, _)| key.pod == *pod) {
+            let fate = program_spec::desired_state(settings, world, key, (&live.uid, live.run));
             match fate {
-                Fate::Run => {}
-                Fate::Stop(grace) => live.give(Order::Stop(clock.moment() + grace)),
-                Fate::Kill => live.give(Order::Kill),
-                Fate::PowerLoss | Fate::Gone => {
-                    live.silence(key, site.facts.as_ref());
-                    live.give(Order::Kill);
+                DesiredState::Run => {}
+                DesiredState::Stop(grace) => {
+                    live.send_signal(RunSignal::Stop(clock.moment() + grace));
+                }
+                DesiredState::Kill => live.send_signal(RunSignal::Kill),
+                DesiredState::PowerLoss | DesiredState::PodDeleted => {
+                    live.stop_recording(key, host.facts.as_ref());
+                    live.send_signal(RunSignal::Kill);
                     gone.push((key.clone(), live.uid.clone(), fate));
                 }
             }
         }
-        for due in wanted::due(settings, world, pod) {
+        let mounted = |uid: &Uid| self.files.get(uid).map(|it| it.volumes());
+        for due in program_spec::due_programs(settings, world, pod, mounted) {
             let key = ContainerKey::new(pod, &due.container);
-            let before = self.live.get(&key);
-            let is_same = |it: &&Live| it.uid == due.uid && it.run == due.run;
+            let before = self.running.get(&key);
+            let is_same = |it: &&RunningProgram| it.uid == due.uid && it.run == due.run;
             let is_lost = gone.iter().any(|(it, ..)| *it == key);
             if before.as_ref().is_some_and(is_same) && !is_lost {
                 continue;
             }
             let before = before.map(|it| it.ended.clone());
-            let live = self.start(pod, due, before, tasks, site);
+            let live = self.start(pod, due, before, tasks, host);
             if let Some(live) = live {
                 gone.retain(|(it, ..)| *it != key);
-                self.live.insert(key, live);
+                self.running.insert(key, live);
             }
         }
         for (key, uid, fate) in gone {
-            self.live.remove(&key);
-            if fate == Fate::Gone {
-                self.forget(&uid);
+            self.running.remove(&key);
+            if fate == DesiredState::PodDeleted {
+                self.forget_pod(&uid);
             }
         }
-        self.renew_files(pod, world);
+        self.refresh_files(pod, world);
     }
 
     /// Forgets a pod that is gone. Its files are removed when its last program has ended.
-    fn forget(&mut self, uid: &Uid) {
+    fn forget_pod(&mut self, uid: &Uid) {
         self.files.remove(uid);
         let changed = &self.observer.changed;
         let mut known = changed.environments.lock().unwrap_or_else(PoisonError::into_inner);
@@ -276,40 +284,40 @@ impl ProgramRunner {
         known.retain(|(of, _), _| of != uid.as_str());
     }
 
-    /// Lets programs see what changed in the objects that their volumes are made of. While an object cannot
-    /// be read or is missing, its files stay as they are.
-    fn renew_files(&self, pod: &Key, world: &World) {
-        let Some(pod) = world.shelf::<Pod>().get(pod) else { return };
+    /// Updates the files of programs from the changed objects of their volumes. While an object
+    /// cannot be read or is missing, its files stay as they are.
+    fn refresh_files(&self, pod: &Key, world: &World) {
+        let Some(pod) = world.store::<Pod>().get(pod) else { return };
         let Some(files) = self.files.get(&pod.metadata.uid) else { return };
-        if let Ok(volumes) = wanted::volumes(&self.observer.settings, world, &pod) {
-            files.want(volumes);
+        if let Ok(volumes) = program_spec::volumes(&self.observer.settings, world, &pod) {
+            files.set_volumes(volumes);
         }
     }
 
     fn start(
         &mut self,
         pod: &Key,
-        due: Due,
+        due: DueProgram,
         before: Option<CancellationToken>,
         tasks: &mut Tasks,
-        site: &Site,
-    ) -> Option<Live> {
-        let Due { container, uid, run, with } = due;
-        let (order, orders) = watch::channel(Order::Run);
+        host: &ProgramHost,
+    ) -> Option<RunningProgram> {
+        let DueProgram { container, uid, run, spec: with } = due;
+        let (order, orders) = watch::channel(RunSignal::Run);
         let ended = CancellationToken::new();
         let silent = Arc::<Mutex<bool>>::default();
-        let live = Live {
+        let live = RunningProgram {
             uid: uid.clone(),
             run,
-            order,
+            signal: order,
             ended: ended.clone(),
             silent: Arc::clone(&silent),
         };
         let prepared = match with {
-            // Its objects were not read yet: the next fact about them leads here again.
+            // Its objects were not read yet: the next fact about them causes another sync.
             Err(Unresolved::Pending) => return None,
-            Err(Unresolved::Fault(message)) => Err(message),
-            Ok(want) => self.files_of(&want, tasks, site).map(|files| (want, files)),
+            Err(Unresolved::Invalid(message)) => Err(message),
+            Ok(want) => self.files_of(&want, tasks, host).map(|files| (want, files)),
         };
         let (want, files) = match prepared {
             Ok(prepared) => prepared,
@@ -317,7 +325,7 @@ impl ProgramRunner {
                 let at = tasks.clock().now();
                 let state = ProgramState::Exited { code: 128, at, message };
                 let program = Program { uid, run, state, failed_hook: None };
-                site.facts.record(ContainerKey::new(pod, &container), program);
+                host.facts.record(ContainerKey::new(pod, &container), program);
                 ended.cancel();
                 return Some(live);
             }
@@ -334,10 +342,11 @@ impl ProgramRunner {
             let mut known = changed.files.lock().unwrap_or_else(PoisonError::into_inner);
             known.insert(started, mounts.clone());
         });
-        let (want, site) = (*want, site.clone());
-        let run = Run { want, binary, site, files, order: orders, silent, show_files };
+        let (want, host) = (*want, host.clone());
+        let run =
+            ProgramRun { spec: want, binary, host, files, signal: orders, silent, show_files };
         tasks.spawn("program", OnLoss::CarryOn, move |_| async move {
-            // However it ends, the next run of the container may bind its address.
+            // However the program ends, the next run of the container may bind its address.
             let _ended = ended.drop_guard();
             if let Some(before) = before {
                 before.cancelled().await;
@@ -348,21 +357,21 @@ impl ProgramRunner {
         Some(live)
     }
 
-    /// The files of a pod, which are made with its first program.
+    /// Returns the files of a pod, which are created with its first program.
     fn files_of(
         &mut self,
-        want: &Wanted,
+        want: &ProgramSpec,
         tasks: &mut Tasks,
-        site: &Site,
+        host: &ProgramHost,
     ) -> Result<Option<Arc<PodFiles>>, String> {
-        let Some(base) = &site.directory else { return Ok(None) };
+        let Some(base) = &host.directory else { return Ok(None) };
         let uid = &want.identity.uid;
         if let Some(files) = self.files.get(uid) {
             return Ok(Some(Arc::clone(files)));
         }
-        let accounts = site.accounts.clone();
+        let accounts = host.accounts.clone();
         let volumes = Arc::clone(&want.volumes);
-        let (files, keeper) = files::files(base, want.identity.clone(), volumes, accounts)?;
+        let (files, keeper) = files::pod_files(base, want.identity.clone(), volumes, accounts)?;
         let (files, clock) = (Arc::new(files), tasks.clock().clone());
         self.files.insert(uid.clone(), Arc::clone(&files));
         tasks.spawn("files of a pod", OnLoss::CarryOn, move |stop| async move {
@@ -373,11 +382,12 @@ impl ProgramRunner {
     }
 }
 
-/// A site whose directory is empty. Without one, programs have no files and are told so when they start.
-async fn swept(mut site: Site) -> Site {
-    if let Some(directory) = site.directory.clone() {
+/// Returns the host with an empty directory. Without a directory, programs have no files, which
+/// they report at start.
+async fn with_clean_directory(mut host: ProgramHost) -> ProgramHost {
+    if let Some(directory) = host.directory.clone() {
         let named = directory.display().to_string();
-        let done = tokio::task::spawn_blocking(move || files::sweep(&directory)).await;
+        let done = tokio::task::spawn_blocking(move || files::remove_stale(&directory)).await;
         let failed = match done {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error.to_string()),
@@ -389,8 +399,8 @@ async fn swept(mut site: Site) -> Site {
                 error,
                 "programs have no files: could not use their directory"
             );
-            site.directory = None;
+            host.directory = None;
         }
     }
-    site
+    host
 }

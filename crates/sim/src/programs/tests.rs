@@ -1,8 +1,8 @@
 use std::sync::Mutex;
 
 use gantry_process::clock::Clock;
-use gantry_process::metrics::{Build, Metrics};
-use gantry_process::tasks::{Counters, OnLoss};
+use gantry_process::metrics::{BuildInfo, Metrics};
+use gantry_process::tasks::{OnLoss, TaskMetrics};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -10,50 +10,50 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::kubelet::{Pods, Settings};
-use crate::stand::Stand;
+use crate::kubelet::{Settings, SimulatedPods};
+use crate::test_world::{TestPods as _, TestWorld};
 use crate::view::{
     ContainerKey, FailedHook, Hook, Node, Pod, ProbeKey, ProbeKind, ProbeResult, ProbeVerdict,
     Program, ProgramState,
 };
 
-/// Keeps what it is told until somebody asks.
+/// Stores what is recorded for the test.
 #[derive(Default)]
-struct Noted {
+struct FakeRecorder {
     programs: Mutex<Vec<Program>>,
     forgotten: Mutex<Vec<ContainerKey>>,
     probes: Mutex<Vec<(ProbeKey, ProbeResult)>>,
-    said: Mutex<Vec<String>>,
-    news: Notify,
+    log_lines: Mutex<Vec<String>>,
+    notify: Notify,
 }
 
-impl Facts for Noted {
+impl ProgramRecorder for FakeRecorder {
     fn record(&self, _: ContainerKey, program: Program) {
         self.programs.lock().unwrap().push(program);
-        self.news.notify_one();
+        self.notify.notify_one();
     }
     fn forget(&self, container: &ContainerKey) {
         self.forgotten.lock().unwrap().push(container.clone());
-        self.news.notify_one();
+        self.notify.notify_one();
     }
     fn record_probe(&self, probe: ProbeKey, result: ProbeResult) {
         self.probes.lock().unwrap().push((probe, result));
-        self.news.notify_one();
+        self.notify.notify_one();
     }
-    fn begins(&self, _: &str, container: &str, _: Timestamp) {
-        self.said.lock().unwrap().push(format!("{container} begins"));
+    fn run_started(&self, _: &str, container: &str, _: Timestamp) {
+        self.log_lines.lock().unwrap().push(format!("{container} begins"));
     }
-    fn says(&self, _: &str, _: &str, _: Timestamp, text: &str) {
-        self.said.lock().unwrap().push(text.to_owned());
-        self.news.notify_one();
+    fn append_log(&self, _: &str, _: &str, _: Timestamp, text: &str) {
+        self.log_lines.lock().unwrap().push(text.to_owned());
+        self.notify.notify_one();
     }
-    fn ends(&self, _: &str, container: &str) {
-        self.said.lock().unwrap().push(format!("{container} ends"));
-        self.news.notify_one();
+    fn run_ended(&self, _: &str, container: &str) {
+        self.log_lines.lock().unwrap().push(format!("{container} ends"));
+        self.notify.notify_one();
     }
 }
 
-impl Noted {
+impl FakeRecorder {
     fn first(&self) -> Option<Program> {
         let mut programs = self.programs.lock().unwrap();
         if programs.is_empty() { None } else { Some(programs.remove(0)) }
@@ -61,17 +61,17 @@ impl Noted {
 
     async fn until(&self, good: impl Fn(&Self) -> bool) {
         while !good(self) {
-            self.news.notified().await;
+            self.notify.notified().await;
         }
     }
 
-    /// The next thing a program was told to have done.
+    /// Returns the next recorded state of a program.
     async fn next(&self) -> Program {
         loop {
             if let Some(program) = self.first() {
                 return program;
             }
-            self.news.notified().await;
+            self.notify.notified().await;
         }
     }
 }
@@ -92,79 +92,82 @@ async fn get(address: &str, path: &str) -> Value {
     serde_json::from_str(body).unwrap()
 }
 
-/// The kubelet starts a container, its program listens on the pod's address and answers; when the
-/// pod is to go, the program stops first.
+/// The kubelet starts a container, its program listens on the pod's address and responds; when the
+/// pod is deleted, the program stops first.
 #[tokio::test]
 async fn a_program_lives_as_long_as_its_container() {
-    let registry = Registry::own();
+    let registry = ProgramRegistry::built_in();
     let settings = Settings { programs: Arc::new(registry.images()), ..Settings::default() };
     let (observer, runner) = programs(registry, settings.clone());
-    let pods = Pods::new(settings);
-    let mut stand = Stand::observed(&[&pods], &[&observer]);
-    stand.put::<Node>(json!({
+    let pods = SimulatedPods::new(settings);
+    let mut test_world = TestWorld::with_observers(&[&pods], &[&observer]);
+    test_world.put::<Node>(json!({
         "metadata": {"name": "n1", "annotations": {"kwok.x-k8s.io/node": "fake"}},
         "spec": {"podCIDR": "127.200.16.0/20"},
         "status": {"allocatable": {"cpu": "4", "pods": "10"}},
     }));
-    stand.put::<Pod>(json!({
+    test_world.put::<Pod>(json!({
         "metadata": {"name": "p", "namespace": "default"},
         "spec": {"nodeName": "n1", "containers": [{
             "name": "echo", "image": "gantry.dev/echo:1", "ports": [{"containerPort": 18080}],
         }]},
     }));
-    let counters = Counters::register(&Metrics::new(&Build::default())).unwrap();
+    let counters = TaskMetrics::register(&Metrics::new(&BuildInfo::default())).unwrap();
     let stop = CancellationToken::new();
     let mut tasks = Tasks::new(Clock::system(), counters, fastrand::Rng::with_seed(1), &stop);
-    let facts = Arc::new(Noted::default());
-    let (own, told) = (tasks.child(), Arc::clone(&facts) as Arc<dyn Facts>);
-    let world = Arc::new(stand.world.clone());
+    let facts = Arc::new(FakeRecorder::default());
+    let (own, recorder) = (tasks.child(), Arc::clone(&facts) as Arc<dyn ProgramRecorder>);
+    let world = Arc::new(test_world.world.clone());
     tasks.spawn("programs", OnLoss::EndOwner, |_| async move {
-        runner.run(own, world, Site::new(told)).await;
+        runner.run(own, world, ProgramHost::new(recorder)).await;
         Ok(())
     });
 
-    stand.settle(0, &key());
-    assert!(!stand.pod("p").is_ready());
+    test_world.reconcile_until_stable(0, &key());
+    assert!(!test_world.pod("p").is_ready());
     let program = facts.next().await;
     assert_eq!((program.run, &program.state), (0, &ProgramState::Running { ready: true }));
-    stand.world.facts().record(ContainerKey::new(&key(), "echo"), program, stand.now);
-    stand.settle(0, &key());
-    assert!(stand.pod("p").is_ready());
-    let address = stand.status("p")["podIP"].as_str().unwrap().to_owned();
+    test_world.world.facts().record(ContainerKey::new(&key(), "echo"), program, test_world.now);
+    test_world.reconcile_until_stable(0, &key());
+    assert!(test_world.pod("p").is_ready());
+    let address = test_world.status("p")["podIP"].as_str().unwrap().to_owned();
     let answer = get(&format!("{address}:18080"), "/a?b=c").await;
     assert_eq!([&answer["pod"], &answer["method"], &answer["path"]], ["p", "GET", "/a?b=c"]);
     assert_eq!(answer["headers"]["x-mark"], "7");
 
-    // The node loses its power, and has it again.
-    let power = |stand: &mut Stand<'_>, value: Value| {
-        stand.edit::<Node>(&Key::cluster("n1"), |it| {
+    // The node is powered off, and on again.
+    let power = |test_world: &mut TestWorld<'_>, value: Value| {
+        test_world.edit::<Node>(&Key::cluster("n1"), |it| {
             it["metadata"]["annotations"]["gantry.dev/sim-node"] = value;
         });
     };
-    power(&mut stand, json!("down"));
+    power(&mut test_world, json!("down"));
     facts.until(|it| !it.forgotten.lock().unwrap().is_empty()).await;
-    facts.until(|it| it.said.lock().unwrap().iter().any(|it| it == "echo ends")).await;
+    facts.until(|it| it.log_lines.lock().unwrap().iter().any(|it| it == "echo ends")).await;
     TcpStream::connect(format!("{address}:18080")).await.unwrap_err();
-    assert!(!facts.said.lock().unwrap().contains(&"stopped".to_owned()), "it was not told");
-    power(&mut stand, json!(""));
+    assert!(
+        !facts.log_lines.lock().unwrap().contains(&"stopped".to_owned()),
+        "it got no stop signal"
+    );
+    power(&mut test_world, json!(""));
     assert_eq!(facts.next().await.state, ProgramState::Running { ready: true });
     get(&format!("{address}:18080"), "/").await;
 
-    // The pod is to go: the kubelet waits for the program, and the program ends.
-    let until = stand.now + jiff::SignedDuration::from_secs(30);
-    stand.edit::<Pod>(&key(), |it| {
+    // The pod is deleted: the kubelet waits for the program, and the program ends.
+    let until = test_world.now + jiff::SignedDuration::from_secs(30);
+    test_world.edit::<Pod>(&key(), |it| {
         it["metadata"]["deletionTimestamp"] = json!(until.to_string());
         it["metadata"]["deletionGracePeriodSeconds"] = json!(30);
     });
-    assert!(stand.turn(0, &key()).steps.is_empty(), "it still runs");
+    assert!(test_world.reconcile(0, &key()).steps.is_empty(), "it still runs");
     let program = facts.next().await;
     assert!(matches!(program.state, ProgramState::Exited { code: 0, .. }), "{program:?}");
-    stand.world.facts().record(ContainerKey::new(&key(), "echo"), program, stand.now);
-    stand.settle(0, &key());
-    assert!(stand.object::<Pod>(&key()).is_none());
+    test_world.world.facts().record(ContainerKey::new(&key(), "echo"), program, test_world.now);
+    test_world.reconcile_until_stable(0, &key());
+    assert!(test_world.object::<Pod>(&key()).is_none());
     facts.until(|it| it.forgotten.lock().unwrap().len() == 2).await;
     assert_eq!(facts.forgotten.lock().unwrap()[1], ContainerKey::new(&key(), "echo"));
-    let said = facts.said.lock().unwrap().join("\n");
+    let said = facts.log_lines.lock().unwrap().join("\n");
     let listening = format!("echo begins\nlistening on {address}:18080");
     let expected =
         format!("{listening}\nGET /a\necho ends\n{listening}\nGET /\nstopped\necho ends");
@@ -174,10 +177,10 @@ async fn a_program_lives_as_long_as_its_container() {
     tasks.join().await.unwrap();
 }
 
-/// A program that cannot do its work ends with a code, and says why.
+/// A program that cannot listen exits with a code, and reports why.
 #[tokio::test]
 async fn a_program_that_cannot_listen_ends() {
-    let counters = Counters::register(&Metrics::new(&Build::default())).unwrap();
+    let counters = TaskMetrics::register(&Metrics::new(&BuildInfo::default())).unwrap();
     let stop = CancellationToken::new();
     let table =
         [("PORT", "many", 2, "cannot listen on port \"many\""), ("X", "", 1, "could not listen")];
@@ -187,19 +190,19 @@ async fn a_program_that_cannot_listen_ends() {
         let said = Arc::new(Mutex::new(String::new()));
         let heard = Arc::clone(&said);
         // No address of this machine.
-        let setting = Setting {
+        let context = ProgramContext {
             environment: BTreeMap::from([(name.to_owned(), value.to_owned())]),
             set_ready: Box::new(|_| panic!("it is not")),
-            say: Box::new(move |text| heard.lock().unwrap().push_str(text)),
-            ..Setting::bare(key(), "c", Ipv4Addr::new(192, 0, 2, 1))
+            log: Box::new(move |text| heard.lock().unwrap().push_str(text)),
+            ..ProgramContext::minimal(key(), "c", Ipv4Addr::new(192, 0, 2, 1))
         };
-        assert_eq!(Echo.run(setting, tasks).await, code);
+        assert_eq!(Echo.run(context, tasks).await, code);
         assert!(said.lock().unwrap().contains(words), "{said:?}");
     }
 }
 
 #[test]
-fn tags_do_not_matter() {
+fn image_tags_are_ignored() {
     let table = [
         ("gantry.dev/echo", "gantry.dev/echo"),
         ("gantry.dev/echo:v1", "gantry.dev/echo"),
@@ -212,28 +215,28 @@ fn tags_do_not_matter() {
     }
 }
 
-/// A pod with one container on a node, and what runs its program.
-struct Running {
-    stand: Stand<'static>,
-    facts: Arc<Noted>,
+/// A pod with one container on a node, and the runner of its program.
+struct RunningPod {
+    test_world: TestWorld<'static>,
+    facts: Arc<FakeRecorder>,
     tasks: Tasks,
     stop: CancellationToken,
     folder: tempfile::TempDir,
 }
 
-impl Running {
-    fn start(registry: Registry, address: &str, container: &Value) -> Self {
+impl RunningPod {
+    fn start(registry: ProgramRegistry, address: &str, container: &Value) -> Self {
         let settings = Settings { programs: Arc::new(registry.images()), ..Settings::default() };
         let (observer, runner) = programs(registry, settings.clone());
-        let pods: &'static Pods = Box::leak(Box::new(Pods::new(settings)));
+        let pods: &'static SimulatedPods = Box::leak(Box::new(SimulatedPods::new(settings)));
         let observer: &'static ProgramObserver = Box::leak(Box::new(observer));
-        let mut stand = Stand::observed(&[pods], &[observer]);
-        stand.put::<Node>(json!({
+        let mut test_world = TestWorld::with_observers(&[pods], &[observer]);
+        test_world.put::<Node>(json!({
             "metadata": {"name": "n1", "annotations": {"kwok.x-k8s.io/node": "fake"}},
             "spec": {"podCIDR": address},
             "status": {"allocatable": {"cpu": "4", "pods": "10"}},
         }));
-        stand.put::<Pod>(json!({
+        test_world.put::<Pod>(json!({
             "metadata": {"name": "p", "namespace": "default"},
             "spec": {"nodeName": "n1", "containers": [container], "volumes": [
                 {"name": "scratch", "emptyDir": {}},
@@ -242,35 +245,38 @@ impl Running {
                 ]}},
             ]},
         }));
-        let counters = Counters::register(&Metrics::new(&Build::default())).unwrap();
+        let counters = TaskMetrics::register(&Metrics::new(&BuildInfo::default())).unwrap();
         let stop = CancellationToken::new();
         let mut tasks = Tasks::new(Clock::system(), counters, fastrand::Rng::with_seed(1), &stop);
-        let facts = Arc::new(Noted::default());
+        let facts = Arc::new(FakeRecorder::default());
         let folder = tempfile::tempdir().unwrap();
         let directory = Some(folder.path().join("pods"));
-        let site = Site { directory, ..Site::new(Arc::clone(&facts) as Arc<dyn Facts>) };
-        let (own, world) = (tasks.child(), Arc::new(stand.world.clone()));
+        let program_host = ProgramHost {
+            directory,
+            ..ProgramHost::new(Arc::clone(&facts) as Arc<dyn ProgramRecorder>)
+        };
+        let (own, world) = (tasks.child(), Arc::new(test_world.world.clone()));
         tasks.spawn("programs", OnLoss::EndOwner, |_| async move {
-            runner.run(own, world, site).await;
+            runner.run(own, world, program_host).await;
             Ok(())
         });
-        stand.settle(0, &key());
-        Self { stand, facts, tasks, stop, folder }
+        test_world.reconcile_until_stable(0, &key());
+        Self { test_world, facts, tasks, stop, folder }
     }
 
     fn delete(&mut self, seconds: i64) {
-        let until = self.stand.now + jiff::SignedDuration::from_secs(seconds);
-        self.stand.edit::<Pod>(&key(), |it| {
+        let until = self.test_world.now + jiff::SignedDuration::from_secs(seconds);
+        self.test_world.edit::<Pod>(&key(), |it| {
             it["metadata"]["deletionTimestamp"] = json!(until.to_string());
             it["metadata"]["deletionGracePeriodSeconds"] = json!(seconds);
         });
     }
 
-    async fn said(&self, line: &str) {
-        self.facts.until(|it| it.said.lock().unwrap().iter().any(|it| it == line)).await;
+    async fn wait_for_line(&self, line: &str) {
+        self.facts.until(|it| it.log_lines.lock().unwrap().iter().any(|it| it == line)).await;
     }
 
-    /// How the program ended.
+    /// Returns how the program exited.
     async fn exit(&self) -> (i64, String, Option<FailedHook>) {
         loop {
             let Program { state, failed_hook, .. } = self.facts.next().await;
@@ -288,58 +294,58 @@ impl Running {
     }
 }
 
-/// Does not care whether it is to stop.
+/// Ignores the stop signal.
 #[derive(Debug)]
-struct Stubborn;
+struct IgnoresStop;
 
-impl Binary for Stubborn {
-    fn run(&self, setting: Setting, _: Tasks) -> Pin<Box<dyn Future<Output = u8> + Send>> {
-        (setting.set_ready)(true);
+impl Binary for IgnoresStop {
+    fn run(&self, context: ProgramContext, _: Tasks) -> Pin<Box<dyn Future<Output = u8> + Send>> {
+        (context.set_ready)(true);
         Box::pin(async move {
-            let _kept = setting;
+            let _kept = context;
             std::future::pending().await
         })
     }
 }
 
-/// A process of its own: its environment, its directory, its output, and how it ends.
+/// A separate process: its environment, its directory, its output, and its exit.
 #[tokio::test]
 async fn a_program_may_be_a_process() {
     let child = ChildProcess::new(
         "/bin/sh",
         &["-c", "echo $A $1 $(pwd); echo $$; while :; do :; done", "sh"],
     );
-    let registry = Registry::default().with("test/child", child);
+    let registry = ProgramRegistry::default().with("test/child", child);
     let container = json!({
         "name": "c", "image": "test/child", "env": [{"name": "A", "value": "one"}], "args": ["$(A)s"],
     });
-    let mut running = Running::start(registry, "127.201.16.0/20", &container);
+    let mut running = RunningPod::start(registry, "127.201.16.0/20", &container);
     let directory = running.folder.path().join("pods/uid-p");
-    running.said(&format!("one ones {}", directory.display())).await;
+    running.wait_for_line(&format!("one ones {}", directory.display())).await;
     running.delete(30);
-    assert_eq!(running.exit().await, (143, String::new(), None), "it was told to stop");
+    assert_eq!(running.exit().await, (143, String::new(), None), "it got a stop signal");
     running.end().await;
 }
 
 #[tokio::test]
 async fn a_process_that_cannot_be_started_says_so() {
-    let registry = Registry::default().with("test/none", ChildProcess::new("/no/such", &[]));
+    let registry = ProgramRegistry::default().with("test/none", ChildProcess::new("/no/such", &[]));
     let container = json!({"name": "c", "image": "test/none"});
-    let running = Running::start(registry, "127.202.16.0/20", &container);
+    let running = RunningPod::start(registry, "127.202.16.0/20", &container);
     let (code, message, _) = running.exit().await;
     assert!(code == 127 && message.starts_with("could not start /no/such: "), "{code} {message}");
     running.end().await;
 }
 
-/// Whoever does not stop is ended: after the grace period, at once when there is none, or when this
-/// process ends. The hook before the end comes first, and its failure is recorded.
+/// A program that does not stop is killed: after the grace period, immediately when there is none,
+/// or when this process ends. The `preStop` hook runs first, and its failure is recorded.
 #[tokio::test]
-async fn a_program_that_does_not_stop_is_ended() {
+async fn a_program_that_does_not_stop_is_killed() {
     let container =
         |more: &Value| json!({"name": "c", "image": "test/stubborn", "lifecycle": more});
-    let registry = || Registry::default().with("test/stubborn", Stubborn);
+    let registry = || ProgramRegistry::default().with("test/stubborn", IgnoresStop);
     let fails = json!({"preStop": {"exec": {"command": ["sh", "-c", "echo no; false"]}}});
-    let mut running = Running::start(registry(), "127.203.16.0/20", &container(&fails));
+    let mut running = RunningPod::start(registry(), "127.203.16.0/20", &container(&fails));
     assert_eq!(running.facts.next().await.state, ProgramState::Running { ready: true });
     running.delete(1);
     let (code, _, hook) = running.exit().await;
@@ -349,33 +355,33 @@ async fn a_program_that_does_not_stop_is_ended() {
     );
     running.end().await;
 
-    let mut running = Running::start(registry(), "127.204.16.0/20", &container(&json!({})));
+    let mut running = RunningPod::start(registry(), "127.204.16.0/20", &container(&json!({})));
     running.facts.next().await;
     running.delete(0);
     assert_eq!(running.exit().await.0, 137);
     running.end().await;
 
-    let running = Running::start(registry(), "127.205.16.0/20", &container(&json!({})));
+    let running = RunningPod::start(registry(), "127.205.16.0/20", &container(&json!({})));
     running.facts.next().await;
     running.end().await;
 }
 
-/// The annotation kills the run it names, and nothing is said to the program.
+/// The annotation kills the run it names, without a signal to the program.
 #[tokio::test]
 async fn a_run_may_be_killed_without_notice() {
     let container =
         json!({"name": "c", "image": "gantry.dev/echo", "ports": [{"containerPort": 18090}]});
-    let mut running = Running::start(Registry::own(), "127.206.16.0/20", &container);
+    let mut running = RunningPod::start(ProgramRegistry::built_in(), "127.206.16.0/20", &container);
     assert_eq!(running.facts.next().await.state, ProgramState::Running { ready: true });
-    running.stand.edit::<Pod>(&key(), |it| {
+    running.test_world.edit::<Pod>(&key(), |it| {
         it["metadata"]["annotations"]["gantry.dev/sim-kill"] = json!("0");
     });
     assert_eq!(running.exit().await.0, 137);
-    assert!(!running.facts.said.lock().unwrap().contains(&"stopped".to_owned()));
+    assert!(!running.facts.log_lines.lock().unwrap().contains(&"stopped".to_owned()));
     running.end().await;
 }
 
-/// Probes ask the program itself; what it finds in its volumes is shown through them.
+/// Probes are sent to the program itself; its responses show the files of its volumes.
 #[tokio::test]
 async fn a_program_is_probed() {
     let probe = |path: &str| json!({"httpGet": {"path": path, "port": 18091}, "periodSeconds": 1});
@@ -391,8 +397,8 @@ async fn a_program_is_probed() {
         "readinessProbe": probe("/file?path=/nowhere"),
         "livenessProbe": liveness,
     });
-    let running = Running::start(Registry::own(), "127.207.16.0/20", &container);
-    let verdict = |it: &Noted, kind: ProbeKind| {
+    let running = RunningPod::start(ProgramRegistry::built_in(), "127.207.16.0/20", &container);
+    let verdict = |it: &FakeRecorder, kind: ProbeKind| {
         let probes = it.probes.lock().unwrap();
         let last = probes.iter().rev().find(|(key, _)| key.probe == kind);
         last.map(|(_, result)| (result.verdict, result.failure.clone()))
@@ -409,7 +415,7 @@ async fn a_program_is_probed() {
             verdict(it, ProbeKind::Readiness) == Some((ProbeVerdict::Failing, words.clone()))
         })
         .await;
-    let address = running.stand.status("p")["podIP"].as_str().unwrap().to_owned();
+    let address = running.test_world.status("p")["podIP"].as_str().unwrap().to_owned();
     let mut stream = TcpStream::connect(format!("{address}:18091")).await.unwrap();
     let request = "GET /file?path=/one HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     stream.write_all(request.as_bytes()).await.unwrap();

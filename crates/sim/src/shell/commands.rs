@@ -1,4 +1,4 @@
-//! The programs that are there.
+//! The built-in programs.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 
 use super::Shell;
-use super::input::Heard;
-use super::{INTERRUPTED, MISUSED, NOT_FOUND};
+use super::input::InputEvent;
+use super::{INTERRUPTED_EXIT_CODE, NOT_FOUND_EXIT_CODE, USAGE_EXIT_CODE};
 
-/// The largest file of a volume that is shown.
-const LARGEST_FILE: usize = 4 << 20;
+/// The largest file of a volume that is printed.
+const MAX_FILE_BYTES: usize = 4 << 20;
 
 /// The programs, as `ls /bin` lists them.
 const PROGRAMS: [&str; 12] = [
@@ -18,10 +18,10 @@ const PROGRAMS: [&str; 12] = [
     "true",
 ];
 
-/// What only a shell has.
-const PARTS: [&str; 5] = [":", "cd", "exit", "export", "unset"];
+/// The builtins of the shell.
+const BUILTINS: [&str; 5] = [":", "cd", "exit", "export", "unset"];
 
-/// The directories there are, and what is in them.
+/// The directories, and their content.
 const DIRECTORIES: [(&str, &[&str]); 13] = [
     ("/", &["bin", "dev", "etc", "home", "proc", "root", "run", "sys", "tmp", "usr", "var"]),
     ("/bin", &PROGRAMS),
@@ -38,42 +38,42 @@ const DIRECTORIES: [(&str, &[&str]); 13] = [
     ("/var", &[]),
 ];
 
-/// The program of that name or path.
+/// Returns the program of that name or path.
 pub(super) fn program(name: &str) -> Option<&'static str> {
     let name = ["/bin/", "/usr/bin/"].iter().find_map(|it| name.strip_prefix(it)).unwrap_or(name);
     PROGRAMS.into_iter().find(|known| *known == name)
 }
 
-/// Whether it is no program but something a shell does itself.
-pub(super) fn is_part_of_the_shell(name: &str) -> bool {
-    PARTS.contains(&name)
+/// Returns whether it is a builtin of the shell rather than a program.
+pub(super) fn is_builtin(name: &str) -> bool {
+    BUILTINS.contains(&name)
 }
 
 impl Shell<'_> {
-    /// Runs a program, or a part of the shell, that is there.
+    /// Runs an existing program or builtin.
     pub(super) async fn command(&mut self, name: &str, arguments: &[&str]) -> u8 {
         match (name, arguments) {
             ("true" | ":", _) => 0,
             ("false", _) => 1,
-            ("echo", ["-n", words @ ..]) => self.say(&words.join(" ")).await,
-            ("echo", words) => self.say(&(words.join(" ") + "\n")).await,
+            ("echo", ["-n", words @ ..]) => self.print(&words.join(" ")).await,
+            ("echo", words) => self.print(&(words.join(" ") + "\n")).await,
             ("cat", names) => self.cat(names).await,
             ("env", []) => {
                 let all = self.variables.iter();
                 let all: String = all.map(|(name, value)| format!("{name}={value}\n")).collect();
-                self.say(&all).await
+                self.print(&all).await
             }
             ("env", [argument, ..]) => {
-                let words = format!("env: can't execute '{argument}': No such file or directory");
-                self.fail(&words, NOT_FOUND).await
+                let message = format!("env: can't execute '{argument}': No such file or directory");
+                self.fail(&message, NOT_FOUND_EXIT_CODE).await
             }
             ("printenv", []) => Box::pin(self.command("env", &[])).await,
             ("printenv", names) => self.print_variables(names).await,
-            ("hostname", []) => self.say(&format!("{}\n", self.setting.hostname)).await,
+            ("hostname", []) => self.print(&format!("{}\n", self.context.hostname)).await,
             ("hostname", _) => self.fail("hostname: sethostname: Operation not permitted", 1).await,
-            ("pwd", _) => self.say(&format!("{}\n", self.place)).await,
-            ("cd", arguments) => self.change_place(arguments.first().unwrap_or(&"/root")).await,
-            ("ls", arguments) => self.list_places(arguments).await,
+            ("pwd", _) => self.print(&format!("{}\n", self.working_directory)).await,
+            ("cd", arguments) => self.change_directory(arguments.first().unwrap_or(&"/root")).await,
+            ("ls", arguments) => self.list_directories(arguments).await,
             ("date", arguments) => self.date(arguments).await,
             ("sleep", arguments) => self.sleep(arguments).await,
             ("exit", arguments) => {
@@ -96,54 +96,54 @@ impl Shell<'_> {
                 }
                 0
             }
-            (name, _) => self.fail(&format!("sh: {name}: not found"), NOT_FOUND).await,
+            (name, _) => self.fail(&format!("sh: {name}: not found"), NOT_FOUND_EXIT_CODE).await,
         }
     }
 
-    async fn say(&mut self, text: &str) -> u8 {
+    async fn print(&mut self, text: &str) -> u8 {
         self.out.write(text.as_bytes()).await;
         0
     }
 
-    async fn fail(&mut self, words: &str, code: u8) -> u8 {
-        self.complain(words).await;
+    async fn fail(&mut self, message: &str, code: u8) -> u8 {
+        self.print_error(message).await;
         code
     }
 
-    /// What is typed, or what is in files.
+    /// Prints the input, or files.
     async fn cat(&mut self, names: &[&str]) -> u8 {
         let mut code = 0;
         for &name in if names.is_empty() { &["-"][..] } else { names } {
             match self.resolve(name).as_str() {
                 _ if name == "-" => loop {
                     match self.input.next(&mut self.out).await {
-                        Heard::Bytes(bytes) => self.out.write(&bytes).await,
-                        Heard::Interrupt => return INTERRUPTED,
-                        Heard::End => break,
+                        InputEvent::Bytes(bytes) => self.out.write(&bytes).await,
+                        InputEvent::Interrupt => return INTERRUPTED_EXIT_CODE,
+                        InputEvent::End => break,
                     }
                 },
                 "/etc/hostname" => {
-                    self.say(&format!("{}\n", self.setting.hostname)).await;
+                    self.print(&format!("{}\n", self.context.hostname)).await;
                 }
-                path if self.setting.files.resolve(path).is_some() => {
-                    match self.setting.files.read(path, LARGEST_FILE).await {
+                path if self.context.files.resolve(path).is_some() => {
+                    match self.context.files.read(path, MAX_FILE_BYTES).await {
                         Ok(bytes) => self.out.write(&bytes).await,
                         Err(error) => {
-                            let words = match error.kind() {
+                            let message = match error.kind() {
                                 ErrorKind::NotFound => "No such file or directory".to_owned(),
                                 _ => error.to_string(),
                             };
-                            let words = format!("cat: can't open '{name}': {words}");
-                            code = self.fail(&words, 1).await;
+                            let message = format!("cat: can't open '{name}': {message}");
+                            code = self.fail(&message, 1).await;
                         }
                     }
                 }
                 path => {
-                    let words = match directory(path) {
+                    let message = match directory(path) {
                         Some(_) => "read error: Is a directory".to_owned(),
                         None => format!("can't open '{name}': No such file or directory"),
                     };
-                    code = self.fail(&format!("cat: {words}"), 1).await;
+                    code = self.fail(&format!("cat: {message}"), 1).await;
                 }
             }
         }
@@ -156,7 +156,7 @@ impl Shell<'_> {
             match self.variables.get(name) {
                 Some(value) => {
                     let line = format!("{value}\n");
-                    self.say(&line).await;
+                    self.print(&line).await;
                 }
                 None => code = 1,
             }
@@ -164,18 +164,18 @@ impl Shell<'_> {
         code
     }
 
-    async fn change_place(&mut self, name: &str) -> u8 {
+    async fn change_directory(&mut self, name: &str) -> u8 {
         let path = self.resolve(name);
         if directory(&path).is_none() {
             return self
                 .fail(&format!("sh: cd: can't cd to {name}: No such file or directory"), 2)
                 .await;
         }
-        self.place = path;
+        self.working_directory = path;
         0
     }
 
-    async fn list_places(&mut self, arguments: &[&str]) -> u8 {
+    async fn list_directories(&mut self, arguments: &[&str]) -> u8 {
         let is_option = |it: &&str| it.len() > 1 && it.starts_with('-');
         for option in arguments.iter().copied().filter(is_option) {
             if let Some(letter) = option.chars().skip(1).find(|it| !"aA1".contains(*it)) {
@@ -189,7 +189,7 @@ impl Shell<'_> {
         let (many, mut code) = (names.len() > 1, 0);
         for name in names {
             let path = self.resolve(name);
-            let mounted = self.setting.files.list(&path).await;
+            let mounted = self.context.files.list(&path).await;
             let own = || directory(&path).map(|it| it.iter().map(|it| (*it).to_owned()).collect());
             let text = match mounted.or_else(own) {
                 Some(entries) => {
@@ -197,14 +197,16 @@ impl Shell<'_> {
                     let entries: String = entries.iter().map(|it| format!("{it}\n")).collect();
                     title + &entries
                 }
-                None if exists(&path) || self.setting.files.has(&path).await => format!("{name}\n"),
+                None if exists(&path) || self.context.files.exists(&path).await => {
+                    format!("{name}\n")
+                }
                 None => {
-                    let words = format!("ls: {name}: No such file or directory");
-                    code = self.fail(&words, 1).await;
+                    let message = format!("ls: {name}: No such file or directory");
+                    code = self.fail(&message, 1).await;
                     continue;
                 }
             };
-            self.say(&text).await;
+            self.print(&text).await;
         }
         code
     }
@@ -220,9 +222,9 @@ impl Shell<'_> {
                 }
             }
         }
-        let now = self.setting.clock.now().to_zoned(TimeZone::UTC);
+        let now = self.context.clock.now().to_zoned(TimeZone::UTC);
         match jiff::fmt::strtime::format(format, &now) {
-            Ok(text) => self.say(&(text + "\n")).await,
+            Ok(text) => self.print(&(text + "\n")).await,
             Err(_) => self.fail(&format!("date: invalid format '{format}'"), 1).await,
         }
     }
@@ -238,30 +240,30 @@ impl Shell<'_> {
             };
             all = all.saturating_add(one);
         }
-        let Shell { setting, input, out, .. } = self;
+        let Shell { context, input, out, .. } = self;
         tokio::select! {
-            // Each may be dropped: time goes on, and what was typed is kept.
-            () = setting.clock.sleep(all) => 0,
-            () = input.interrupted(out) => INTERRUPTED,
+            // Each may be dropped: time goes on, and the input is kept.
+            () = context.clock.sleep(all) => 0,
+            () = input.interrupted(out) => INTERRUPTED_EXIT_CODE,
         }
     }
 
     async fn exit_code(&mut self, argument: Option<&str>) -> u8 {
-        let Some(text) = argument else { return self.last };
+        let Some(text) = argument else { return self.last_exit_code };
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         match text.parse::<u32>() {
-            // Only the last byte gets through, as everywhere.
+            // Only the last byte is the exit code, as everywhere.
             Ok(code) if digits => code.to_le_bytes()[0],
             Ok(_) | Err(_) => {
-                self.fail(&format!("sh: exit: Illegal number: {text}"), MISUSED).await
+                self.fail(&format!("sh: exit: Illegal number: {text}"), USAGE_EXIT_CODE).await
             }
         }
     }
 
-    /// The whole path of a name.
+    /// Returns the absolute path of a name.
     fn resolve(&self, name: &str) -> String {
         let mut parts: Vec<&str> = Vec::new();
-        let from = if name.starts_with('/') { "" } else { &self.place };
+        let from = if name.starts_with('/') { "" } else { &self.working_directory };
         for part in from.split('/').chain(name.split('/')) {
             match part {
                 "" | "." => {}
@@ -275,7 +277,7 @@ impl Shell<'_> {
     }
 }
 
-/// What is in a directory.
+/// Returns the content of a directory.
 fn directory(path: &str) -> Option<&'static [&'static str]> {
     DIRECTORIES.iter().find(|(known, _)| *known == path).map(|(_, entries)| *entries)
 }
@@ -286,7 +288,7 @@ fn exists(path: &str) -> bool {
     directory(parent).is_some_and(|entries| entries.contains(&name))
 }
 
-/// A time to sleep: `5`, `0.5`, `2m`, `infinity`.
+/// Parses a time to sleep: `5`, `0.5`, `2m`, `infinity`.
 fn duration(text: &str) -> Option<Duration> {
     if matches!(text, "inf" | "infinity") {
         return Some(Duration::MAX);

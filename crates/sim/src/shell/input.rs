@@ -1,4 +1,4 @@
-//! What is typed: as it comes, or by the rules of a terminal.
+//! The input of a command: raw, or edited as on a terminal.
 
 use std::collections::VecDeque;
 
@@ -7,106 +7,106 @@ use tokio::sync::mpsc;
 
 use super::output::Output;
 
-/// The longest line; a longer one is taken for two.
-const LINE: usize = 4 * 1024;
+/// The longest line; a longer one is split.
+const MAX_LINE_BYTES: usize = 4 * 1024;
 
-/// Lines that are typed ahead of a command that does not read.
-const AHEAD: usize = 16;
+/// The most lines that are typed ahead of a command that does not read.
+const MAX_LINES_AHEAD: usize = 16;
 
-/// What a command hears.
+/// An input event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
-    /// Something was typed.
+pub(super) enum InputEvent {
+    /// Input bytes.
     Bytes(Bytes),
     /// The interrupt key.
     Interrupt,
-    /// No more will be typed, at least not for this command.
+    /// The end of the input, at least for this command.
     End,
 }
 
 /// The input of a command.
 pub(super) struct Input {
-    /// Gone once there is no more.
+    /// `None` once the input has ended.
     source: Option<mpsc::Receiver<Bytes>>,
     terminal: Option<Terminal>,
-    /// What came and was not heard yet.
-    waiting: VecDeque<Heard>,
+    /// Events that were not read yet.
+    pending: VecDeque<InputEvent>,
 }
 
 impl Input {
     pub(super) fn new(source: Option<mpsc::Receiver<Bytes>>, tty: bool) -> Self {
-        Self { source, terminal: tty.then(Terminal::default), waiting: VecDeque::new() }
+        Self { source, terminal: tty.then(Terminal::default), pending: VecDeque::new() }
     }
 
-    /// The next of what is typed; on a terminal a line. What is typed there is shown on `screen`.
-    pub(super) async fn next(&mut self, screen: &mut Output) -> Heard {
+    /// Returns the next input; on a terminal a line. Input there is echoed on `screen`.
+    pub(super) async fn next(&mut self, screen: &mut Output) -> InputEvent {
         loop {
-            if let Some(heard) = self.waiting.pop_front() {
+            if let Some(heard) = self.pending.pop_front() {
                 return heard;
             }
-            if !self.more(screen).await {
-                return Heard::End;
+            if !self.read_more(screen).await {
+                return InputEvent::End;
             }
         }
     }
 
-    /// Waits for more to be typed; false when that will not be.
-    async fn more(&mut self, screen: &mut Output) -> bool {
+    /// Waits for more input; returns false when there will be none.
+    async fn read_more(&mut self, screen: &mut Output) -> bool {
         let Some(source) = &mut self.source else { return false };
         let Some(bytes) = source.recv().await else {
             self.source = None;
             return false;
         };
         match &mut self.terminal {
-            None => self.waiting.extend((!bytes.is_empty()).then_some(Heard::Bytes(bytes))),
+            None => self.pending.extend((!bytes.is_empty()).then_some(InputEvent::Bytes(bytes))),
             Some(terminal) => {
                 let mut echo = Vec::new();
-                let heard = bytes.iter().filter_map(|byte| terminal.key(*byte, &mut echo));
-                self.waiting.extend(heard);
+                let heard = bytes.iter().filter_map(|byte| terminal.handle_key(*byte, &mut echo));
+                self.pending.extend(heard);
                 screen.send(echo.into()).await;
             }
         }
         true
     }
 
-    /// The next line, without its end.
-    pub(super) async fn line(&mut self, screen: &mut Output) -> Heard {
+    /// Returns the next line, without its end.
+    pub(super) async fn line(&mut self, screen: &mut Output) -> InputEvent {
         let mut line = BytesMut::new();
         loop {
             match self.next(screen).await {
-                Heard::Bytes(mut bytes) => {
+                InputEvent::Bytes(mut bytes) => {
                     let end = bytes.iter().position(|byte| *byte == b'\n');
-                    let room = LINE - line.len();
-                    let taken = end.unwrap_or(bytes.len()).min(room);
+                    let free = MAX_LINE_BYTES - line.len();
+                    let taken = end.unwrap_or(bytes.len()).min(free);
                     line.extend_from_slice(&bytes.split_to(taken));
                     let ended = end == Some(taken);
                     if ended {
                         let _ = bytes.split_to(1);
                     }
                     if !bytes.is_empty() {
-                        self.waiting.push_front(Heard::Bytes(bytes));
+                        self.pending.push_front(InputEvent::Bytes(bytes));
                     }
-                    if ended || line.len() == LINE {
-                        return Heard::Bytes(line.freeze());
+                    if ended || line.len() == MAX_LINE_BYTES {
+                        return InputEvent::Bytes(line.freeze());
                     }
                 }
-                Heard::End if !line.is_empty() => return Heard::Bytes(line.freeze()),
+                InputEvent::End if !line.is_empty() => return InputEvent::Bytes(line.freeze()),
                 other => return other,
             }
         }
     }
 
-    /// Ready when the interrupt key was pressed; never without a terminal. What is typed meanwhile
-    /// is kept for later, up to [`AHEAD`]; then nobody listens until it is read. Dropping it loses
-    /// nothing but what would be shown.
+    /// Completes when the interrupt key was pressed; never without a terminal. Input is buffered
+    /// meanwhile, up to [`MAX_LINES_AHEAD`]; then nothing more is read until it is consumed.
+    /// Dropping it loses nothing but the echo.
     pub(super) async fn interrupted(&mut self, screen: &mut Output) {
         while self.terminal.is_some() {
-            if self.waiting.contains(&Heard::Interrupt) {
-                // As at a real terminal, what was typed ahead goes with it.
-                self.waiting.clear();
+            if self.pending.contains(&InputEvent::Interrupt) {
+                // As at a real terminal, an interrupt discards what was typed ahead.
+                self.pending.clear();
                 return;
             }
-            if self.waiting.len() >= AHEAD || !self.more(screen).await {
+            if self.pending.len() >= MAX_LINES_AHEAD || !self.read_more(screen).await {
                 break;
             }
         }
@@ -114,16 +114,16 @@ impl Input {
     }
 }
 
-/// A line as it is typed at a terminal.
+/// The line that is being edited at a terminal.
 #[derive(Debug, Default)]
 struct Terminal {
     line: Vec<u8>,
-    /// How far we are inside of what an arrow key sends.
-    escape: Escape,
+    /// The position inside of the escape sequence of an arrow key.
+    escape: EscapeState,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Escape {
+enum EscapeState {
     #[default]
     Not,
     Begun,
@@ -131,33 +131,33 @@ enum Escape {
 }
 
 impl Terminal {
-    /// Takes a key, says what is to be shown for it, and what is heard by who reads.
-    fn key(&mut self, key: u8, echo: &mut Vec<u8>) -> Option<Heard> {
+    /// Handles a key; appends its echo, and returns the event it completes.
+    fn handle_key(&mut self, key: u8, echo: &mut Vec<u8>) -> Option<InputEvent> {
         match (self.escape, key) {
-            (Escape::Begun, b'[' | b'O') => {
-                self.escape = Escape::Inside;
+            (EscapeState::Begun, b'[' | b'O') => {
+                self.escape = EscapeState::Inside;
                 return None;
             }
-            (Escape::Inside, 0x20..=0x3f) => return None,
-            (Escape::Inside | Escape::Begun, _) => {
-                self.escape = Escape::Not;
+            (EscapeState::Inside, 0x20..=0x3f) => return None,
+            (EscapeState::Inside | EscapeState::Begun, _) => {
+                self.escape = EscapeState::Not;
                 return None;
             }
-            (Escape::Not, _) => {}
+            (EscapeState::Not, _) => {}
         }
         match key {
             b'\r' | b'\n' => {
                 echo.extend_from_slice(b"\r\n");
                 self.line.push(b'\n');
-                Some(self.said())
+                Some(self.take_line())
             }
             0x03 => {
                 echo.extend_from_slice(b"^C\r\n");
                 self.line.clear();
-                Some(Heard::Interrupt)
+                Some(InputEvent::Interrupt)
             }
-            0x04 if self.line.is_empty() => Some(Heard::End),
-            0x04 => Some(self.said()),
+            0x04 if self.line.is_empty() => Some(InputEvent::End),
+            0x04 => Some(self.take_line()),
             0x08 | 0x7f => {
                 self.erase(echo);
                 None
@@ -169,10 +169,10 @@ impl Terminal {
                 None
             }
             0x1b => {
-                self.escape = Escape::Begun;
+                self.escape = EscapeState::Begun;
                 None
             }
-            b'\t' | 0x20.. if self.line.len() < LINE - 1 => {
+            b'\t' | 0x20.. if self.line.len() < MAX_LINE_BYTES - 1 => {
                 echo.push(key);
                 self.line.push(key);
                 None
@@ -181,11 +181,11 @@ impl Terminal {
         }
     }
 
-    fn said(&mut self) -> Heard {
-        Heard::Bytes(std::mem::take(&mut self.line).into())
+    fn take_line(&mut self) -> InputEvent {
+        InputEvent::Bytes(std::mem::take(&mut self.line).into())
     }
 
-    /// Takes the last letter back, however many bytes it has.
+    /// Erases the last character, however many bytes it has.
     fn erase(&mut self, echo: &mut Vec<u8>) {
         let continues = |byte: &u8| byte & 0xc0 == 0x80;
         while self.line.pop_if(|byte| continues(byte)).is_some() {}
@@ -201,16 +201,16 @@ mod tests {
 
     #[test]
     fn a_line_is_edited_as_at_a_terminal() {
-        let said = |text: &'static str| Heard::Bytes(Bytes::from_static(text.as_bytes()));
-        let table: [(&str, &[u8], &str, Vec<Heard>); 9] = [
+        let said = |text: &'static str| InputEvent::Bytes(Bytes::from_static(text.as_bytes()));
+        let table: [(&str, &[u8], &str, Vec<InputEvent>); 9] = [
             ("a line", b"ls\r", "ls\r\n", vec![said("ls\n")]),
             ("two lines", b"a\nb\r", "a\r\nb\r\n", vec![said("a\n"), said("b\n")]),
             ("half a line", b"ls", "ls", vec![]),
             ("corrected", b"lx\x7fs\r", "lx\x08 \x08s\r\n", vec![said("ls\n")]),
             ("a letter of two bytes", "ä\x7fb\r".as_bytes(), "ä\x08 \x08b\r\n", vec![said("b\n")]),
-            ("all taken back", b"ab\x15c\r", "ab\x08 \x08\x08 \x08c\r\n", vec![said("c\n")]),
-            ("interrupted", b"ab\x03", "ab^C\r\n", vec![Heard::Interrupt]),
-            ("the end", b"a\x04\x04", "a", vec![said("a"), Heard::End]),
+            ("all erased", b"ab\x15c\r", "ab\x08 \x08\x08 \x08c\r\n", vec![said("c\n")]),
+            ("interrupted", b"ab\x03", "ab^C\r\n", vec![InputEvent::Interrupt]),
+            ("the end", b"a\x04\x04", "a", vec![said("a"), InputEvent::End]),
             (
                 "keys without a letter",
                 b"\x1b[A\x1b[1;5Ca\x01\x1bxb\r",
@@ -220,8 +220,8 @@ mod tests {
         ];
         for (why, keys, shown, expected) in table {
             let (mut terminal, mut echo) = (Terminal::default(), Vec::new());
-            let heard: Vec<Heard> =
-                keys.iter().filter_map(|key| terminal.key(*key, &mut echo)).collect();
+            let heard: Vec<InputEvent> =
+                keys.iter().filter_map(|key| terminal.handle_key(*key, &mut echo)).collect();
             assert_eq!(heard, expected, "{why}");
             assert_eq!(String::from_utf8(echo).unwrap(), shown, "{why}");
         }
@@ -230,10 +230,12 @@ mod tests {
     #[test]
     fn a_line_does_not_grow_without_end() {
         let (mut terminal, mut echo) = (Terminal::default(), Vec::new());
-        for _ in 0..3 * LINE {
-            assert_eq!(terminal.key(b'x', &mut echo), None);
+        for _ in 0..3 * MAX_LINE_BYTES {
+            assert_eq!(terminal.handle_key(b'x', &mut echo), None);
         }
-        let Some(Heard::Bytes(line)) = terminal.key(b'\r', &mut echo) else { panic!("no line") };
-        assert_eq!(line.len(), LINE);
+        let Some(InputEvent::Bytes(line)) = terminal.handle_key(b'\r', &mut echo) else {
+            panic!("no line")
+        };
+        assert_eq!(line.len(), MAX_LINE_BYTES);
     }
 }

@@ -1,14 +1,14 @@
-//! Where a command writes to.
+//! The output of a command.
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-/// What is sent at once.
-const PIECE: usize = 32 * 1024;
+/// The most bytes that are sent at once.
+const MAX_CHUNK_BYTES: usize = 32 * 1024;
 
-/// One output.
+/// One output stream.
 pub(super) struct Output {
-    /// Gone once nobody listens.
+    /// `None` once the receiver is gone.
     sender: Option<mpsc::Sender<Bytes>>,
     tty: bool,
 }
@@ -18,7 +18,8 @@ impl Output {
         Self { sender, tty }
     }
 
-    /// Writes text. On a terminal every line begins on the left, which programs leave to it.
+    /// Writes text. On a terminal every line feed gets a carriage return, which programs leave to
+    /// it.
     pub(super) async fn write(&mut self, bytes: &[u8]) {
         if !self.tty {
             return self.send(Bytes::copy_from_slice(bytes)).await;
@@ -33,10 +34,10 @@ impl Output {
         self.send(text.into()).await;
     }
 
-    /// Sends bytes as they are. Waits while nobody takes them.
+    /// Sends bytes unchanged. Waits while the receiver is busy.
     pub(super) async fn send(&mut self, mut bytes: Bytes) {
         while !bytes.is_empty() {
-            let piece = bytes.split_to(bytes.len().min(PIECE));
+            let piece = bytes.split_to(bytes.len().min(MAX_CHUNK_BYTES));
             match &self.sender {
                 Some(sender) if sender.send(piece).await.is_ok() => {}
                 Some(_) | None => {

@@ -1,29 +1,29 @@
-use gantry_process::clock::Hand;
+use gantry_process::clock::FakeClock;
 use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
 
-/// How a command ended and what it said.
+/// The exit code and the output of a command.
 #[derive(Debug, PartialEq, Eq)]
-struct Ended {
+struct CommandResult {
     code: Result<u8, String>,
     out: String,
     err: String,
 }
 
-fn hand() -> Hand {
-    Hand::at("2026-11-06T05:06:20Z".parse::<Timestamp>().unwrap())
+fn hand() -> FakeClock {
+    FakeClock::at("2026-11-06T05:06:20Z".parse::<Timestamp>().unwrap())
 }
 
-fn setting(tty: bool, clock: Clock) -> Setting {
+fn context(tty: bool, clock: Clock) -> ShellContext {
     let variables = [("A", "one"), ("B", "two words")];
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-    Setting { hostname: "web-0".to_owned(), variables, tty, clock, files: Mounts::default() }
+    ShellContext { hostname: "web-0".to_owned(), variables, tty, clock, files: Mounts::default() }
 }
 
-/// Runs a command that is given all of its input at once.
-async fn run_with(command: &[&str], input: &[&'static str], tty: bool) -> Ended {
+/// Runs a command that gets all of its input at once.
+async fn run_with(command: &[&str], input: &[&'static str], tty: bool) -> CommandResult {
     let command: Vec<String> = command.iter().map(|&it| it.to_owned()).collect();
     let (typed, stdin) = mpsc::channel(16);
     for piece in input {
@@ -33,16 +33,16 @@ async fn run_with(command: &[&str], input: &[&'static str], tty: bool) -> Ended 
     let (stdout, mut out) = mpsc::channel(64);
     let (stderr, mut err) = mpsc::channel(64);
     let stdio = Stdio { stdin: Some(stdin), stdout: Some(stdout), stderr: Some(stderr) };
-    let setting = setting(tty, hand().clock());
+    let context = context(tty, hand().clock());
     let stop = CancellationToken::new();
     // Both outputs are read all the time: a command waits for its reader.
-    let running = async { run(&command, &setting, stdio, &stop).await };
-    let (code, out, err) = tokio::join!(running, everything(&mut out), everything(&mut err));
-    Ended { code, out, err }
+    let running = async { run(&command, &context, stdio, &stop).await };
+    let (code, out, err) = tokio::join!(running, read_all(&mut out), read_all(&mut err));
+    CommandResult { code, out, err }
 }
 
-/// All that comes until the other end is gone.
-async fn everything(output: &mut mpsc::Receiver<Bytes>) -> String {
+/// Returns everything that is sent until the other end is gone.
+async fn read_all(output: &mut mpsc::Receiver<Bytes>) -> String {
     let mut all = Vec::new();
     while let Some(bytes) = output.recv().await {
         all.extend_from_slice(&bytes);
@@ -77,13 +77,13 @@ async fn programs_do_what_they_are_known_for() {
     ];
     for (command, code, out, err) in table {
         let ended = run_with(command, &["typed\n", "more"], false).await;
-        let expected = Ended { code: Ok(code), out: out.to_owned(), err: err.to_owned() };
+        let expected = CommandResult { code: Ok(code), out: out.to_owned(), err: err.to_owned() };
         assert_eq!(ended, expected, "{command:?}");
     }
 }
 
 #[tokio::test]
-async fn a_program_that_is_not_there_is_the_runtimes_affair() {
+async fn a_missing_program_is_a_runtime_error() {
     let start = "OCI runtime exec failed: exec failed: unable to start container process: exec: ";
     let table: [(&[&str], &str); 4] = [
         (&["tar", "cf"], "\"tar\": executable file not found in $PATH"),
@@ -122,7 +122,7 @@ async fn a_shell_runs_lists() {
     ];
     for (text, code, out, err) in table {
         let ended = run_with(&["/bin/sh", "-c", text], &["typed\n", "more"], false).await;
-        let expected = Ended { code: Ok(code), out: out.to_owned(), err: err.to_owned() };
+        let expected = CommandResult { code: Ok(code), out: out.to_owned(), err: err.to_owned() };
         assert_eq!(ended, expected, "{text}");
     }
     let ended = run_with(&["sh", "-c"], &[], false).await;
@@ -158,13 +158,13 @@ async fn sleeping_ends_with_its_time_a_key_or_the_client() {
         Key,
         Stop,
     }
-    for (how, expected) in [(How::Time, 0), (How::Key, 130), (How::Stop, KILLED)] {
+    for (how, expected) in [(How::Time, 0), (How::Key, 130), (How::Stop, KILLED_EXIT_CODE)] {
         let (hand, stop) = (hand(), CancellationToken::new());
-        let setting = setting(true, hand.clock());
+        let context = context(true, hand.clock());
         let (typed, stdin) = mpsc::channel(4);
         let stdio = Stdio { stdin: Some(stdin), ..Stdio::default() };
         let command = ["sleep", "1.5m"].map(str::to_owned);
-        let run = run(&command, &setting, stdio, &stop);
+        let run = run(&command, &context, stdio, &stop);
         let (code, ()) = tokio::join!(run, async {
             tokio::task::yield_now().await;
             match how {
@@ -182,19 +182,19 @@ async fn a_reader_that_stops_reading_stops_the_writer() {
     let (stdout, mut out) = mpsc::channel(1);
     let (typed, stdin) = mpsc::channel(1);
     let stdio = Stdio { stdin: Some(stdin), stdout: Some(stdout), stderr: None };
-    let (setting, stop) = (setting(false, hand().clock()), CancellationToken::new());
+    let (context, stop) = (context(false, hand().clock()), CancellationToken::new());
     let command = ["cat".to_owned()];
-    let copied = run(&command, &setting, stdio, &stop);
+    let copied = run(&command, &context, stdio, &stop);
     let client = async {
         let mut sent = 0;
-        // One piece is with the reader, one in each channel: no more is taken than that.
+        // One chunk is with the reader, one in each channel: no more is accepted than that.
         while typed.try_send(Bytes::from_static(b"x")).is_ok() {
             sent += 1;
             for _ in 0..10 {
                 tokio::task::yield_now().await;
             }
         }
-        assert!(sent <= 4, "{sent} pieces were taken for nobody");
+        assert!(sent <= 4, "{sent} chunks were read without a reader");
         drop(typed);
         let mut heard = 0;
         while out.recv().await.is_some() {
@@ -218,7 +218,7 @@ async fn variables_do_not_grow_without_end() {
 }
 
 proptest! {
-    /// No script breaks the shell, and every one ends.
+    /// No script makes the shell panic, and every one ends.
     #[test]
     fn any_script_ends(text in r#"([a-z $"';&|\\\n=]|echo|cat|exit |cd |ls |date \+%){0,30}"#) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -227,7 +227,7 @@ proptest! {
     }
 }
 
-/// Commands in a container that is a program see its volumes, and nothing beside them.
+/// Commands in a container that is a program see its volumes, and no other files.
 #[tokio::test]
 async fn files_of_volumes_are_shown() {
     let folder = tempfile::tempdir().unwrap();
@@ -235,15 +235,15 @@ async fn files_of_volumes_are_shown() {
     std::fs::create_dir(&volume).unwrap();
     std::fs::write(volume.join("password"), "s3cret\n").unwrap();
     std::os::unix::fs::symlink("/etc/passwd", volume.join("out")).unwrap();
-    let files = Mounts::below(folder.path()).with("/etc/sec", &volume, "");
-    let mut setting = setting(false, Clock::system());
-    setting.files = files.unwrap();
+    let files = Mounts::with_root(folder.path()).with_mount("/etc/sec", &volume, "");
+    let mut context = context(false, Clock::system());
+    context.files = files.unwrap();
     let ask = async |command: &[&str]| {
         let (sender, mut output) = mpsc::channel(64);
         let stdio = Stdio { stdin: None, stdout: Some(sender.clone()), stderr: Some(sender) };
         let command: Vec<String> = command.iter().map(|it| (*it).to_owned()).collect();
         let never = CancellationToken::new();
-        let code = run(&command, &setting, stdio, &never).await.unwrap();
+        let code = run(&command, &context, stdio, &never).await.unwrap();
         let mut said = String::new();
         while let Ok(bytes) = output.try_recv() {
             said.push_str(&String::from_utf8_lossy(&bytes));

@@ -1,14 +1,15 @@
-//! The variables of a container, as far as its pod says them.
+//! The variables of a container, as far as its pod defines them.
 
 use serde_json::Value;
 
-/// Where programs are looked for.
+/// Where programs are searched.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The variables that a container of a pod starts with: those every container has, then its own.
+/// Returns the variables that a container of a pod starts with: those every container has, then its
+/// own.
 ///
-/// Values that come from the pod itself are filled in; those from other objects and of resources are
-/// left out, for nothing here has read them.
+/// Values that come from the pod itself are resolved; those from other objects and of resources are
+/// left out, because they were not read here.
 #[must_use]
 pub fn variables(pod: &Value, container: &str) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -37,14 +38,14 @@ pub fn variables(pod: &Value, container: &str) -> Vec<(String, String)> {
     all
 }
 
-/// The name of the machine that a pod looks like from inside.
+/// Returns the host name of a pod, as seen from inside.
 #[must_use]
 pub fn hostname(pod: &Value) -> String {
     let named = pod["spec"]["hostname"].as_str().filter(|name| !name.is_empty());
     named.or_else(|| pod["metadata"]["name"].as_str()).unwrap_or_default().to_owned()
 }
 
-/// A field of the pod that variables may name.
+/// Returns a field of the pod that variables may reference.
 fn field(pod: &Value, path: &str) -> Option<String> {
     let (meta, status) = (&pod["metadata"], &pod["status"]);
     let keyed = |map: &str| {
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_container_knows_what_its_pod_says() {
+    fn container_variables_come_from_the_pod() {
         let from = |path: &str| json!({ "fieldRef": { "fieldPath": path } });
         let pod = json!({
             "metadata": { "name": "p", "namespace": "n", "labels": { "app.x/y": "web" } },

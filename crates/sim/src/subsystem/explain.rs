@@ -1,4 +1,4 @@
-//! What the simulation knows about a node.
+//! Explains the state of a simulated node.
 
 use gantry_reconcile::{Kind, View as _};
 use gantry_subsystem::explain::{ExplainPage, ExplainRequest, Explanation};
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::kubelet;
 use crate::view::{Node, Pod};
 
-/// The page about nodes.
+/// The explain page about nodes.
 pub(super) const NODE: ExplainPage = ExplainPage {
     resource: || Node::RESOURCE,
     kinds: || vec![Kind::of::<Node>(), Kind::of::<Pod>()],
@@ -16,22 +16,22 @@ pub(super) const NODE: ExplainPage = ExplainPage {
 
 fn explain(request: &ExplainRequest<'_>) -> Option<Explanation> {
     let ExplainRequest { key, world, unread, .. } = request;
-    let node = world.shelf::<Node>().get(key)?;
+    let node = world.store::<Node>().get(key)?;
     let settings = kubelet::Settings::default();
-    if !settings.pretends(&node) {
+    if !settings.simulates(&node) {
         return None;
     }
     let is_up = settings.is_up(&node);
     let name = key.name();
     let mut lines = vec![match is_up {
-        true => format!("simulated, and up; gantry node kill {name} takes its power"),
-        false => format!("simulated, and without power; gantry node revive {name} gives it back"),
+        true => format!("simulated, powered on; gantry node kill {name} powers it off"),
+        false => format!("simulated, powered off; gantry node revive {name} powers it on"),
     }];
     let mut facts = json!({"simulated": true, "up": is_up});
     if !unread.contains(&Pod::RESOURCE) {
-        let pods = world.shelf::<Pod>().tagged(&Pod::on_node(name));
-        let over = pods.iter().filter(|it| it.is_over()).count();
-        lines.push(format!("{} pods, {over} of them over", pods.len()));
+        let pods = world.store::<Pod>().by_index(&Pod::node_tag(name));
+        let over = pods.iter().filter(|it| it.is_terminal()).count();
+        lines.push(format!("{} pods, {over} of them finished", pods.len()));
         facts["pods"] = pods.len().into();
     }
     Some(Explanation { title: "simulation", lines, facts })
@@ -47,21 +47,26 @@ mod tests {
     use crate::kubelet::annotation;
 
     #[test]
-    fn a_simulated_node_says_so_and_how_to_change_its_power() {
+    fn explain_shows_simulated_nodes_and_their_power() {
         let world = World::new((NODE.kinds)());
         let node = |name: &str, annotations: serde_json::Value| json!({"metadata": {"name": name, "uid": name, "resourceVersion": "1", "annotations": annotations}});
         let nodes = [
-            node("up", json!({annotation::FAKE: "fake"})),
-            node("down", json!({annotation::FAKE: "fake", annotation::POWER: "down"})),
+            node("up", json!({annotation::KWOK_NODE: "fake"})),
+            node("down", json!({annotation::KWOK_NODE: "fake", annotation::NODE_POWER: "down"})),
             node("real", json!({})),
         ];
         for node in nodes {
-            world.find(&Node::RESOURCE).unwrap().saw(&node.to_string()).unwrap().unwrap();
+            world
+                .single_store_for(&Node::RESOURCE)
+                .unwrap()
+                .observe(&node.to_string())
+                .unwrap()
+                .unwrap();
         }
         let pod = json!({"metadata": {"name": "p", "namespace": "n", "uid": "p", "resourceVersion": "1"},
             "spec": {"nodeName": "up", "containers": []}});
-        world.find(&Pod::RESOURCE).unwrap().saw(&pod.to_string()).unwrap().unwrap();
-        let values = Values::stack(&[], []);
+        world.single_store_for(&Pod::RESOURCE).unwrap().observe(&pod.to_string()).unwrap().unwrap();
+        let values = Values::from_layers(&[], []);
         let now = Timestamp::UNIX_EPOCH;
         let ask = |name: &str, unread: &[gantry_reconcile::Resource]| {
             let (key, world, values) = (&Key::cluster(name), &world, &values);

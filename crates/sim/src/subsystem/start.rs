@@ -3,59 +3,63 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gantry_controller::{Filter, Outside, Seat};
-use gantry_reconcile::{Observer, Place};
-use gantry_subsystem::start::{Background, Host, Identity, Parts, Setup, StartError};
+use gantry_controller::{ExternalSystems, Filter, Registration};
+use gantry_kube_controllers::ClusterController;
+use gantry_reconcile::{Observer, StoreId};
+use gantry_subsystem::start::{
+    BackgroundTask, Host, Identity, Setup, StartError, SubsystemComponents,
+};
 
 use super::NODE_LEASES;
-use crate::effects::{PodRuntime, Programs};
+use crate::controller_set;
+use crate::effects::{PodPrograms, PodRuntime};
 use crate::logs::{LogObserver, Logs};
-use crate::members::{self, Member};
 use crate::view::Lease;
-use crate::{kubelet, rights};
+use crate::{kubelet, rbac};
 
-/// Starts the nodes where they are switched on.
-pub(super) fn start(setup: Setup<'_>) -> Result<Parts, StartError> {
+/// Starts the simulation of nodes where it is enabled.
+pub(super) fn start(setup: Setup<'_>) -> Result<SubsystemComponents, StartError> {
     if !setup.values.is_on("simulation.enabled") {
-        return Ok(Parts::default());
+        return Ok(SubsystemComponents::default());
     }
-    let runtime = setup.offers.get::<PodRuntime>().cloned();
+    let runtime = setup.extensions.get::<PodRuntime>().cloned();
     let runtime =
         runtime.unwrap_or_else(|| PodRuntime::new(kubelet::Profile::default(), Logs::new()));
-    let programs = Programs::new(runtime.profile, runtime.api_server.clone());
+    let programs = PodPrograms::new(runtime.profile, runtime.api_server.clone());
     // A host starts the simulation once.
     let _ = runtime.observer.set(programs.observer().clone());
-    let mut parts = Parts::default();
-    for Member { controller, manager, component, workers, .. } in members::nodes(programs.kubelet())
+    let mut parts = SubsystemComponents::default();
+    for ClusterController { controller, manager, component, workers, .. } in
+        controller_set::node_controllers(programs.kubelet())
     {
-        if (setup.runs)(controller.name()) {
+        if (setup.is_controller_enabled)(controller.name()) {
             let actor = setup.actor(&nodes(), manager, component)?;
-            parts.seats.push(Seat { controller, actor, workers });
+            parts.registrations.push(Registration { controller, actor, workers });
         }
     }
-    if (setup.runs)("kubelet-pods") {
+    if (setup.is_controller_enabled)("kubelet-pods") {
         let client = setup.clients.reader(&nodes())?;
-        let mut outside = Outside::default();
-        programs.follow(&mut outside, client.clone(), setup.clock);
+        let mut outside = ExternalSystems::default();
+        programs.register_observers(&mut outside, client.clone(), setup.clock);
         let logs = LogObserver::new(runtime.logs.clone(), setup.clock.clone());
         outside.observers.push(Arc::new(logs) as Arc<dyn Observer>);
         parts.outside = outside;
-        let run: Background =
+        let run: BackgroundTask =
             Box::new(move |tasks, handle| programs.spawn(tasks, handle, runtime, client));
         parts.background.push(run);
     }
     if setup.host == Host::Cluster {
         let filter = Filter { namespace: NODE_LEASES.to_owned(), ..Filter::default() };
-        parts.filters = BTreeMap::from([(Place::of::<Lease>(), filter)]);
+        parts.filters = BTreeMap::from([(StoreId::of::<Lease>(), filter)]);
     }
     Ok(parts)
 }
 
-/// Who the nodes are to the embedded server, together.
+/// The identity of all simulated nodes towards the embedded server.
 fn nodes() -> Identity {
-    let user = members::NODES_USER.to_owned();
-    let groups = ["system:nodes", rights::NODES].map(str::to_owned).to_vec();
-    Identity { user, groups, for_users: false }
+    let user = controller_set::NODES_USER.to_owned();
+    let groups = ["system:nodes", rbac::NODES_GROUP].map(str::to_owned).to_vec();
+    Identity { user, groups, impersonates_users: false }
 }
 
 #[cfg(test)]
@@ -65,7 +69,7 @@ mod tests {
 
     #[test]
     fn every_controller_can_be_switched() {
-        let members = members::nodes(&kubelet::Settings::default());
+        let members = controller_set::node_controllers(&kubelet::Settings::default());
         let names: Vec<_> = members.iter().map(|it| it.controller.name()).collect();
         let switches = SUBSYSTEM.features.iter().flat_map(|it| it.controllers);
         assert_eq!(names, switches.map(|it| it.name).collect::<Vec<_>>());

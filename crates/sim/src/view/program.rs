@@ -1,38 +1,38 @@
-//! Programs that really run, and what their probes found.
+//! Programs that really run, and their probe results.
 
 use std::sync::Arc;
 
 use gantry_reconcile::{Fact, Key, Observed, Uid, World};
 use jiff::Timestamp;
 
-/// What became of the program of one container, as observed by the runner of programs.
+/// The state of the program of one container, as observed by the runner of programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// The identity of the pod.
+    /// The UID of the pod.
     pub uid: Uid,
-    /// Which run of the container: how often it had been started again.
+    /// The run of the container: its restart count.
     pub run: i64,
-    /// What it does.
+    /// The state of the program.
     pub state: ProgramState,
     /// The hook that failed, if one did.
     pub failed_hook: Option<FailedHook>,
 }
 
-/// What a program does.
+/// The state of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProgramState {
-    /// It runs.
+    /// The program runs.
     Running {
-        /// Whether it says that it can do its work.
+        /// Whether the program reports that it is ready.
         ready: bool,
     },
-    /// It has ended.
+    /// The program has exited.
     Exited {
         /// Its exit code; zero is success.
         code: i64,
-        /// When it ended.
+        /// When it exited.
         at: Timestamp,
-        /// Its last words; empty when it had none.
+        /// Its termination message; empty when it has none.
         message: String,
     },
 }
@@ -40,7 +40,7 @@ pub enum ProgramState {
 /// A hook of a container that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedHook {
-    /// Which one.
+    /// Which hook.
     pub hook: Hook,
     /// What went wrong.
     pub message: String,
@@ -49,9 +49,9 @@ pub struct FailedHook {
 /// A hook of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// After its start.
+    /// After the start.
     PostStart,
-    /// Before its end.
+    /// Before the stop.
     PreStop,
 }
 
@@ -65,15 +65,15 @@ pub struct ContainerKey {
 }
 
 impl ContainerKey {
-    /// A container by its pod and its name.
+    /// Creates the key of a container from its pod and its name.
     #[must_use]
     pub fn new(pod: &Key, container: &str) -> Self {
         Self { pod: pod.clone(), container: container.to_owned() }
     }
 
-    /// The first and the last key that containers of a pod can have.
+    /// Returns the first and the last key that containers of a pod can have.
     fn range(pod: &Key) -> (Self, Self) {
-        // Names of containers are ASCII: nothing comes after the last character there is.
+        // Names of containers are ASCII: the last Unicode character sorts after all of them.
         (Self::new(pod, ""), Self::new(pod, "\u{10FFFF}"))
     }
 }
@@ -83,22 +83,22 @@ impl Fact for Program {
     const NAME: &'static str = "program";
 }
 
-/// Which probe of a container.
+/// The kind of a container's probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProbeKind {
-    /// Whether it has started.
+    /// Whether the container has started.
     Startup,
-    /// Whether it is ready.
+    /// Whether the container is ready.
     Readiness,
-    /// Whether it must be started again.
+    /// Whether the container must be restarted.
     Liveness,
 }
 
 impl ProbeKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::Startup, Self::Readiness, Self::Liveness];
 
-    /// As events spell it.
+    /// Returns the name as events spell it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -114,33 +114,33 @@ impl ProbeKind {
 pub struct ProbeKey {
     /// The container.
     pub container: ContainerKey,
-    /// Which of its probes.
+    /// The kind of the probe.
     pub probe: ProbeKind,
 }
 
-/// What a probe of one run of a program has found so far.
+/// The result of a probe of one run of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeResult {
-    /// The identity of the pod.
+    /// The UID of the pod.
     pub uid: Uid,
-    /// Which run of the container.
+    /// The run of the container.
     pub run: i64,
-    /// What it comes to, by the thresholds of the probe.
+    /// The verdict, by the thresholds of the probe.
     pub verdict: ProbeVerdict,
-    /// What the last attempt found wrong; absent when it found nothing.
+    /// The failure of the last attempt; `None` when it succeeded.
     pub failure: Option<String>,
-    /// How many attempts in a row found the same as the last one.
-    pub in_a_row: u32,
+    /// How many attempts in a row had the same result as the last one.
+    pub consecutive: u32,
 }
 
-/// What the results of a probe come to.
+/// The verdict of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeVerdict {
     /// Neither threshold was reached yet.
     Undecided,
-    /// The container is well.
+    /// The success threshold was reached.
     Passing,
-    /// It is not.
+    /// The failure threshold was reached.
     Failing,
 }
 
@@ -149,7 +149,7 @@ impl Fact for ProbeResult {
     const NAME: &'static str = "probe";
 }
 
-/// The programs of a pod, each with its container.
+/// Returns the programs of a pod, each with its container.
 #[must_use]
 pub fn programs_of(world: &World, pod: &Key) -> Vec<(String, Arc<Observed<Program>>)> {
     let (first, last) = ContainerKey::range(pod);
@@ -160,7 +160,7 @@ pub fn programs_of(world: &World, pod: &Key) -> Vec<(String, Arc<Observed<Progra
         .collect()
 }
 
-/// What the probes of a pod found, each with its container.
+/// Returns the probe results of a pod, each with its container.
 #[must_use]
 pub fn probes_of(world: &World, pod: &Key) -> Vec<(String, ProbeKind, Arc<Observed<ProbeResult>>)> {
     let (first, last) = ContainerKey::range(pod);

@@ -1,4 +1,4 @@
-//! ConfigMaps and Secrets that pods name, read one by one.
+//! ConfigMaps and Secrets that pods reference, read one by one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use gantry_reconcile::Fact;
 
-/// A ConfigMap or a Secret that a pod names.
+/// A ConfigMap or a Secret that a pod references.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SourceKey {
-    /// Which of the two.
+    /// The kind.
     pub kind: SourceKind,
     /// Its namespace: that of the pod.
     pub namespace: String,
@@ -28,7 +28,7 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
-    /// As messages of kubelets about objects spell it.
+    /// Returns the kind as messages of kubelets about objects spell it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -37,7 +37,7 @@ impl SourceKind {
         }
     }
 
-    /// As messages of kubelets about keys spell it.
+    /// Returns the kind as messages of kubelets about keys spell it.
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
@@ -47,17 +47,17 @@ impl SourceKind {
     }
 }
 
-/// What was found of a ConfigMap or a Secret when it was last read.
+/// The result of the last read of a ConfigMap or a Secret.
 #[derive(Clone, PartialEq, Eq)]
 pub enum SourceObject {
-    /// There is none.
+    /// The object does not exist.
     Absent,
-    /// Its values by key.
+    /// The values of the object by key.
     Present(Arc<BTreeMap<String, Bytes>>),
 }
 
 impl fmt::Debug for SourceObject {
-    /// Without the values: they may be secret.
+    /// Formats the result without the values: they may be secret.
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Absent => to.write_str("Absent"),

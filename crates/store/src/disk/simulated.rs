@@ -1,7 +1,7 @@
 //! A disk in memory that fails in every way a real one can.
 //!
-//! It keeps apart what was written and what was made durable. After [`Simulated::crash`] it holds
-//! what was durable and, sector by sector, any later state; names and files alike.
+//! It keeps apart what was written and what was made durable. After [`SimulatedDisk::crash`] it
+//! holds what was durable and, sector by sector, any later state; names and files alike.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -11,16 +11,16 @@ use std::sync::{Arc, Mutex};
 use crate::disk::{Disk, File};
 
 /// What a disk writes whole or not at all.
-const SECTOR: usize = 512;
+const SECTOR_BYTES: usize = 512;
 
 #[derive(Clone, Default)]
-pub(crate) struct Simulated {
+pub(crate) struct SimulatedDisk {
     inner: Arc<Mutex<Inner>>,
 }
 
 #[derive(Default)]
 struct Inner {
-    files: Vec<Content>,
+    files: Vec<SimulatedFile>,
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
     /// The names after every change that was not made durable.
@@ -29,12 +29,12 @@ struct Inner {
     faults: BTreeMap<usize, Fault>,
     /// What goes wrong next with a file, whatever else the disk is busy with.
     file_faults: BTreeMap<usize, Fault>,
-    off: bool,
+    powered_off: bool,
     capacity: Option<usize>,
 }
 
 #[derive(Default, Clone)]
-struct Content {
+struct SimulatedFile {
     current: Vec<u8>,
     durable: Vec<u8>,
     pending: Vec<(usize, Vec<u8>)>,
@@ -51,21 +51,21 @@ pub(crate) enum Fault {
     SyncError,
 }
 
-impl Simulated {
+impl SimulatedDisk {
     /// Lets something go wrong at an operation, counted from now; the first one that can go wrong
     /// in this way at or after it does.
-    pub(crate) fn fault(&self, after: usize, fault: Fault) {
+    pub(crate) fn inject_fault(&self, after: usize, fault: Fault) {
         let mut inner = self.inner.lock().unwrap();
         let at = inner.operations + after;
         inner.faults.insert(at, fault);
     }
 
     /// Lets something go wrong with a file, at the first operation on it that can.
-    pub(crate) fn fault_in(&self, name: &str, fault: Fault) {
+    pub(crate) fn inject_file_fault(&self, name: &str, fault: Fault) {
         let mut inner = self.inner.lock().unwrap();
         match fault {
             // It is the disk that has no power, not the file.
-            Fault::PowerLoss => inner.off = true,
+            Fault::PowerLoss => inner.powered_off = true,
             Fault::ShortWrite | Fault::SyncError => {
                 let file = inner.names[name];
                 inner.file_faults.insert(file, fault);
@@ -74,7 +74,7 @@ impl Simulated {
     }
 
     /// Bytes all files together may have.
-    pub(crate) fn capacity(&self, bytes: Option<usize>) {
+    pub(crate) fn set_capacity(&self, bytes: Option<usize>) {
         self.inner.lock().unwrap().capacity = bytes;
     }
 
@@ -96,7 +96,7 @@ impl Simulated {
     }
 
     /// Changes one bit of a file, as if the disk had done it.
-    pub(crate) fn flip(&self, name: &str, bit: usize) {
+    pub(crate) fn flip_bit(&self, name: &str, bit: usize) {
         let mut inner = self.inner.lock().unwrap();
         let file = inner.names[name];
         let content = &mut inner.files[file];
@@ -119,11 +119,11 @@ impl Simulated {
     /// A copy on which things can be tried.
     pub(crate) fn copy(&self) -> Self {
         let inner = self.inner.lock().unwrap();
-        let files = inner.files.iter().map(|content| Content::of(content.current.clone()));
+        let files = inner.files.iter().map(|content| SimulatedFile::of(content.current.clone()));
         Self::of(files.collect(), inner.names.clone())
     }
 
-    fn of(files: Vec<Content>, names: BTreeMap<String, usize>) -> Self {
+    fn of(files: Vec<SimulatedFile>, names: BTreeMap<String, usize>) -> Self {
         let durable_names = names.clone();
         let inner = Inner { files, names, durable_names, ..Inner::default() };
         Self { inner: Arc::new(Mutex::new(inner)) }
@@ -143,9 +143,9 @@ impl Simulated {
             inner.faults.remove(&at);
         }
         if inner.faults.range(..=now).any(|(_, fault)| *fault == Fault::PowerLoss) {
-            inner.off = true;
+            inner.powered_off = true;
         }
-        if inner.off {
+        if inner.powered_off {
             return Err(io::Error::other("the power is off"));
         }
         work(&mut inner, fault.map(|(_, fault)| fault))
@@ -166,7 +166,7 @@ impl Simulated {
 
 impl Inner {
     /// Whether an operation on a file is to go wrong in a way.
-    fn breaks(&mut self, file: usize, fault: Fault) -> bool {
+    fn take_fault(&mut self, file: usize, fault: Fault) -> bool {
         let due = self.file_faults.get(&file) == Some(&fault);
         if due {
             self.file_faults.remove(&file);
@@ -180,7 +180,7 @@ impl Inner {
     }
 }
 
-impl Content {
+impl SimulatedFile {
     fn of(bytes: Vec<u8>) -> Self {
         Self { durable: bytes.clone(), current: bytes, pending: Vec::new() }
     }
@@ -198,7 +198,7 @@ impl Content {
         let len = if rng.bool() { self.durable.len() } else { self.current.len() };
         // Sometimes nothing of it got there, sometimes nearly everything did.
         let share = rng.usize(..=4);
-        let mut versions = vec![0; self.current.len().div_ceil(SECTOR)];
+        let mut versions = vec![0; self.current.len().div_ceil(SECTOR_BYTES)];
         for version in &mut versions {
             if rng.usize(..4) < share {
                 *version = rng.usize(..=self.pending.len());
@@ -208,7 +208,7 @@ impl Content {
         bytes.resize(self.current.len(), 0);
         for (at, (offset, written)) in self.pending.iter().enumerate() {
             for (index, byte) in written.iter().enumerate() {
-                if versions[(offset + index) / SECTOR] > at {
+                if versions[(offset + index) / SECTOR_BYTES] > at {
                     bytes[offset + index] = *byte;
                 }
             }
@@ -222,7 +222,7 @@ fn not_found() -> io::Error {
     io::ErrorKind::NotFound.into()
 }
 
-impl Disk for Simulated {
+impl Disk for SimulatedDisk {
     fn list(&self) -> io::Result<Vec<String>> {
         self.step(&[], |inner, _| Ok(inner.names.keys().cloned().collect()))
     }
@@ -232,20 +232,20 @@ impl Disk for Simulated {
             if inner.names.contains_key(name) {
                 return Err(io::ErrorKind::AlreadyExists.into());
             }
-            inner.files.push(Content::default());
+            inner.files.push(SimulatedFile::default());
             Ok(inner.files.len() - 1)
         })?;
         self.rename_names(|names| {
             names.insert(name.to_owned(), file);
             Ok(())
         })?;
-        Ok(Box::new(Handle { disk: self.clone(), file }))
+        Ok(Box::new(SimulatedHandle { disk: self.clone(), file }))
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn File>> {
         let file =
             self.step(&[], |inner, _| inner.names.get(name).copied().ok_or_else(not_found))?;
-        Ok(Box::new(Handle { disk: self.clone(), file }))
+        Ok(Box::new(SimulatedHandle { disk: self.clone(), file }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -272,29 +272,29 @@ impl Disk for Simulated {
         PathBuf::from("/simulated").join(name)
     }
 
-    fn follow(&self, _: &str) {}
+    fn track(&self, _: &str) {}
 
     fn is_in_place(&self) -> bool {
         true
     }
 
-    fn available(&self) -> io::Result<u64> {
+    fn available_bytes(&self) -> io::Result<u64> {
         let inner = self.inner.lock().unwrap();
         let free = inner.capacity.map_or(usize::MAX, |it| it.saturating_sub(inner.used()));
         Ok(free as u64)
     }
 
-    fn announce(&self, _address: &str) -> io::Result<()> {
+    fn record_address(&self, _address: &str) -> io::Result<()> {
         Ok(())
     }
 }
 
-struct Handle {
-    disk: Simulated,
+struct SimulatedHandle {
+    disk: SimulatedDisk,
     file: usize,
 }
 
-impl Handle {
+impl SimulatedHandle {
     fn grow(inner: &Inner, file: usize, end: usize) -> io::Result<()> {
         let more = end.saturating_sub(inner.files[file].current.len());
         if inner.capacity.is_some_and(|capacity| inner.used() + more > capacity) && more > 0 {
@@ -304,7 +304,7 @@ impl Handle {
     }
 }
 
-impl File for Handle {
+impl File for SimulatedHandle {
     fn len(&self) -> io::Result<u64> {
         self.disk.step(&[], |inner, _| Ok(inner.files[self.file].current.len() as u64))
     }
@@ -323,7 +323,7 @@ impl File for Handle {
         let offset = usize::try_from(offset).unwrap();
         self.disk.step(&[Fault::ShortWrite], |inner, fault| {
             Self::grow(inner, self.file, offset + buffer.len())?;
-            if fault.is_some() || inner.breaks(self.file, Fault::ShortWrite) {
+            if fault.is_some() || inner.take_fault(self.file, Fault::ShortWrite) {
                 inner.files[self.file].write(offset, &buffer[..buffer.len() / 2]);
                 return Err(io::ErrorKind::WriteZero.into());
             }
@@ -339,7 +339,7 @@ impl File for Handle {
 
     fn sync(&self) -> io::Result<()> {
         self.disk.step(&[Fault::SyncError], |inner, fault| {
-            let broken = fault.is_some() || inner.breaks(self.file, Fault::SyncError);
+            let broken = fault.is_some() || inner.take_fault(self.file, Fault::SyncError);
             let content = &mut inner.files[self.file];
             if broken {
                 // The system takes the pages for clean; only writing them again saves them.

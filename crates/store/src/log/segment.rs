@@ -4,17 +4,17 @@ use std::io;
 
 use crate::disk::{Disk, File};
 use crate::header::{self, Header};
-use crate::log::at;
+use crate::log::file_offset;
 use crate::record;
 
 /// A file that is not ready yet.
-pub(crate) const UNREADY: &str = "segment.tmp";
+pub(crate) const TEMPORARY_FILE: &str = "segment.tmp";
 
 const LOG: &str = "log-";
 const SPARE: &str = "spare-";
 
 /// Zeros are written this many bytes at a time.
-const CHUNK: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
 
 pub(crate) fn log_name(number: u64) -> String {
     format!("{LOG}{number:020}")
@@ -24,7 +24,8 @@ pub(crate) fn spare_name(number: u64) -> String {
     format!("{SPARE}{number:020}")
 }
 
-/// The number in the name of a log file. One so large that there could be none after it is not ours.
+/// The number in the name of a log file. One so large that there could be none after it is not
+/// ours.
 pub(crate) fn log_number(name: &str) -> Option<u64> {
     let digits = name.strip_prefix(LOG).filter(|digits| digits.len() == 20)?;
     digits.parse().ok().filter(|number| *number < u64::MAX / 2)
@@ -49,7 +50,7 @@ pub(crate) fn prepare(
     let header = Header::log(store, number);
     if let Some(spare) = spare {
         let file = disk.open(spare)?;
-        if file.len()? == at(bytes) && is_fit(&*file, bytes, &header)? {
+        if file.len()? == file_offset(bytes) && is_reusable(&*file, bytes, &header)? {
             file.write_all_at(&header.encode(), 0)?;
             file.sync()?;
             disk.rename(spare, &log_name(number))?;
@@ -62,7 +63,7 @@ pub(crate) fn prepare(
     create(disk, &header, number, bytes).inspect_err(|_| {
         // What was taken so far must not keep the disk full. If this fails as well, the next
         // attempt or the next start removes it.
-        drop(disk.remove(UNREADY));
+        drop(disk.remove(TEMPORARY_FILE));
     })
 }
 
@@ -71,8 +72,8 @@ pub(crate) fn prepare(
 /// In one store a file gets greater numbers each time: if its last use had a smaller one than the
 /// new, so had all before. One that was prepared and not needed then may have been begun, or have
 /// lost its place to another since: every place in it is looked at.
-fn is_fit(file: &dyn File, bytes: usize, new: &Header) -> io::Result<bool> {
-    let mut start = [0; header::SIZE];
+fn is_reusable(file: &dyn File, bytes: usize, new: &Header) -> io::Result<bool> {
+    let mut start = [0; header::HEADER_BYTES];
     file.read_exact_at(&mut start, 0)?;
     let Ok(old) = Header::any_log(&start) else { return Ok(false) };
     if old.store != new.store {
@@ -83,7 +84,7 @@ fn is_fit(file: &dyn File, bytes: usize, new: &Header) -> io::Result<bool> {
     }
     let mut content = vec![0; bytes];
     file.read_exact_at(&mut content, 0)?;
-    Ok(record::all(&content, header::SIZE, new.seed()).next().is_none())
+    Ok(record::all(&content, header::HEADER_BYTES, new.seed()).next().is_none())
 }
 
 /// Makes a log file that begins with these bytes and is zero otherwise. It replaces one that has
@@ -94,21 +95,21 @@ pub(crate) fn create(
     number: u64,
     bytes: usize,
 ) -> io::Result<Box<dyn File>> {
-    if disk.list()?.iter().any(|name| name == UNREADY) {
-        disk.remove(UNREADY)?;
+    if disk.list()?.iter().any(|name| name == TEMPORARY_FILE) {
+        disk.remove(TEMPORARY_FILE)?;
     }
-    let file = disk.create(UNREADY)?;
-    file.allocate(at(bytes))?;
-    let zeros = vec![0; CHUNK.min(bytes)];
+    let file = disk.create(TEMPORARY_FILE)?;
+    file.allocate(file_offset(bytes))?;
+    let zeros = vec![0; CHUNK_BYTES.min(bytes)];
     let mut offset = 0;
     while offset < bytes {
         let part = zeros.len().min(bytes - offset);
-        file.write_all_at(&zeros[..part], at(offset))?;
+        file.write_all_at(&zeros[..part], file_offset(offset))?;
         offset += part;
     }
     file.write_all_at(start, 0)?;
     file.sync()?;
-    disk.rename(UNREADY, &log_name(number))?;
+    disk.rename(TEMPORARY_FILE, &log_name(number))?;
     disk.sync()?;
     Ok(file)
 }
@@ -116,13 +117,13 @@ pub(crate) fn create(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::simulated::Simulated;
+    use crate::disk::simulated::SimulatedDisk;
     use crate::record::{Operation, Record};
 
     const BYTES: usize = 4608;
 
     /// A spare whose last use had this header, with a record of it and perhaps of another.
-    fn spare(disk: &Simulated, last: &Header, records_of: &[Header]) {
+    fn spare(disk: &SimulatedDisk, last: &Header, records_of: &[Header]) {
         let mut bytes = last.encode().to_vec();
         for header in records_of {
             Record::mark(Operation::Mark, 9, 9, 0).encode(header.seed(), &mut bytes);
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spare_is_used_only_if_nothing_in_it_can_be_believed() {
+    fn unsafe_spares_are_not_reused() {
         let old = Header::log(7, 3);
         let new = Header::log(7, 5);
         let table = [
@@ -146,14 +147,14 @@ mod tests {
             ("nobody's", Header::checkpoint(7, 3), vec![new], false),
         ];
         for (why, last, records_of, used) in table {
-            let disk = Simulated::default();
+            let disk = SimulatedDisk::default();
             spare(&disk, &last, &records_of);
             let file = prepare(&disk, Some("spare-x"), 5, 7, BYTES).unwrap();
             assert_eq!(disk.list().unwrap(), [log_name(5)], "{why}");
             let content = disk.content(&log_name(5));
-            assert_eq!((content.len(), file.len().unwrap()), (BYTES, at(BYTES)), "{why}");
+            assert_eq!((content.len(), file.len().unwrap()), (BYTES, file_offset(BYTES)), "{why}");
             assert_eq!(Header::any_log(&content), Ok(new), "{why}");
-            let erased = content[header::SIZE..].iter().all(|byte| *byte == 0);
+            let erased = content[header::HEADER_BYTES..].iter().all(|byte| *byte == 0);
             assert_eq!(erased, !used, "{why}");
             assert_eq!(record::all(&content, 0, new.seed()).count(), 0, "{why}");
         }
@@ -161,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_spare_of_another_size_is_removed() {
-        let disk = Simulated::default();
+        let disk = SimulatedDisk::default();
         spare(&disk, &Header::log(7, 3), &[]);
         drop(prepare(&disk, Some("spare-x"), 5, 7, 2 * BYTES).unwrap());
         assert_eq!(disk.list().unwrap(), [log_name(5)]);

@@ -1,4 +1,4 @@
-//! Giving up a damaged part of the log, on request.
+//! Repairs a log by dropping its damaged part, on request.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,21 +7,21 @@ use crate::Revision;
 use crate::disk::Disk;
 use crate::error::Damage;
 use crate::header::Header;
-use crate::log::{Active, at, segment};
+use crate::log::{ActiveSegment, file_offset, segment};
 use crate::record::{Operation, Record};
-use crate::recover::{Repaired, replay::Read};
+use crate::recover::{RepairReport, replay::ReplayResult};
 
 /// How far revisions jump beyond the newest one that was found.
 ///
-/// Some that were given out may have become unreadable, and none may be used twice. More than this
-/// many fit in no damaged part that anyone would repair.
-const JUMP: u64 = 1_000_000;
+/// Some that were assigned may have become unreadable, and none may be used twice. More than this
+/// many do not fit in any damaged part that an administrator would repair.
+const REVISION_JUMP: u64 = 1_000_000;
 
 pub(super) struct Repair<'a> {
     pub(super) disk: &'a dyn Disk,
     pub(super) store: u64,
     pub(super) segment_bytes: usize,
-    pub(super) read: &'a Read,
+    pub(super) replay: &'a ReplayResult,
     /// The number of the last file.
     pub(super) last: u64,
 }
@@ -32,10 +32,15 @@ impl Repair<'_> {
     /// The new file takes its place in one step, after everything was copied and before anything is
     /// removed. If this is interrupted, either the log is still damaged and can be repaired again,
     /// or it is repaired.
-    pub(super) fn run(&self, damage: Damage, kept: Revision) -> io::Result<(Active, Repaired)> {
-        let resumed = Revision::new(damage.newest.get().max(kept.get()).saturating_add(JUMP));
+    pub(super) fn run(
+        &self,
+        damage: Damage,
+        kept: Revision,
+    ) -> io::Result<(ActiveSegment, RepairReport)> {
+        let resumed =
+            Revision::new(damage.newest.get().max(kept.get()).saturating_add(REVISION_JUMP));
         // A log that ends before the checkpoint does has nothing to add to it.
-        let end = self.read.end.filter(|_| self.read.reached == Some(kept.get()));
+        let end = self.replay.end.filter(|_| self.replay.reached == Some(kept.get()));
         let names = self.disk.list()?;
         let numbers = names.iter().filter_map(|name| segment::log_number(name));
         let is_sound = |number: &u64| end.is_some_and(|end| *number <= end.number);
@@ -44,7 +49,7 @@ impl Repair<'_> {
         if let Some(end) = end {
             aside.extend(self.copy(end.number, end.offset, resumed)?);
         }
-        for number in given_up.iter().filter(|number| !self.read.unused.contains(number)) {
+        for number in given_up.iter().filter(|number| !self.replay.unused.contains(number)) {
             aside.extend(self.copy(*number, 0, resumed)?);
         }
         self.disk.sync()?;
@@ -65,14 +70,18 @@ impl Repair<'_> {
             self.disk.remove(&segment::log_name(other))?;
         }
         self.disk.sync()?;
-        let active = Active { file, number, offset: start.len() };
-        Ok((active, Repaired { damage, aside, resumed }))
+        let active = ActiveSegment { file, number, offset: start.len() };
+        Ok((active, RepairReport { damage, moved_aside: aside, resumed }))
     }
 
-    /// Moves files aside that hold nothing of the log, and returns where to.
+    /// Moves files aside that contain nothing of the log, and returns where to.
     ///
-    /// Only once the new log is there, which says that something was lost.
-    pub(super) fn keep(&self, names: &[String], resumed: Revision) -> io::Result<Vec<PathBuf>> {
+    /// Only once the new log exists, which records that something was lost.
+    pub(super) fn move_aside(
+        &self,
+        names: &[String],
+        resumed: Revision,
+    ) -> io::Result<Vec<PathBuf>> {
         let mut aside = Vec::new();
         for name in names {
             let to = format!("damaged-{resumed}-{name}");
@@ -92,7 +101,7 @@ impl Repair<'_> {
             return Ok(None);
         }
         let mut rest = vec![0; len - offset];
-        file.read_exact_at(&mut rest, at(offset))?;
+        file.read_exact_at(&mut rest, file_offset(offset))?;
         let to = format!("damaged-{resumed}-{name}-from-{offset}");
         if self.disk.list()?.contains(&to) {
             // An earlier attempt was interrupted.

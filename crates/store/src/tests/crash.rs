@@ -13,7 +13,7 @@ use crate::record::{Operation, Record};
 
 /// One life of the store.
 #[derive(Debug, Clone)]
-struct Life {
+struct StoreRun {
     /// Batches of changes: key, and whether it is deleted.
     batches: Vec<Vec<(u8, bool, usize)>>,
     /// After how many operations of the disk what goes wrong.
@@ -23,7 +23,7 @@ struct Life {
     seed: u64,
 }
 
-fn any_life() -> impl Strategy<Value = Life> {
+fn any_run() -> impl Strategy<Value = StoreRun> {
     let change = (0..12_u8, prop::bool::weighted(0.25), 0..700_usize);
     let batches = prop::collection::vec(prop::collection::vec(change, 1..6), 0..14);
     let fault = prop_oneof![
@@ -33,21 +33,17 @@ fn any_life() -> impl Strategy<Value = Life> {
         Just(Fault::SyncError)
     ];
     let fault = prop::option::weighted(0.7, (0..120_usize, fault));
-    (batches, fault, any::<bool>(), any::<u64>()).prop_map(|(batches, fault, closed, seed)| Life {
-        batches,
-        fault,
-        closed,
-        seed,
-    })
+    (batches, fault, any::<bool>(), any::<u64>())
+        .prop_map(|(batches, fault, closed, seed)| StoreRun { batches, fault, closed, seed })
 }
 
 /// What is known about what must be there.
 #[derive(Default)]
 struct Model {
     /// Every event that was acknowledged or has been seen after opening.
-    known: BTreeMap<u64, Seen>,
+    expected: BTreeMap<u64, EventSummary>,
     /// Every change that was ever asked for, by its text without the revision.
-    asked: BTreeSet<(EventKindOrd, String, String)>,
+    requested: BTreeSet<(EventKindOrd, String, String)>,
     issued: usize,
 }
 
@@ -57,17 +53,17 @@ impl Model {
     fn write(&mut self, key: u8, deleted: bool, padding: usize) -> Write {
         self.issued += 1;
         let (key, text) = (format!("k{key}"), format!("{}{}", self.issued, "x".repeat(padding)));
-        self.asked.insert((deleted, key.clone(), text.clone()));
+        self.requested.insert((deleted, key.clone(), text.clone()));
         if deleted { delete("s", &key, &text) } else { put("s", &key, &text) }
     }
 
     /// Checks an opened store against all that is known, and takes note of what is new.
-    fn check(&mut self, store: &Plain) {
+    fn check(&mut self, store: &TestStore) {
         let history = history(store, "s");
         let revisions: Vec<_> = history.iter().map(|event| event.0).collect();
         let last = store.revision().get();
         assert_eq!(revisions, (2..=last).collect::<Vec<_>>(), "no gap and nothing twice");
-        for (revision, known) in &self.known {
+        for (revision, known) in &self.expected {
             let found = history.iter().find(|event| event.0 == *revision);
             assert_eq!(found, Some(known), "acknowledged or seen, and now gone or changed");
         }
@@ -76,7 +72,7 @@ impl Model {
         for (revision, kind, key, value) in &history {
             let text = value.strip_suffix(&format!("@{revision};")).expect("stamped");
             let deleted = *kind == EventKind::Delete;
-            assert!(self.asked.contains(&(deleted, key.clone(), text.to_owned())), "invented");
+            assert!(self.requested.contains(&(deleted, key.clone(), text.to_owned())), "invented");
             assert!(texts.insert(text.to_owned()), "made twice");
             match kind {
                 EventKind::Put => {
@@ -89,32 +85,32 @@ impl Model {
         let expected: Vec<_> =
             state.into_iter().map(|(key, (value, created))| (key, value, created)).collect();
         assert_eq!(entries(&store.space("s")), expected);
-        self.known = history.into_iter().map(|event| (event.0, event)).collect();
+        self.expected = history.into_iter().map(|event| (event.0, event)).collect();
     }
 }
 
 proptest! {
     #[test]
-    fn acknowledged_changes_survive_and_nothing_is_invented(
-        lives in prop::collection::vec(any_life(), 1..6)
+    fn acknowledged_changes_survive(
+        lives in prop::collection::vec(any_run(), 1..6)
     ) {
         let options = small(4608);
-        let mut disk = Simulated::default();
+        let mut disk = SimulatedDisk::default();
         let mut model = Model::default();
         for life in lives {
             if let Some((after, fault)) = life.fault {
-                disk.fault(after, fault);
+                disk.inject_fault(after, fault);
             }
             // A fault may strike while the store is being opened, too.
             if let Ok((store, recovery)) = open(&disk, &options) {
-                prop_assert_eq!(recovery.repaired, None);
+                prop_assert_eq!(recovery.repair, None);
                 model.check(&store);
                 runtime().block_on(async {
                     for batch in life.batches {
                         let writes = batch.into_iter().map(|(k, d, p)| model.write(k, d, p));
-                        let answers = together(&store, writes.collect()).await;
+                        let answers = commit_concurrently(&store, writes.collect()).await;
                         for event in answers.into_iter().flatten() {
-                            let before = model.known.insert(event.revision.get(), seen(&event));
+                            let before = model.expected.insert(event.revision.get(), summarize(&event));
                             assert_eq!(before, None, "a revision was given out twice");
                         }
                     }
@@ -138,12 +134,12 @@ proptest! {
 
 /// A broken disk may keep showing what it has lost until the power goes.
 #[test]
-fn what_was_only_in_memory_after_a_failed_synchronisation_is_written_again() {
-    let disk = Simulated::default();
+fn unsynced_batch_is_rewritten() {
+    let disk = SimulatedDisk::default();
     let (store, _) = open(&disk, &small(8192)).unwrap();
     runtime().block_on(async {
         store.commit(put("s", "a", "1")).await.unwrap();
-        disk.fault_in(&log_name(1), Fault::SyncError);
+        disk.inject_file_fault(&log_name(1), Fault::SyncError);
         let answer = store.commit(put("s", "b", "2")).await;
         assert!(matches!(answer, Err(CommitError::Failed(_))));
     });
@@ -163,10 +159,10 @@ fn what_was_only_in_memory_after_a_failed_synchronisation_is_written_again() {
 /// the disk. That file must not be used again: a new first change of the same size would bring the
 /// old second one back.
 #[test]
-fn what_was_left_of_a_lost_batch_never_comes_back() {
+fn lost_batch_never_reappears() {
     let mut options = small(8192);
     options.checkpoint_bytes = usize::MAX;
-    let disk = Simulated::default();
+    let disk = SimulatedDisk::default();
     let (store, _) = open(&disk, &options).unwrap();
     let long = "x".repeat(600);
     runtime().block_on(store.commit(put("s", "a", "1"))).unwrap();
@@ -188,7 +184,7 @@ fn what_was_left_of_a_lost_batch_never_comes_back() {
         out
     };
     let mut bytes = header.encode().to_vec();
-    bytes.resize(header::SIZE + log::MARK + lost(3, "b").len(), 0);
+    bytes.resize(header::HEADER_BYTES + log::MARK_BYTES + lost(3, "b").len(), 0);
     bytes.extend(lost(4, "c"));
     bytes.resize(8192, 0);
     let mut unused = Header::log(id, 3).encode().to_vec();
@@ -207,14 +203,14 @@ fn what_was_left_of_a_lost_batch_never_comes_back() {
     for (operation, seed) in (0..40).flat_map(|operation| (0..8).map(move |seed| (operation, seed)))
     {
         let disk = disk.copy();
-        disk.fault(operation, Fault::PowerLoss);
+        disk.inject_fault(operation, Fault::PowerLoss);
         drop(open(&disk, &options).map(|(store, _)| store.close()));
         let (store, _) = open(&disk.crash(seed), &options).unwrap();
         assert_eq!(history(&store, "s").len(), 1, "operation {operation}, seed {seed}");
     }
 
     let (store, recovery) = open(&disk, &options).unwrap();
-    assert_eq!(recovery.cut.map(|cut| cut.changes), Some(1));
+    assert_eq!(recovery.torn_tail.map(|cut| cut.changes), Some(1));
     runtime().block_on(store.commit(put("s", "d", &long))).unwrap();
     for seed in 0..20 {
         let (store, _) = open(&disk.crash(seed), &options).unwrap();
@@ -225,7 +221,7 @@ fn what_was_left_of_a_lost_batch_never_comes_back() {
 
 #[test]
 fn disk_use_stays_bounded_and_windows_survive() {
-    let disk = Simulated::default();
+    let disk = SimulatedDisk::default();
     let mut options = small(64 << 10);
     options.window = WindowOptions {
         bytes: 20_000,
@@ -239,13 +235,13 @@ fn disk_use_stays_bounded_and_windows_survive() {
             let padding = "x".repeat(1000);
             let writes =
                 (0..50).map(|key| put("s", &format!("{key}"), &format!("{round}{padding}")));
-            for answer in together(&store, writes.collect()).await {
+            for answer in commit_concurrently(&store, writes.collect()).await {
                 answer.unwrap();
             }
         }
     });
     let live = store.stats().live_bytes;
-    // Two megabytes were written; a checkpoint may be under way and hold the log back for a while.
+    // Two megabytes were written; a checkpoint may be in progress and keep the log for a while.
     let limit = 3 * (live + 40_000) + 8 * (64 << 10);
     store.close().unwrap();
     assert!(disk.used() < limit, "{} of {limit}", disk.used());

@@ -9,15 +9,15 @@ use crate::log::segment::log_name;
 use crate::record::{Operation, Record};
 
 /// What anyone can see of a store.
-type Picture = (u64, Vec<Seen>, Vec<(String, String, u64)>);
+type StoreContents = (u64, Vec<EventSummary>, Vec<(String, String, u64)>);
 
-fn picture(store: &Plain) -> Picture {
+fn contents(store: &TestStore) -> StoreContents {
     (store.revision().get(), history(store, "s"), entries(&store.space("s")))
 }
 
 /// A store with a number of changes that was closed properly.
-fn filled(options: &Options, changes: usize) -> (Simulated, Picture) {
-    let disk = Simulated::default();
+fn filled_disk(options: &Options, changes: usize) -> (SimulatedDisk, StoreContents) {
+    let disk = SimulatedDisk::default();
     let (store, _) = open(&disk, options).unwrap();
     runtime().block_on(async {
         for change in 0..changes {
@@ -26,7 +26,7 @@ fn filled(options: &Options, changes: usize) -> (Simulated, Picture) {
         }
     });
     store.close().unwrap();
-    (disk, picture(&store))
+    (disk, contents(&store))
 }
 
 fn without_checkpoints() -> Options {
@@ -36,17 +36,22 @@ fn without_checkpoints() -> Options {
 }
 
 /// Changes one bit in every byte of a file in turn. Returns how often that was noticed.
-fn flip_everywhere(disk: &Simulated, name: &str, options: &Options, before: &Picture) -> usize {
+fn flip_everywhere(
+    disk: &SimulatedDisk,
+    name: &str,
+    options: &Options,
+    before: &StoreContents,
+) -> usize {
     let mut noticed = 0;
     for byte in 0..disk.content(name).len() {
         let copy = disk.copy();
-        copy.flip(name, byte * 8 + byte % 8);
+        copy.flip_bit(name, byte * 8 + byte % 8);
         match open(&copy, options) {
             Ok((store, recovery)) => {
-                assert_eq!(picture(&store), *before, "byte {byte} of {name}: {recovery:?}");
+                assert_eq!(contents(&store), *before, "byte {byte} of {name}: {recovery:?}");
             }
             Err(OpenError::Damaged(damage)) => {
-                let whole = damage.flaw == Flaw::DamagedAt(0);
+                let whole = damage.flaw == DamageKind::DamagedAt(0);
                 assert!(damage.last_good.get() < before.0 || whole, "{damage}");
                 noticed += 1;
             }
@@ -62,7 +67,7 @@ fn flip_everywhere(disk: &Simulated, name: &str, options: &Options, before: &Pic
 #[test]
 fn a_flipped_bit_in_the_log_is_noticed() {
     let options = without_checkpoints();
-    let (disk, before) = filled(&options, 60);
+    let (disk, before) = filled_disk(&options, 60);
     let logs = disk.list().unwrap();
     assert!(logs.len() >= 3, "{logs:?}");
     // Everything but the marks and the unused ends of files.
@@ -76,7 +81,7 @@ fn a_flipped_bit_in_the_log_is_noticed() {
 fn a_flipped_bit_in_a_checkpoint_is_noticed() {
     let mut options = small(4608);
     options.checkpoint_bytes = 1;
-    let (disk, before) = filled(&options, 60);
+    let (disk, before) = filled_disk(&options, 60);
     let names = disk.list().unwrap();
     let name = names.iter().find(|name| checkpoint::revision(name).is_some()).unwrap();
     let noticed = flip_everywhere(&disk, name, &options, &before);
@@ -84,15 +89,15 @@ fn a_flipped_bit_in_a_checkpoint_is_noticed() {
 }
 
 #[test]
-fn damage_says_where_it_is_and_what_can_be_kept() {
+fn damage_names_place_and_last_good() {
     let options = without_checkpoints();
-    let (disk, before) = filled(&options, 60);
+    let (disk, before) = filled_disk(&options, 60);
     let middle = 2000;
-    disk.flip(&log_name(1), middle * 8);
+    disk.flip_bit(&log_name(1), middle * 8);
     let error = open(&disk, &options).unwrap_err();
     let OpenError::Damaged(damage) = &error else { panic!("{error}") };
     assert_eq!(damage.path, disk.path(&log_name(1)));
-    let Flaw::DamagedAt(offset) = damage.flaw else { panic!("{damage}") };
+    let DamageKind::DamagedAt(offset) = damage.flaw else { panic!("{damage}") };
     assert!(offset <= 2000 && offset > 1700, "{damage}");
     assert_eq!(damage.last_good.get() + 1 + damage.later, before.0, "all but the damaged one");
     assert_eq!(damage.newest.get(), before.0);
@@ -102,42 +107,42 @@ fn damage_says_where_it_is_and_what_can_be_kept() {
 }
 
 #[test]
-fn a_repair_keeps_what_is_sound_and_uses_no_revision_again() {
+fn repair_reuses_no_revision() {
     let mut options = without_checkpoints();
-    let (disk, before) = filled(&options, 60);
-    disk.flip(&log_name(1), 2000 * 8);
+    let (disk, before) = filled_disk(&options, 60);
+    disk.flip_bit(&log_name(1), 2000 * 8);
     options.damage = OnDamage::Repair;
     let (store, recovery) = open(&disk, &options).unwrap();
-    let repaired = recovery.repaired.unwrap();
+    let repaired = recovery.repair.unwrap();
     assert!(repaired.resumed.get() > before.0);
     assert_eq!(store.revision(), repaired.resumed);
     let kept = repaired.damage.last_good;
     assert!(store.space("s").iter().all(|entry| entry.revision <= kept));
-    // Whoever saw what was lost has to look again.
+    // Watches that saw what was lost have to list again.
     assert!(store.watch("s", Revision::new(before.0)).is_err());
     let made = runtime().block_on(store.commit(put("s", "new", "1"))).unwrap();
     assert!(made.revision > repaired.resumed);
     store.close().unwrap();
 
-    assert!(!repaired.aside.is_empty());
-    for path in &repaired.aside {
+    assert!(!repaired.moved_aside.is_empty());
+    for path in &repaired.moved_aside {
         let name = path.file_name().unwrap().to_str().unwrap();
         assert!(disk.content(name).iter().any(|byte| *byte != 0), "{name}");
     }
     options.damage = OnDamage::Refuse;
     let (again, recovery) = open(&disk, &options).unwrap();
-    assert_eq!((recovery.repaired, picture(&again)), (None, picture(&store)));
+    assert_eq!((recovery.repair, contents(&again)), (None, contents(&store)));
 }
 
 #[test]
 fn a_repair_can_be_interrupted_anywhere() {
     let mut options = without_checkpoints();
-    let (damaged, before) = filled(&options, 60);
-    damaged.flip(&log_name(2), 8);
+    let (damaged, before) = filled_disk(&options, 60);
+    damaged.flip_bit(&log_name(2), 8);
     let mut completed = false;
     for (operation, seed) in (0..200).zip(7..) {
         let disk = damaged.copy();
-        disk.fault(operation, Fault::PowerLoss);
+        disk.inject_fault(operation, Fault::PowerLoss);
         options.damage = OnDamage::Repair;
         if let Ok((store, _)) = open(&disk, &options) {
             drop(store.close());
@@ -163,7 +168,7 @@ fn a_repair_can_be_interrupted_anywhere() {
 #[test]
 fn a_missing_file_is_noticed() {
     let options = without_checkpoints();
-    let (disk, _) = filled(&options, 60);
+    let (disk, _) = filled_disk(&options, 60);
     for missing in [1, 2] {
         let disk = disk.copy();
         disk.remove(&log_name(missing)).unwrap();
@@ -172,7 +177,7 @@ fn a_missing_file_is_noticed() {
     }
     let mut options = small(4608);
     options.checkpoint_bytes = 1;
-    let (disk, _) = filled(&options, 60);
+    let (disk, _) = filled_disk(&options, 60);
     let names = disk.list().unwrap();
     for name in names.iter().filter(|name| name.starts_with("log-")) {
         disk.remove(name).unwrap();
@@ -181,31 +186,31 @@ fn a_missing_file_is_noticed() {
     assert!(matches!(error, OpenError::Damaged(_)), "{error}");
     options.damage = OnDamage::Repair;
     let (store, recovery) = open(&disk, &options).unwrap();
-    assert_eq!(recovery.repaired.unwrap().damage.last_good, recovery.checkpoint.unwrap());
+    assert_eq!(recovery.repair.unwrap().damage.last_good, recovery.checkpoint.unwrap());
     store.close().unwrap();
     options.damage = OnDamage::Refuse;
     assert!(open(&disk, &options).is_ok());
 }
 
-/// No store makes such a file, but somebody did.
+/// No store creates such a file, but it may exist.
 #[test]
 fn a_repair_leaves_no_damage_behind_before_the_first_file() {
-    let disk = Simulated::default();
+    let disk = SimulatedDisk::default();
     disk.create(&log_name(0)).unwrap().write_all_at(b"not a header", 0).unwrap();
     let mut options = without_checkpoints();
     let error = open(&disk, &options).unwrap_err();
     assert!(matches!(error, OpenError::Damaged(_)), "{error}");
     options.damage = OnDamage::Repair;
     let (store, recovery) = open(&disk, &options).unwrap();
-    assert_eq!(recovery.repaired.unwrap().aside.len(), 1);
+    assert_eq!(recovery.repair.unwrap().moved_aside.len(), 1);
     store.close().unwrap();
     let (_, recovery) = open(&disk, &options).unwrap();
-    assert_eq!(recovery.repaired, None);
+    assert_eq!(recovery.repair, None);
 }
 
 /// Their checksums are right, but they lead to where no store has ever been.
 #[test]
-fn records_that_lead_nowhere_are_not_followed() {
+fn implausible_records_are_ignored() {
     let mark = |operation, revision, created| Record::mark(operation, revision, 1, created);
     let table = [
         ("before the first revision", mark(Operation::Mark, 0, 0)),
@@ -214,7 +219,7 @@ fn records_that_lead_nowhere_are_not_followed() {
         ("skips to where it is", mark(Operation::Skip, 1, 1)),
     ];
     for (why, record) in table {
-        let disk = Simulated::default();
+        let disk = SimulatedDisk::default();
         let header = Header::log(7, 1);
         let mut bytes = header.encode().to_vec();
         record.encode(header.seed(), &mut bytes);
@@ -225,24 +230,24 @@ fn records_that_lead_nowhere_are_not_followed() {
         let revision = runtime().block_on(store.commit(put("s", "a", "1"))).unwrap().revision;
         store.close().unwrap();
         let (store, recovery) = open(&disk, &options).unwrap();
-        assert_eq!((recovery.repaired, store.revision()), (None, revision), "{why}");
+        assert_eq!((recovery.repair, store.revision()), (None, revision), "{why}");
     }
 }
 
 #[test]
 fn a_torn_end_is_cut_and_reported() {
     let options = without_checkpoints();
-    let disk = Simulated::default();
+    let disk = SimulatedDisk::default();
     let (store, _) = open(&disk, &options).unwrap();
     runtime().block_on(async {
         store.commit(put("s", "a", "1")).await.unwrap();
-        disk.fault_in(&log_name(1), Fault::ShortWrite);
+        disk.inject_file_fault(&log_name(1), Fault::ShortWrite);
         let long = "x".repeat(1000);
         assert!(store.commit(put("s", "b", &long)).await.is_err());
     });
     drop(store.close());
     let (store, recovery) = open(&disk, &options).unwrap();
-    let cut = recovery.cut.unwrap();
+    let cut = recovery.torn_tail.unwrap();
     assert_eq!((cut.path, cut.changes), (disk.path(&log_name(1)), 0));
     assert_eq!(recovery.revision.get(), 2);
     assert!(store.space("s").get(b"b").is_none());
@@ -251,12 +256,12 @@ fn a_torn_end_is_cut_and_reported() {
     assert_eq!(made.revision.get(), 3);
     store.close().unwrap();
     let (store, recovery) = open(&disk, &options).unwrap();
-    assert_eq!((recovery.cut, store.space("s").len()), (None, 2));
+    assert_eq!((recovery.torn_tail, store.space("s").len()), (None, 2));
 }
 
 #[test]
 fn a_newer_format_is_named() {
-    let (disk, _) = filled(&without_checkpoints(), 3);
+    let (disk, _) = filled_disk(&without_checkpoints(), 3);
     disk.overwrite(&log_name(1), 8, &7_u32.to_le_bytes());
     let error = open(&disk, &without_checkpoints()).unwrap_err();
     let expected =
@@ -267,8 +272,8 @@ fn a_newer_format_is_named() {
 #[test]
 fn a_file_of_another_store_is_not_mixed_in() {
     let options = without_checkpoints();
-    let (disk, _) = filled(&options, 60);
-    let (other, _) = filled(&options, 60);
+    let (disk, _) = filled_disk(&options, 60);
+    let (other, _) = filled_disk(&options, 60);
     disk.overwrite(&log_name(2), 0, &other.content(&log_name(2)));
     let error = open(&disk, &options).unwrap_err();
     assert!(matches!(error, OpenError::Damaged(_)), "{error}");

@@ -21,10 +21,10 @@ fn set_mode(path: &Path, mode: u32) {
 }
 
 #[test]
-fn changes_are_there_after_closing() {
+fn changes_survive_closing() {
     let parent = tempfile::tempdir().unwrap();
     let options = durable(&parent.path().join("state"));
-    let (store, recovery) = Plain::open(&options).unwrap();
+    let (store, recovery) = TestStore::open(&options).unwrap();
     assert_eq!((recovery.revision, recovery.changes), (Revision::EMPTY, 0));
     runtime().block_on(async {
         store.commit(put("s", "a", "1")).await.unwrap();
@@ -32,17 +32,17 @@ fn changes_are_there_after_closing() {
         store.commit(delete("s", "a", "3")).await.unwrap();
     });
     store.close().unwrap();
-    let (again, recovery) = Plain::open(&options).unwrap();
-    assert_eq!((recovery.revision.get(), recovery.changes, recovery.cut), (4, 3, None));
+    let (again, recovery) = TestStore::open(&options).unwrap();
+    assert_eq!((recovery.revision.get(), recovery.changes, recovery.torn_tail), (4, 3, None));
     assert_eq!(entries(&again.space("s")), [("b".to_owned(), "2@3;".to_owned(), 3)]);
     assert_eq!(history(&again, "s"), history(&store, "s"));
 }
 
 #[test]
-fn everything_is_private() {
+fn files_are_private() {
     let parent = tempfile::tempdir().unwrap();
     let path = parent.path().join("new/state");
-    let (store, _) = Plain::open(&durable(&path)).unwrap();
+    let (store, _) = TestStore::open(&durable(&path)).unwrap();
     runtime().block_on(store.commit(put("s", "a", "1"))).unwrap();
     store.close().unwrap();
     assert_eq!(mode(&path), 0o700);
@@ -51,15 +51,15 @@ fn everything_is_private() {
     for file in files {
         assert_eq!(mode(&file), 0o600, "{}", file.display());
         set_mode(&file, 0o640);
-        let error = Plain::open(&durable(&path)).unwrap_err();
+        let error = TestStore::open(&durable(&path)).unwrap_err();
         let expected = format!("{} has mode 640: others must have no access", file.display());
         assert!(error.to_string().starts_with(&expected), "{error}");
         set_mode(&file, 0o600);
     }
     set_mode(&path, 0o755);
-    let error = Plain::open(&durable(&path)).unwrap_err();
+    let error = TestStore::open(&durable(&path)).unwrap_err();
     assert!(
-        matches!(&error, OpenError::Exposed { path: of, mode: 0o755 } if *of == path),
+        matches!(&error, OpenError::InsecureMode { path: of, mode: 0o755 } if *of == path),
         "{error}"
     );
 }
@@ -68,24 +68,24 @@ fn everything_is_private() {
 fn a_link_is_not_followed() {
     let parent = tempfile::tempdir().unwrap();
     let path = parent.path().join("state");
-    let (store, _) = Plain::open(&durable(&path)).unwrap();
+    let (store, _) = TestStore::open(&durable(&path)).unwrap();
     store.close().unwrap();
     fs::rename(path.join("lock"), parent.path().join("elsewhere")).unwrap();
     symlink(parent.path().join("elsewhere"), path.join("lock")).unwrap();
-    let error = Plain::open(&durable(&path)).unwrap_err();
+    let error = TestStore::open(&durable(&path)).unwrap_err();
     assert!(matches!(error, OpenError::Io { .. }), "{error}");
 }
 
 #[test]
-fn only_one_can_have_it_open() {
+fn directory_is_locked_exclusively() {
     let parent = tempfile::tempdir().unwrap();
     let path = parent.path().join("state");
-    let (store, _) = Plain::open(&durable(&path)).unwrap();
+    let (store, _) = TestStore::open(&durable(&path)).unwrap();
     let (id, place) = (std::process::id(), path.display());
-    let refused = || Plain::open(&durable(&path)).unwrap_err().to_string();
+    let refused = || TestStore::open(&durable(&path)).unwrap_err().to_string();
     let remedy = "stop it, or use another directory";
     assert_eq!(refused(), format!("{place} is in use by process {id}; {remedy}"));
-    store.announce("https://127.0.0.1:6443").unwrap();
+    store.record_address("https://127.0.0.1:6443").unwrap();
     let serves = "which serves https://127.0.0.1:6443";
     assert_eq!(refused(), format!("{place} is in use by process {id}, {serves}; {remedy}"));
     // What the lock says is for people; it may be anything.
@@ -96,21 +96,21 @@ fn only_one_can_have_it_open() {
     let mut watch = store.watch("s", store.revision()).unwrap();
     drop(store);
     assert_eq!(runtime().block_on(watch.next(1)).unwrap_err(), WatchError::Closed);
-    let (again, recovery) = Plain::open(&durable(&path)).unwrap();
-    assert_eq!((recovery.cut, again.space("s").len()), (None, 1));
+    let (again, recovery) = TestStore::open(&durable(&path)).unwrap();
+    assert_eq!((recovery.torn_tail, again.space("s").len()), (None, 1));
 }
 
 /// Every way in which a directory can go, and come back.
 #[test]
-fn a_directory_that_is_gone_is_noticed() {
+fn removed_directory_is_noticed() {
     let parent = tempfile::tempdir().unwrap();
     let (path, aside) = (parent.path().join("state"), parent.path().join("aside"));
-    let (store, _) = Plain::open(&durable(&path)).unwrap();
+    let (store, _) = TestStore::open(&durable(&path)).unwrap();
     let write = |text: &str| runtime().block_on(store.commit(put("s", "a", text)));
     write("0").unwrap();
-    assert!(store.ready().is_ok());
+    assert!(store.check_ready().is_ok());
     let refuses = |why: &str| {
-        assert!(matches!(store.ready(), Err(Unready::Displaced)), "{why}");
+        assert!(matches!(store.check_ready(), Err(NotReady::DirectoryReplaced)), "{why}");
         let before = store.revision();
         let error = write("no").unwrap_err();
         let said = error.to_string();
@@ -127,8 +127,9 @@ fn a_directory_that_is_gone_is_noticed() {
     fs::remove_dir_all(&path).unwrap();
     fs::rename(&aside, &path).unwrap();
     write("1").unwrap();
-    assert!(store.ready().is_ok(), "it is back");
-    // Whoever removes the log and leaves the rest would have changes written to where nobody reads them.
+    assert!(store.check_ready().is_ok(), "it is back");
+    // If the log is removed and the rest stays, changes would be written to files that are never
+    // read.
     let logs = fs::read_dir(&path).unwrap().map(|it| it.unwrap().file_name());
     let logs: Vec<_> = logs.filter(|it| it.to_string_lossy().starts_with("log-")).collect();
     fs::create_dir(&aside).unwrap();
@@ -140,7 +141,7 @@ fn a_directory_that_is_gone_is_noticed() {
     refuses("with a copy of its log");
     logs.iter().for_each(|it| fs::rename(aside.join(it), path.join(it)).unwrap());
     write("2").unwrap();
-    assert!(store.ready().is_ok(), "its log is back");
+    assert!(store.check_ready().is_ok(), "its log is back");
     let lock = fs::read(path.join("lock")).unwrap();
     fs::remove_file(path.join("lock")).unwrap();
     fs::write(path.join("lock"), lock).unwrap();

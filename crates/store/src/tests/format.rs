@@ -4,10 +4,10 @@ use super::*;
 use crate::checkpoint;
 use crate::disk::Disk;
 use crate::header::{self, Header};
-use crate::record::{Found, Record};
+use crate::record::{Decoded, Record};
 
 /// Gives a file the form it had in format 1.
-fn age(disk: &Simulated, name: &str) {
+fn downgrade_to_format_1(disk: &SimulatedDisk, name: &str) {
     let bytes = disk.content(name);
     let now = match checkpoint::revision(name) {
         Some(revision) => Header::checkpoint(0, revision.get()).decode(&bytes),
@@ -16,7 +16,7 @@ fn age(disk: &Simulated, name: &str) {
     let now = now.unwrap();
     let then = now.in_format(1);
     let mut aged = then.encode().to_vec();
-    while let Found::Record(record, _) = Record::decode(&bytes[aged.len()..], now.seed()) {
+    while let Decoded::Record(record, _) = Record::decode(&bytes[aged.len()..], now.seed()) {
         record.encode(then.seed(), &mut aged);
     }
     disk.overwrite(name, 0, &aged);
@@ -27,9 +27,9 @@ fn a_store_of_the_first_format_is_read_and_goes_on() {
     for (checkpoint_bytes, closed) in [(1, true), (1, false), (usize::MAX, true), (6000, false)] {
         let mut options = small(4608);
         options.checkpoint_bytes = checkpoint_bytes;
-        let disk = Simulated::default();
+        let disk = SimulatedDisk::default();
         let (store, _) = open(&disk, &options).unwrap();
-        let fill = |store: &Plain, changes: usize| {
+        let fill = |store: &TestStore, changes: usize| {
             runtime().block_on(async {
                 for change in 0..changes {
                     let text = format!("{change}{}", "x".repeat(120));
@@ -49,12 +49,12 @@ fn a_store_of_the_first_format_is_read_and_goes_on() {
         };
         let names = disk.list().unwrap();
         for name in names.iter().filter(|name| !name.ends_with(".tmp")) {
-            age(&disk, name);
+            downgrade_to_format_1(&disk, name);
             assert_eq!(disk.content(name)[8], 1, "{name}");
         }
         for changes in [1, 40, 90, 1] {
             let (store, recovery) = open(&disk, &options).unwrap();
-            assert_eq!((recovery.cut, recovery.repaired), (None, None));
+            assert_eq!((recovery.torn_tail, recovery.repair), (None, None));
             let found = (store.revision(), history(&store, "s"), entries(&store.space("s")));
             assert_eq!(found, before, "checkpoints at {checkpoint_bytes}, closed: {closed}");
             before = fill(&store, changes);

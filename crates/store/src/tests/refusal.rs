@@ -1,6 +1,6 @@
 //! When a change is not made, and what is left then.
 
-use std::future::Future as _;
+use std::pin::Pin;
 use std::task::Poll;
 
 use super::*;
@@ -8,31 +8,31 @@ use crate::disk::simulated::Fault;
 use crate::log::segment::log_name;
 
 #[test]
-fn expectations_decide() {
-    let (store, _) = Plain::open(&small(8192)).unwrap();
+fn preconditions_are_checked() {
+    let (store, _) = TestStore::open(&small(8192)).unwrap();
     runtime().block_on(async {
         let first = store.commit(put("s", "there", "0")).await.unwrap().revision;
         let wrong = Revision::new(first.get() + 100);
         let (gets, goes) = (Change::Put(value("1")), Change::Delete(value("1")));
         let table = [
             // why                                key      expected                 change  made
-            ("nothing is there to be deleted", "gone", Expect::Any, &goes, false),
-            ("nothing cannot be deleted", "gone", Expect::Absent, &goes, false),
-            ("a deleted key has no revision", "gone", Expect::Revision(first), &gets, false),
-            ("nor is there one to delete", "gone", Expect::Revision(first), &goes, false),
-            ("it exists already", "there", Expect::Absent, &gets, false),
-            ("what exists is not absent", "there", Expect::Absent, &goes, false),
-            ("it was changed in between", "there", Expect::Revision(wrong), &gets, false),
-            ("changed, so not deleted", "there", Expect::Revision(wrong), &goes, false),
-            ("whatever is there is replaced", "there", Expect::Any, &gets, true),
-            ("created when absent", "new", Expect::Absent, &gets, true),
-            ("created whether or not it exists", "other", Expect::Any, &gets, true),
-            ("whatever is there is deleted", "other", Expect::Any, &goes, true),
+            ("nothing is there to be deleted", "gone", Precondition::Any, &goes, false),
+            ("nothing cannot be deleted", "gone", Precondition::Absent, &goes, false),
+            ("a deleted key has no revision", "gone", Precondition::Revision(first), &gets, false),
+            ("nor is there one to delete", "gone", Precondition::Revision(first), &goes, false),
+            ("it exists already", "there", Precondition::Absent, &gets, false),
+            ("what exists is not absent", "there", Precondition::Absent, &goes, false),
+            ("it was changed in between", "there", Precondition::Revision(wrong), &gets, false),
+            ("changed, so not deleted", "there", Precondition::Revision(wrong), &goes, false),
+            ("whatever is there is replaced", "there", Precondition::Any, &gets, true),
+            ("created when absent", "new", Precondition::Absent, &gets, true),
+            ("created whether or not it exists", "other", Precondition::Any, &gets, true),
+            ("whatever is there is deleted", "other", Precondition::Any, &goes, true),
         ];
         for (why, key, expect, change, made) in table {
             let before = store.space("s");
             let (space, key_bytes, change) = ("s".into(), key.into(), change.clone());
-            let write = Write { space, key: key_bytes, expect, change, hold: None };
+            let write = Write { space, key: key_bytes, precondition: expect, change, hold: None };
             let current = before.get(key.as_bytes()).map(|entry| entry.revision);
             match store.commit(write).await {
                 Ok(event) => {
@@ -53,21 +53,25 @@ fn expectations_decide() {
             }
         }
         let held = store.space("s").get(b"there").unwrap().clone();
-        let write =
-            Write { expect: Expect::Revision(held.revision), ..delete("s", "there", "bye") };
+        let write = Write {
+            precondition: Precondition::Revision(held.revision),
+            ..delete("s", "there", "bye")
+        };
         let gone = store.commit(write).await.unwrap();
         assert_eq!((gone.entry.created, gone.kind), (first, EventKind::Delete));
         assert_eq!(gone.entry.value, format!("bye@{};", gone.revision));
     });
 }
 
-/// Of many who saw the same revision, one gets to change it.
+/// Of many writers that saw the same revision, one gets to change it.
 #[test]
 fn changes_of_one_batch_see_each_other() {
-    let (store, _) = Plain::open(&small(8192)).unwrap();
+    let (store, _) = TestStore::open(&small(8192)).unwrap();
     runtime().block_on(async {
-        let write = |text: &str| Write { expect: Expect::Absent, ..put("s", "k", text) };
-        let answers = together(&store, (0..50).map(|n| write(&n.to_string())).collect()).await;
+        let write =
+            |text: &str| Write { precondition: Precondition::Absent, ..put("s", "k", text) };
+        let answers =
+            commit_concurrently(&store, (0..50).map(|n| write(&n.to_string())).collect()).await;
         let won: Vec<_> = answers.iter().filter_map(|answer| answer.as_ref().ok()).collect();
         assert_eq!(won.len(), 1);
         for answer in &answers {
@@ -83,8 +87,8 @@ fn changes_of_one_batch_see_each_other() {
 }
 
 #[test]
-fn what_fits_in_no_file_is_refused() {
-    let (store, _) = open(&Simulated::default(), &small(8192)).unwrap();
+fn oversized_changes_are_rejected() {
+    let (store, _) = open(&SimulatedDisk::default(), &small(8192)).unwrap();
     runtime().block_on(async {
         let error = store.commit(put("s", "k", &"x".repeat(8192))).await.unwrap_err();
         assert!(matches!(error, CommitError::TooLarge { limit: 8088, .. }), "{error}");
@@ -97,11 +101,11 @@ fn what_fits_in_no_file_is_refused() {
 
 #[test]
 fn a_full_disk_refuses_changes_until_there_is_space() {
-    let disk = Simulated::default();
+    let disk = SimulatedDisk::default();
     let mut options = small(8192);
     options.checkpoint_bytes = usize::MAX;
     let (store, _) = open(&disk, &options).unwrap();
-    disk.capacity(Some(30_000));
+    disk.set_capacity(Some(30_000));
     let text = "x".repeat(1000);
     runtime().block_on(async {
         let mut made = 0;
@@ -120,33 +124,33 @@ fn a_full_disk_refuses_changes_until_there_is_space() {
         }
         assert_eq!((store.revision(), store.space("s").len()), (revision, made));
         assert!(store.failed().is_none());
-        disk.capacity(None);
+        disk.set_capacity(None);
         let event = store.commit(put("s", "more", &text)).await.unwrap();
         assert_eq!(event.revision, revision.next());
     });
     store.close().unwrap();
     let (again, recovery) = open(&disk, &options).unwrap();
     assert_eq!(entries(&again.space("s")), entries(&store.space("s")));
-    assert_eq!(recovery.cut, None);
+    assert_eq!(recovery.torn_tail, None);
 }
 
 /// What fills a disk can be deleted from it, and then there is space again.
 #[test]
 fn a_full_disk_takes_deletions() {
     for size in [10, 1_000] {
-        let disk = Simulated::default();
+        let disk = SimulatedDisk::default();
         let mut options = small(16_384);
         options.checkpoint_bytes = usize::MAX;
         let (store, _) = open(&disk, &options).unwrap();
-        disk.capacity(Some(70_000));
+        disk.set_capacity(Some(70_000));
         let text = "x".repeat(size);
         let mut made = 0;
         runtime().block_on(async {
-            assert!(store.ready().is_ok());
+            assert!(store.check_ready().is_ok());
             while store.commit(put("s", &format!("k{made}"), &text)).await.is_ok() {
                 made += 1;
             }
-            assert!(matches!(store.ready(), Err(Unready::Full)), "{size}");
+            assert!(matches!(store.check_ready(), Err(NotReady::Full)), "{size}");
             // Some of them: the end of the file is as large as it is.
             for nth in 0..4 {
                 let event = store.commit(delete("s", &format!("k{nth}"), &text)).await.unwrap();
@@ -155,20 +159,20 @@ fn a_full_disk_takes_deletions() {
             let error = store.commit(put("s", "more", &text)).await.unwrap_err();
             assert!(matches!(error, CommitError::Full { .. }), "{size}: {error}");
             assert_eq!(store.space("s").len(), made - 4);
-            disk.capacity(None);
-            assert!(store.ready().is_ok(), "there is space, even before anybody uses it");
+            disk.set_capacity(None);
+            assert!(store.check_ready().is_ok(), "there is space, even before anybody uses it");
             store.commit(put("s", "more", &text)).await.unwrap();
         });
         store.close().unwrap();
         let (again, recovery) = open(&disk, &options).unwrap();
         assert_eq!(entries(&again.space("s")), entries(&store.space("s")), "{size}");
-        assert_eq!(recovery.cut, None);
+        assert_eq!(recovery.torn_tail, None);
         // What was deleted without its value is known by what it was before.
-        let deleted = |store: &Plain| -> Vec<Seen> {
+        let deleted = |store: &TestStore| -> Vec<EventSummary> {
             let history = history(store, "s").into_iter();
             history.filter(|event| event.1 == EventKind::Delete).collect()
         };
-        let keys = |events: Vec<Seen>| -> Vec<(u64, String)> {
+        let keys = |events: Vec<EventSummary>| -> Vec<(u64, String)> {
             events.into_iter().map(|event| (event.0, event.2)).collect()
         };
         assert_eq!(keys(deleted(&again)), keys(deleted(&store)), "{size}");
@@ -179,11 +183,11 @@ fn a_full_disk_takes_deletions() {
 /// Deletions on a full disk lead to a checkpoint, which leads to space.
 #[test]
 fn deletions_free_the_space_of_a_full_disk() {
-    let disk = Simulated::default();
+    let disk = SimulatedDisk::default();
     let mut options = small(65_536);
     options.checkpoint_bytes = usize::MAX;
     let (store, _) = open(&disk, &options).unwrap();
-    disk.capacity(Some(disk.used() + 300_000));
+    disk.set_capacity(Some(disk.used() + 300_000));
     let text = "x".repeat(1_000);
     runtime().block_on(async {
         let mut made = 0;
@@ -201,7 +205,7 @@ fn deletions_free_the_space_of_a_full_disk() {
             assert!(tries < 100_000, "the deletion of everything makes no space");
             std::thread::yield_now();
         }
-        assert!(store.ready().is_ok());
+        assert!(store.check_ready().is_ok());
     });
     store.close().unwrap();
     let (again, _) = open(&disk, &options).unwrap();
@@ -209,21 +213,21 @@ fn deletions_free_the_space_of_a_full_disk() {
 }
 
 #[test]
-fn a_broken_disk_ends_the_store_but_not_reading() {
+fn broken_disk_stops_writes_only() {
     for fault in [Fault::SyncError, Fault::ShortWrite, Fault::PowerLoss] {
-        let disk = Simulated::default();
+        let disk = SimulatedDisk::default();
         let (store, _) = open(&disk, &small(8192)).unwrap();
         runtime().block_on(async {
             store.commit(put("s", "a", "1")).await.unwrap();
             let mut watch = store.watch("s", Revision::EMPTY).unwrap();
-            disk.fault_in(&log_name(1), fault);
+            disk.inject_file_fault(&log_name(1), fault);
             let write = || put("s", "b", "2");
-            for answer in together(&store, vec![write(), write(), write()]).await {
+            for answer in commit_concurrently(&store, vec![write(), write(), write()]).await {
                 let error = answer.unwrap_err();
                 let CommitError::Failed(failure) = error else { panic!("{fault:?}: {error}") };
                 assert!(failure.to_string().ends_with("log-00000000000000000001"), "{failure}");
             }
-            assert!(store.ended().await.is_some());
+            assert!(store.wait_until_ended().await.is_some());
             let error = store.commit(put("s", "c", "3")).await.unwrap_err();
             assert!(matches!(error, CommitError::Failed(_)), "{error}");
             assert_eq!(entries(&store.space("s")), [("a".to_owned(), "1@2;".to_owned(), 2)]);
@@ -235,7 +239,7 @@ fn a_broken_disk_ends_the_store_but_not_reading() {
 
 #[test]
 fn a_closed_store_refuses_changes_and_can_be_read() {
-    let (store, _) = Plain::open(&small(8192)).unwrap();
+    let (store, _) = TestStore::open(&small(8192)).unwrap();
     runtime().block_on(async {
         store.commit(put("s", "a", "1")).await.unwrap();
         store.close().unwrap();
@@ -245,7 +249,7 @@ fn a_closed_store_refuses_changes_and_can_be_read() {
         assert_eq!(store.space("s").len(), 1);
         assert_eq!(store.wait_for(Revision::new(2)).await, Ok(()));
         assert_eq!(store.wait_for(Revision::new(3)).await, Err(Closed));
-        assert!(store.ended().await.is_none());
+        assert!(store.wait_until_ended().await.is_none());
     });
 }
 
@@ -257,14 +261,14 @@ fn options_that_cannot_work_are_refused() {
         ("nothing could ever wait", Options { queue: 0, ..small(8192) }),
     ];
     for (why, options) in table {
-        assert!(matches!(Plain::open(&options), Err(OpenError::Options(_))), "{why}");
+        assert!(matches!(TestStore::open(&options), Err(OpenError::Options(_))), "{why}");
     }
 }
 
 /// A checkpoint that cannot be written costs space and nothing else, and is tried again.
 #[test]
-fn a_failed_checkpoint_is_counted_and_made_up_for() {
-    let disk = Simulated::default();
+fn failed_checkpoint_is_retried() {
+    let disk = SimulatedDisk::default();
     let (store, _) = open(&disk, &small(8192)).unwrap();
     let text = "x".repeat(1000);
     runtime().block_on(async {
@@ -273,7 +277,7 @@ fn a_failed_checkpoint_is_counted_and_made_up_for() {
             store.commit(put("s", &format!("k{}", change % 30), &text)).await.unwrap();
         }
         let full = disk.used();
-        disk.capacity(Some(full));
+        disk.set_capacity(Some(full));
         let mut changes = 0;
         while store.stats().failed_checkpoints == 0 {
             match store.commit(put("s", &format!("k{}", changes % 30), &text)).await {
@@ -282,7 +286,7 @@ fn a_failed_checkpoint_is_counted_and_made_up_for() {
             }
             assert!(changes < 10_000, "a checkpoint became due and there was no room for it");
         }
-        disk.capacity(None);
+        disk.set_capacity(None);
         for change in 0..60 {
             store.commit(put("s", &format!("k{}", change % 30), &text)).await.unwrap();
         }
@@ -295,7 +299,7 @@ fn a_failed_checkpoint_is_counted_and_made_up_for() {
 
 /// Notes which revision was visible when it was released.
 struct Probe {
-    store: Plain,
+    store: TestStore,
     visible: Arc<std::sync::Mutex<Option<Revision>>>,
 }
 
@@ -305,9 +309,22 @@ impl Drop for Probe {
     }
 }
 
+/// Blocks the thread that releases it until it is told to go on.
+struct Blocker(std::sync::Mutex<std::sync::mpsc::Receiver<()>>);
+
+impl Drop for Blocker {
+    fn drop(&mut self) {
+        self.0.get_mut().unwrap().recv().unwrap();
+    }
+}
+
+async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
+    std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
+}
+
 #[test]
-fn what_a_change_relies_on_is_held_until_it_is_decided() {
-    let (store, _) = Plain::open(&small(8192)).unwrap();
+fn hold_lives_until_commit_decides() {
+    let (store, _) = TestStore::open(&small(8192)).unwrap();
     runtime().block_on(async {
         let visible = Arc::default();
         let held = |write: Write| {
@@ -324,18 +341,25 @@ fn what_a_change_relies_on_is_held_until_it_is_decided() {
         );
 
         *visible.lock().unwrap() = None;
-        let refused = Write { expect: Expect::Absent, ..held(put("s", "k", "1")) };
+        let refused = Write { precondition: Precondition::Absent, ..held(put("s", "k", "1")) };
         store.commit(refused).await.unwrap_err();
         assert_eq!(released(), Some(made), "released when the change is refused");
 
-        // The caller stops waiting as soon as the store has the change.
+        // The caller stops waiting as soon as the store has the change. The writer is blocked, so
+        // that it cannot answer before.
+        let (unblock, blocked) = std::sync::mpsc::sync_channel(1);
+        let blocker = Hold::new(Arc::new(Blocker(std::sync::Mutex::new(blocked))));
+        let mut first =
+            Box::pin(store.commit(Write { hold: Some(blocker), ..put("s", "first", "2") }));
+        assert!(poll_once(first.as_mut()).await.is_pending());
         *visible.lock().unwrap() = None;
-        let mut asked = Box::pin(store.commit(held(put("s", "k", "2"))));
-        assert!(std::future::poll_fn(|it| Poll::Ready(asked.as_mut().poll(it))).await.is_pending());
-        drop(asked);
-        store.wait_for(made.next()).await.unwrap();
+        let mut dropped = Box::pin(store.commit(held(put("s", "k", "2"))));
+        assert!(poll_once(dropped.as_mut()).await.is_pending());
+        drop(dropped);
+        unblock.send(()).unwrap();
+        first.await.unwrap();
         // The change after it is decided after it.
         store.commit(put("s", "other", "3")).await.unwrap();
-        assert_eq!(released(), Some(made.next()), "not before the change is visible");
+        assert_eq!(released(), Some(made.next().next()), "not before the change is visible");
     });
 }

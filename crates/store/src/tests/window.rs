@@ -19,7 +19,7 @@ struct Step {
     deleted: bool,
     padding: usize,
     /// A revision to look at, as a share of those there have been.
-    look: u64,
+    read_at: u64,
     reopened: bool,
 }
 
@@ -32,7 +32,7 @@ fn any_step() -> impl Strategy<Value = Step> {
             key,
             deleted,
             padding,
-            look,
+            read_at: look,
             reopened,
         },
     )
@@ -41,7 +41,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 const SPACES: [&str; 3] = ["a", "b", "c"];
 
 /// Compares one revision of one space with what it was then.
-fn check(store: &Plain, space: &str, revision: u64, then: &Content, later: &[Seen]) {
+fn check(store: &TestStore, space: &str, revision: u64, then: &Content, later: &[EventSummary]) {
     let state = store.snapshot_state();
     let floor = state.floor(space);
     let at = Revision::new(revision);
@@ -56,22 +56,22 @@ fn check(store: &Plain, space: &str, revision: u64, then: &Content, later: &[See
     assert_eq!((content(&found), found.revision()), (then.clone(), at));
     let mut watch = watch.unwrap();
     if later.is_empty() {
-        assert_eq!(watch.caught_up(), store.revision());
+        assert_eq!(watch.progress_revision(), store.revision());
     } else {
         let events = runtime().block_on(watch.next(usize::MAX)).unwrap();
-        assert_eq!(events.iter().map(|event| seen(event)).collect::<Vec<_>>(), later);
+        assert_eq!(events.iter().map(|event| summarize(event)).collect::<Vec<_>>(), later);
     }
 }
 
 proptest! {
     #[test]
-    fn windows_hold_what_was_and_keep_their_bounds(
+    fn windows_keep_history_and_bounds(
         steps in prop::collection::vec(any_step(), 1..150),
         bytes in 500..8000_usize,
         space_bytes in 500..8000_usize,
         floor_events in 0..6_usize,
     ) {
-        let disk = Simulated::default();
+        let disk = SimulatedDisk::default();
         let mut options = small(8192);
         let ceiling_bytes = bytes + 4000;
         options.window = WindowOptions { bytes, space_bytes, floor_events, ceiling_bytes };
@@ -79,20 +79,20 @@ proptest! {
         let runtime = runtime();
         // Every revision of every space, and every event.
         let mut was: BTreeMap<u64, [Content; 3]> = BTreeMap::from([(1, Default::default())]);
-        let mut events: [Vec<Seen>; 3] = Default::default();
+        let mut events: [Vec<EventSummary>; 3] = Default::default();
         for step in steps {
             let (name, key) = (SPACES[step.space], format!("k{}", step.key));
             let text = "x".repeat(step.padding);
             let write = if step.deleted { delete(name, &key, &text) } else { put(name, &key, &text) };
             if let Ok(event) = runtime.block_on(store.commit(write)) {
                 let mut now = was.last_key_value().unwrap().1.clone();
-                let (revision, kind, key, value) = seen(&event);
+                let (revision, kind, key, value) = summarize(&event);
                 match kind {
                     EventKind::Put => drop(now[step.space].insert(key, value)),
                     EventKind::Delete => drop(now[step.space].remove(&key)),
                 }
                 was.insert(revision, now);
-                events[step.space].push(seen(&event));
+                events[step.space].push(summarize(&event));
             }
             if step.reopened {
                 store.close().unwrap();
@@ -100,7 +100,7 @@ proptest! {
                 store = open(&disk, &options).unwrap().0;
                 prop_assert_eq!(SPACES.map(|space| store.snapshot_state().floor(space)), floors);
             }
-            let revision = step.look % was.len() as u64 + 1;
+            let revision = step.read_at % was.len() as u64 + 1;
             for (index, space) in SPACES.iter().enumerate() {
                 let later: Vec<_> =
                     events[index].iter().filter(|event| event.0 > revision).cloned().collect();
@@ -123,11 +123,11 @@ proptest! {
 /// The pages of a list that is read slowly all show the same revision, and share its memory.
 #[test]
 fn a_list_can_be_paged_through_while_it_changes() {
-    let (store, _) = Plain::open(&small(8192)).unwrap();
+    let (store, _) = TestStore::open(&small(8192)).unwrap();
     let runtime = runtime();
     runtime.block_on(async {
         let writes = (0..100).map(|key| put("s", &format!("{key:03}"), "old")).collect();
-        together(&store, writes).await;
+        commit_concurrently(&store, writes).await;
     });
     let first = store.space("s");
     let before = entries(&first);
@@ -166,7 +166,7 @@ fn a_quiet_space_keeps_its_history() {
         floor_events: 16,
         ceiling_bytes: 80_000,
     };
-    let (store, _) = Plain::open(&options).unwrap();
+    let (store, _) = TestStore::open(&options).unwrap();
     runtime().block_on(async {
         for change in 0..10 {
             store.commit(put("quiet", "k", &change.to_string())).await.unwrap();
@@ -182,7 +182,7 @@ fn a_quiet_space_keeps_its_history() {
 
 /// States kept for paging pin nothing that has left the window.
 #[test]
-fn a_state_that_was_looked_at_goes_when_the_window_moves_on() {
+fn cached_states_leave_with_window() {
     let mut options = small(8192);
     options.window = WindowOptions {
         bytes: 20_000,
@@ -190,7 +190,7 @@ fn a_state_that_was_looked_at_goes_when_the_window_moves_on() {
         floor_events: 2,
         ceiling_bytes: 30_000,
     };
-    let (store, _) = Plain::open(&options).unwrap();
+    let (store, _) = TestStore::open(&options).unwrap();
     runtime().block_on(async {
         let first = store.commit(put("s", "k", "first")).await.unwrap();
         store.commit(put("s", "k", "second")).await.unwrap();
@@ -206,11 +206,11 @@ fn a_state_that_was_looked_at_goes_when_the_window_moves_on() {
     });
 }
 
-/// Whoever keeps a space can tell whether it was written to since, without looking at it.
+/// A holder of a snapshot can tell whether the space was written to since, without reading it.
 #[test]
 fn a_space_is_the_same_until_it_is_written_to() {
     runtime().block_on(async {
-        let (store, _) = Plain::open(&Options::new(Durability::Ephemeral)).unwrap();
+        let (store, _) = TestStore::open(&Options::new(Durability::Ephemeral)).unwrap();
         let nothing = store.space("a");
         assert!(nothing.is_same(&store.space("b")), "both are empty");
         store.commit(put("a", "x", "1")).await.unwrap();

@@ -58,7 +58,7 @@ fn check(tree: &Tree<Pair>, model: &BTreeMap<u16, u32>, probe: u16) {
 
 fn check_shape(node: &Node<Pair>) -> usize {
     assert!(node.items.is_empty() || node.children.is_empty());
-    assert!(node.width() <= WIDTH);
+    assert!(node.width() <= MAX_NODE_WIDTH);
     let mut depth = None;
     for child in &node.children {
         let (last, count) = Child::measure(&child.node).expect("no child is empty");
@@ -71,7 +71,7 @@ fn check_shape(node: &Node<Pair>) -> usize {
 
 proptest! {
     #[test]
-    fn it_is_a_map_and_its_copies_never_change(
+    fn tree_is_a_map_with_stable_copies(
         filled in 0..1500_u16,
         steps in prop::collection::vec(any_step(), 0..400),
         probe in 0..2000_u16,
@@ -133,5 +133,5 @@ fn a_queue_stays_compact() {
             node.children.iter().map(|c| leaves(&c.node)).sum()
         }
     }
-    assert!(leaves(&tree.root) <= 2 * 2000 / WIDTH);
+    assert!(leaves(&tree.root) <= 2 * 2000 / MAX_NODE_WIDTH);
 }

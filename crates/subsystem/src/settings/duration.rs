@@ -1,8 +1,8 @@
-//! Durations as Go writes them: `15s`, `1m30s`, `1.5h`.
+//! Durations in Go's format: `15s`, `1m30s`, `1.5h`.
 
 use std::time::Duration;
 
-/// Units, the longest spelling of each beginning first.
+/// The units; of two with the same prefix the longer one comes first.
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -14,7 +14,7 @@ const UNITS: [(&str, u64); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// Reads what Go's `time.ParseDuration` reads, if it is not negative.
+/// Parses what Go's `time.ParseDuration` parses, if it is not negative.
 ///
 /// Digits below a nanosecond are cut off, as Go does.
 #[must_use]
@@ -33,7 +33,7 @@ pub fn parse(text: &str) -> Option<Duration> {
         }
         let (unit, length) = UNITS.iter().find_map(|(name, length)| {
             let after = after.strip_prefix(name)?;
-            // `m` begins `ms` too: the unit ends where the next number begins.
+            // `m` is also a prefix of `ms`: the unit ends where the next number begins.
             let ends = after.chars().next().is_none_or(|c| c.is_ascii_digit() || c == '.');
             ends.then_some((*name, *length))
         })?;
@@ -42,13 +42,13 @@ pub fn parse(text: &str) -> Option<Duration> {
         nanoseconds = nanoseconds.checked_add(part(fraction, length))?;
         rest = &after[unit.len()..];
         if rest.is_empty() {
-            // Go counts in signed numbers of 64 bits.
+            // Go uses signed 64-bit integers.
             return i64::try_from(nanoseconds).ok().map(|_| Duration::from_nanos(nanoseconds));
         }
     }
 }
 
-/// `fraction` tenths, hundredths and so on of a unit.
+/// Returns `fraction` tenths, hundredths and so on of a unit.
 fn part(fraction: &str, length: u64) -> u64 {
     let (mut sum, mut length) = (0, u128::from(length) * 1_000_000_000_000_000_000);
     for digit in fraction.bytes().take(18) {
@@ -62,7 +62,7 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(text.bytes().take_while(u8::is_ascii_digit).count())
 }
 
-/// Writes what Go's `Duration.String` writes.
+/// Renders what Go's `Duration.String` renders.
 #[must_use]
 pub fn write(duration: Duration) -> String {
     let (seconds, nanoseconds) = (duration.as_secs(), duration.subsec_nanos());
@@ -83,7 +83,7 @@ pub fn write(duration: Duration) -> String {
     }
 }
 
-/// A number whose last `places` digits stand behind the point, without zeros at its end.
+/// Renders a number with its last `places` digits after the point, without trailing zeros.
 fn decimal(number: u64, places: usize) -> String {
     let mut text = format!("{number:0>width$}", width = places + 1);
     if places > 0 {

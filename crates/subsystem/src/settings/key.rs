@@ -2,26 +2,26 @@
 
 use serde_json::Value;
 
-use super::form::Form;
+use super::value_type::ValueType;
 
-/// One key.
+/// One key of the configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// Its way from the root, with dots.
+    /// Its path from the root, with dots.
     pub path: &'static str,
-    /// What its value may look like.
-    pub form: Form,
-    /// What it is when nothing is said.
-    pub default: Usual,
-    /// When a change of it is noticed.
+    /// The type of its value.
+    pub value_type: ValueType,
+    /// Its default.
+    pub default: DefaultValue,
+    /// When a change takes effect.
     pub effect: Effect,
-    /// What it means.
+    /// Its description.
     pub about: &'static str,
 }
 
-/// The value of a key when nothing is said.
+/// The default of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Usual {
+pub enum DefaultValue {
     /// None.
     Unset,
     /// A switch.
@@ -34,8 +34,8 @@ pub enum Usual {
     Empty,
 }
 
-impl Usual {
-    /// The same as JSON; null if there is none.
+impl DefaultValue {
+    /// Returns the default as JSON; null if there is none.
     #[must_use]
     pub fn value(self) -> Value {
         match self {
@@ -48,18 +48,18 @@ impl Usual {
     }
 }
 
-/// When a change of a key is noticed.
+/// When a change of a key takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It is taken over while the operator runs: the next decision uses it, none is undone.
+    /// While the operator runs: the next decision uses it, and no earlier one is undone.
     Live,
-    /// The operator has to start again, and says so.
+    /// After a restart of the operator, which logs that it is needed.
     Restart,
     /// Never: it is read because older configurations have it. The text says so.
     Never(&'static str),
 }
 
-/// Another path by which versions of the original had a key.
+/// Another path of a key in versions of the original.
 #[derive(Clone, Copy, Debug)]
 pub struct Alias {
     /// The other path.

@@ -1,4 +1,4 @@
-//! How the values of keys become fields: for `deserialize_with`.
+//! Functions for `deserialize_with` that convert the values of keys into fields.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -7,10 +7,9 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 
 use super::duration;
 
-/// Reads a text that is parsed.
+/// Reads a text and parses it.
 ///
-/// # Errors
-/// It cannot be parsed.
+/// # Errors The text cannot be parsed.
 pub fn parsed<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<T, D::Error>
 where
     T: FromStr<Err: std::fmt::Display>,
@@ -18,19 +17,17 @@ where
     String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
 
-/// Reads a duration in Go's form.
+/// Reads a duration in Go's format.
 ///
-/// # Errors
-/// It is none.
+/// # Errors The text is not a duration.
 pub fn length<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
-    duration::parse(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is no duration")))
+    duration::parse(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is not a duration")))
 }
 
 /// Reads a number of seconds.
 ///
-/// # Errors
-/// It is none.
+/// # Errors The value is not a number of seconds.
 pub fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     u32::deserialize(deserializer).map(|seconds| Duration::from_secs(seconds.into()))
 }

@@ -1,36 +1,36 @@
-//! Values with where they came from, layer upon layer.
+//! Values with their sources, merged layer by layer.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use gantry_api::node::Position;
+use gantry_yaml::node::Position;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::key::Key;
 
-/// Where a value was written.
+/// The source of a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
-    /// Nowhere.
+    /// Not set.
     #[default]
     Default,
-    /// In a text.
-    Text(Place),
-    /// In the environment, under this name.
+    /// A position in a text.
+    Text(TextPosition),
+    /// The environment variable of this name.
     Variable(&'static str),
-    /// On the command line, by this flag.
+    /// The flag of this name on the command line.
     Flag(&'static str),
-    /// In an object that is no configuration text, such as a Secret that exists.
+    /// An object that is not a configuration text, such as a Secret that exists.
     Object(String),
 }
 
-/// A place in a text.
+/// A position in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// What the text is called.
+pub struct TextPosition {
+    /// The name of the text in messages.
     pub source: String,
-    /// Where in it.
+    /// The position in the text.
     pub at: Position,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
-            Self::Text(Place { source, at }) => write!(f, "{source}:{at}"),
+            Self::Text(TextPosition { source, at }) => write!(f, "{source}:{at}"),
             Self::Variable(name) => write!(f, "variable {name}"),
             Self::Flag(name) => write!(f, "--{name}"),
             Self::Object(name) => f.write_str(name),
@@ -46,18 +46,18 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Something to say about one key.
+/// A finding about one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remark {
-    /// Where it was written.
+pub struct ConfigMessage {
+    /// The source of the value.
     pub origin: Origin,
     /// The key; empty for the whole text.
     pub key: String,
-    /// What is the matter, and what to do about it.
+    /// What is wrong, and what to do about it.
     pub text: String,
 }
 
-impl fmt::Display for Remark {
+impl fmt::Display for ConfigMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { origin, key, text } = self;
         match &**key {
@@ -67,44 +67,45 @@ impl fmt::Display for Remark {
     }
 }
 
-/// Everything there is to say about a configuration.
+/// All findings about a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Why it cannot be used.
-    pub errors: Vec<Remark>,
-    /// What was accepted and may not be meant.
-    pub warnings: Vec<Remark>,
-    /// The keys that nobody knows; each is also warned about.
-    pub unknown: Vec<String>,
+pub struct ConfigReport {
+    /// The errors because of which it cannot be used.
+    pub errors: Vec<ConfigMessage>,
+    /// Warnings about values that may be mistakes.
+    pub warnings: Vec<ConfigMessage>,
+    /// The unknown keys; each also has a warning.
+    pub unknown_keys: Vec<String>,
 }
 
-impl Report {
-    /// Adds what another one says.
+impl ConfigReport {
+    /// Adds the findings of another report.
     pub fn append(&mut self, other: Self) {
-        let Self { errors, warnings, unknown } = other;
+        let Self { errors, warnings, unknown_keys: unknown } = other;
         self.errors.extend(errors);
         self.warnings.extend(warnings);
-        self.unknown.extend(unknown);
+        self.unknown_keys.extend(unknown);
     }
 
-    /// Refuses the value of a key, with what to do about it.
+    /// Rejects the value of a key, with what to do about it.
     pub fn refuse(&mut self, values: &Values, key: &str, text: String) {
-        self.errors.push(Remark { origin: values.origin(key), key: key.to_owned(), text });
+        self.errors.push(ConfigMessage { origin: values.origin(key), key: key.to_owned(), text });
     }
 
     /// Warns about the value of a key that is accepted.
     pub fn warn(&mut self, values: &Values, key: &str, text: String) {
-        self.warnings.push(Remark { origin: values.origin(key), key: key.to_owned(), text });
+        self.warnings.push(ConfigMessage { origin: values.origin(key), key: key.to_owned(), text });
     }
 
-    /// Whether one of these keys is wrong already, so that nothing can be said about all of them.
+    /// Returns whether one of these keys has an error already, so that rules that span them are not
+    /// checked.
     #[must_use]
-    pub fn blames(&self, keys: &[&str]) -> bool {
+    pub fn has_error_for(&self, keys: &[&str]) -> bool {
         self.errors.iter().any(|error| keys.contains(&&*error.key))
     }
 }
 
-/// Values that one source gives.
+/// The values of one source.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Layer(BTreeMap<&'static str, (Value, Origin)>);
 
@@ -114,13 +115,13 @@ impl Layer {
         self.0.insert(path, (value, origin));
     }
 
-    /// The value of a key, if this source gives one.
+    /// Returns the value of a key, if this source has one.
     #[must_use]
     pub fn get(&self, path: &str) -> Option<&Value> {
         self.0.get(path).map(|(value, _)| value)
     }
 
-    /// Whether nothing is given.
+    /// Returns whether the source has no values.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -141,9 +142,12 @@ impl PartialEq for Values {
 }
 
 impl Values {
-    /// What stands when the layers are put on the defaults of these keys; later ones win.
+    /// Merges the layers over the defaults of these keys; later layers override earlier ones.
     #[must_use]
-    pub fn stack<'a>(keys: &'static [Key], layers: impl IntoIterator<Item = &'a Layer>) -> Self {
+    pub fn from_layers<'a>(
+        keys: &'static [Key],
+        layers: impl IntoIterator<Item = &'a Layer>,
+    ) -> Self {
         let defaults = keys.iter().map(|key| (key.path, (key.default.value(), Origin::Default)));
         let mut values: BTreeMap<_, _> = defaults.collect();
         for Layer(layer) in layers {
@@ -152,7 +156,7 @@ impl Values {
         Self { keys, values: Layer(values) }
     }
 
-    /// Every key with its value and origin, in the order of the table.
+    /// Returns every key with its value and source, in the order of the table.
     pub fn iter(&self) -> impl Iterator<Item = (&'static Key, &Value, &Origin)> {
         self.keys.iter().filter_map(|key| {
             let (value, origin) = self.values.0.get(key.path)?;
@@ -160,25 +164,25 @@ impl Values {
         })
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     #[must_use]
     pub fn get(&self, path: &str) -> &Value {
         self.values.get(path).unwrap_or(&Value::Null)
     }
 
-    /// Where the value of a key was written.
+    /// Returns the source of a key's value.
     #[must_use]
     pub fn origin(&self, path: &str) -> Origin {
         self.values.0.get(path).map(|(_, origin)| origin.clone()).unwrap_or_default()
     }
 
-    /// Whether a switch is on.
+    /// Returns whether a switch is on.
     #[must_use]
     pub fn is_on(&self, path: &str) -> bool {
         self.get(path) == true
     }
 
-    /// The text of a key; empty where it has none.
+    /// Returns the text of a key; empty if it has none.
     #[must_use]
     pub fn text(&self, path: &str) -> &str {
         self.get(path).as_str().unwrap_or_default()
@@ -186,29 +190,28 @@ impl Values {
 
     /// Reads one section, such as `devices`, into the type of the subsystem that it belongs to.
     ///
-    /// # Errors
-    /// The keys of the section and the fields of the type disagree, or a value that no [`Form`] can describe
-    /// is wrong; the rules of the subsystem refuse those first.
+    /// # Errors The keys of the section and the fields of the type disagree, or a value that no
+    /// [`ValueType`] can describe is wrong; the rules of the subsystem reject those first.
     ///
-    /// [`Form`]: super::form::Form
+    /// [`ValueType`]: super::value_type::ValueType
     pub fn section<T: DeserializeOwned>(&self, name: &str) -> Result<T, serde_json::Error> {
         let mut tree = self.tree();
         serde_json::from_value(tree[name].take())
     }
 
-    /// Takes the value of a key from another configuration.
-    pub fn put(&mut self, path: &'static str, from: &Self) {
+    /// Copies the value of a key from another configuration.
+    pub fn copy_from(&mut self, path: &'static str, from: &Self) {
         self.values.set(path, from.get(path).clone(), from.origin(path));
     }
 
-    /// Puts a key back to its default.
+    /// Resets a key to its default.
     pub fn reset(&mut self, path: &str) {
         if let Some(key) = self.keys.iter().find(|key| key.path == path) {
             self.values.set(key.path, key.default.value(), Origin::Default);
         }
     }
 
-    /// The values as the tree that a document with all of them would be.
+    /// Returns the values as the tree of a document with all of them.
     #[must_use]
     pub fn tree(&self) -> Value {
         let mut root = Map::new();

@@ -1,10 +1,10 @@
-//! Kills a server many more times than CI has patience for.
+//! Runs the crash test with many more kills than CI has time for.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use gantry_process::clock::Clock;
-use gantry_testkit::crash::{Plan, beside};
+use gantry_testkit::crash::{Plan, gantry_program};
 
 const USAGE: &str = "usage: crash [--kills N] [--seed N] [--program PATH] [--data DIR]
 
@@ -30,11 +30,11 @@ async fn main() -> ExitCode {
     }
 }
 
-/// What the arguments ask for, or nothing if they cannot be read.
+/// Parses the arguments; nothing if they are invalid.
 fn plan(mut arguments: impl Iterator<Item = String>) -> Option<Plan> {
     let seed = fastrand::u64(..);
     let mut plan = Plan {
-        program: beside(&std::env::current_exe().ok()?),
+        program: gantry_program(&std::env::current_exe().ok()?),
         data: std::env::temp_dir().join(format!("gantry-crash-{seed}")),
         kills: 200,
         seed,

@@ -1,11 +1,11 @@
-//! The drill of the queue at full size, with its timeline; see `make drill-queue`.
+//! Runs the queue drill at full size and prints its timeline; see `make drill-queue`.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use gantry_process::clock::Clock;
-use gantry_testkit::crash::beside;
+use gantry_testkit::crash::gantry_program;
 use gantry_testkit::drill::{Plan, Size};
 
 const USAGE: &str =
@@ -21,12 +21,12 @@ async fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let tell = Box::new(|line: &str| {
-        // Nobody can be told when standard output is closed.
+        // A closed standard output cannot be reported anywhere.
         let _ = writeln!(io::stdout(), "{line}");
     });
     let ended = Box::pin(plan.run(&Clock::system(), tell)).await;
     if !keep {
-        // What stays is in the folder for temporary files, and is nobody's any more.
+        // A failed removal leaves files in the temporary folder, which nothing uses any more.
         let _ = std::fs::remove_dir_all(&plan.folder);
     }
     match ended {
@@ -41,10 +41,10 @@ async fn main() -> ExitCode {
     }
 }
 
-/// What the arguments ask for, and whether the folder stays; nothing if they cannot be read.
+/// Parses the arguments into the plan and whether the folder is kept; nothing if they are invalid.
 fn plan(mut arguments: impl Iterator<Item = String>) -> Option<(Plan, bool)> {
     let seed = fastrand::u64(..);
-    let program = beside(&std::env::current_exe().ok()?);
+    let program = gantry_program(&std::env::current_exe().ok()?);
     let mut folder: Option<PathBuf> = None;
     let mut plan = Plan { program, folder: PathBuf::new(), size: Size::full(), seed };
     while let Some(name) = arguments.next() {

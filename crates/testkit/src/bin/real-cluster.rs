@@ -1,7 +1,7 @@
-//! Holds a real cluster for a person or a test.
+//! Runs a real cluster for a person or a test.
 //!
-//! It prints one fact per line, then `ready`, and ends with its input (Ctrl-D) or by any signal.
-//! Either way nothing of the cluster stays.
+//! It prints one fact per line, then `ready`, and exits when its input ends (Ctrl-D) or by any
+//! signal. Either way no process or file of the cluster remains.
 
 use std::io::{self, Read as _, Write as _};
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ async fn main() -> ExitCode {
         let _ = writeln!(io::stderr(), "{USAGE}");
         return ExitCode::from(2);
     };
-    match Box::pin(hold(plan)).await {
+    match Box::pin(run_until_input_ends(plan)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(io::stderr(), "{error}");
@@ -26,7 +26,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// What the arguments ask for, or nothing if they cannot be read.
+/// Parses the arguments; nothing if they are invalid.
 fn plan(arguments: impl Iterator<Item = String>) -> Option<Plan> {
     let mut plan = RealCluster::plan();
     for argument in arguments {
@@ -43,15 +43,15 @@ fn plan(arguments: impl Iterator<Item = String>) -> Option<Plan> {
     Some(plan)
 }
 
-async fn hold(plan: Plan) -> Result<(), StartError> {
+async fn run_until_input_ends(plan: Plan) -> Result<(), StartError> {
     let cluster = plan.start().await?;
-    // Whoever closes our output does not want to read it; the cluster is held all the same.
-    let _ = tell(&cluster);
+    // If the reader closes our output, the cluster keeps running all the same.
+    let _ = print_connection(&cluster);
     let _ = io::stdin().read_to_end(&mut Vec::new());
     Ok(())
 }
 
-fn tell(cluster: &RealCluster) -> io::Result<()> {
+fn print_connection(cluster: &RealCluster) -> io::Result<()> {
     let mut out = io::stdout().lock();
     for (name, pid) in cluster.processes() {
         writeln!(out, "process {pid} {name}")?;

@@ -1,5 +1,5 @@
-//! Opens very many watches that nobody reads, and measures what they cost the server and its other
-//! clients.
+//! Opens very many watches that no client reads, and measures their cost for the server and its
+//! other clients.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -7,23 +7,24 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use gantry_process::clock::Clock;
-use gantry_testkit::crash::beside;
-use gantry_testkit::embedded::{Embedded, Plan};
+use gantry_testkit::crash::gantry_program;
+use gantry_testkit::embedded::{EmbeddedServer, Plan};
 use gantry_testkit::http::{Client, Protocol, Request, Stream};
 use serde_json::{Value, json};
 
 const USAGE: &str = "usage: unread-watches [--watches N] [--objects N] [--bytes N] [--program PATH]
 
 The program is the gantry beside this one unless it is named: build it first with
-`cargo build --release --package gantry`. Fails if the watches cost more than 300 MB of memory, or if
+`cargo build --release --package gantry`. Fails if the watches cost more than 300 MB of memory, or \
+if
 the slowest hundredth of other requests takes more than five times as long as without them.";
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// Requests of other clients in one measurement.
 const SAMPLES: usize = 2_000;
-/// Watches that share a connection, and connections that have one watch: of ten, so many each.
+/// Of ten watches, how many share a connection; the others have one of their own.
 const SHARED_OF_TEN: usize = 6;
-/// Streams of one connection: what servers allow.
+/// Streams of one connection: the limit of common servers.
 const STREAMS: usize = 100;
 const MEMORY_BOUND: u64 = 300 << 20;
 const SLOWER_BOUND: f64 = 5.0;
@@ -57,7 +58,7 @@ async fn main() -> ExitCode {
 
 impl Measurement {
     fn read(mut arguments: impl Iterator<Item = String>) -> Option<Self> {
-        let program = beside(&std::env::current_exe().ok()?);
+        let program = gantry_program(&std::env::current_exe().ok()?);
         let mut measurement = Self { watches: 1_000, objects: 100, bytes: 900_000, program };
         while let Some(name) = arguments.next() {
             let value = arguments.next()?;
@@ -80,7 +81,7 @@ impl Measurement {
             let name = format!("large-{nth}");
             send(&client, Request::post(CONFIG_MAPS, &map(&name, self.bytes))).await?;
         }
-        // Rewritten once, so that the store keeps as much of its past as it ever does.
+        // Rewritten once, so that the store retains as much history as it ever does.
         self.rewrite(&client, 1).await?;
         send(&client, Request::post(CONFIG_MAPS, &map("small", 10))).await?;
         let normal = slowest(&client, clock).await?;
@@ -107,7 +108,7 @@ impl Measurement {
 
     async fn open(
         &self,
-        server: &Embedded,
+        server: &EmbeddedServer,
         clock: &Clock,
     ) -> Result<Vec<(Stream, Client)>, Failure> {
         let connect = |protocol| Client::new(server.target(), protocol, clock.clone());
@@ -144,7 +145,7 @@ async fn send(client: &Client, request: Request) -> Result<(), Failure> {
     Err(format!("{}: {}", answer.status, answer.text()).into())
 }
 
-/// How long the slowest hundredth of a small client's requests takes at least.
+/// Returns the 99th percentile of the latency of a small client's requests.
 async fn slowest(client: &Client, clock: &Clock) -> Result<Duration, Failure> {
     let mut times = Vec::with_capacity(SAMPLES);
     for nth in 0..SAMPLES {
@@ -162,14 +163,14 @@ async fn slowest(client: &Client, clock: &Clock) -> Result<Duration, Failure> {
     Ok(times[SAMPLES - SAMPLES / 100])
 }
 
-fn resident(server: &Embedded) -> Result<u64, Failure> {
+fn resident(server: &EmbeddedServer) -> Result<u64, Failure> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid()))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
     Ok(kilobytes.ok_or("the system does not say how much memory the server has")? << 10)
 }
 
-/// What was measured.
+/// The measurements.
 struct Report {
     watches: usize,
     idle: u64,

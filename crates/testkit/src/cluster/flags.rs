@@ -1,4 +1,5 @@
-//! The files and command lines of a control plane: RBAC on, TLS everywhere, nothing but loopback.
+//! Writes the files and command lines of a control plane: RBAC on, TLS everywhere, nothing but
+//! loopback.
 
 use std::path::PathBuf;
 
@@ -8,17 +9,17 @@ use super::{StartError, text};
 use crate::pki::{Authority, signing_key};
 use crate::run::Run;
 
-/// Addresses of services; the first is that of the server itself, and in its certificate.
+/// The service network; its first address is that of the server itself, and in its certificate.
 const SERVICES: &str = "10.96.0.0/16";
 
-/// Limits that are never reached.
-const HURRY: [&str; 2] = ["--kube-api-qps=5000", "--kube-api-burst=10000"];
+/// Rate limits that are never reached.
+const UNLIMITED_RATE_FLAGS: [&str; 2] = ["--kube-api-qps=5000", "--kube-api-burst=10000"];
 
-/// Where the certificate of a server that is not ours is written.
+/// The file of the certificate of a server that this cluster did not create.
 const ROOT: &str = "root-ca.crt";
 
-/// The certificates and keys of the programs, as files. One authority signs for all of them but
-/// the proxies in front: who holds a certificate of those may claim to be anybody.
+/// The certificates and keys of the programs, as files. One authority signs for all of them except
+/// front proxies: the holder of a front proxy's certificate may impersonate any user.
 #[derive(Debug)]
 pub(super) struct Files {
     folder: PathBuf,
@@ -53,9 +54,9 @@ impl Files {
         Ok(Self { folder: run.folder().to_path_buf() })
     }
 
-    /// What controllers need beside a server that has its own certificates, signed by `root`.
-    /// Their own ends are signed by `authority`.
-    pub(super) fn write_for_others(
+    /// Writes what controllers need beside a server that has its own certificates, signed by
+    /// `root`. The controllers' own certificates are signed by `authority`.
+    pub(super) fn write_for_external_server(
         run: &Run,
         authority: &Authority,
         root: &str,
@@ -86,7 +87,7 @@ impl Files {
             self.file("trusted-ca-file", "etcd-ca.crt"),
             self.file("cert-file", "etcd-server.crt"),
             self.file("key-file", "etcd-server.key"),
-            // Room for a bench: the default of 2 GB is soon full of history.
+            // Space for a benchmark: the default quota of 2 GB is soon full of history.
             "--quota-backend-bytes=8589934592".to_owned(),
         ];
         if !durable {
@@ -149,8 +150,8 @@ impl Files {
         flags
     }
 
-    /// All controllers speak as the holder of one kubeconfig, and take their turn by a lease.
-    pub(super) fn controller_manager_of_others(
+    /// All controllers use the credentials of one kubeconfig, and elect a leader by a lease.
+    pub(super) fn external_controller_manager(
         &self,
         kubeconfig: &str,
         ports: &Ports,
@@ -162,8 +163,8 @@ impl Files {
         flags
     }
 
-    /// As [`Files::controller_manager_of_others`].
-    pub(super) fn scheduler_of_others(&self, kubeconfig: &str, ports: &Ports) -> Vec<String> {
+    /// As [`Files::external_controller_manager`].
+    pub(super) fn external_scheduler(&self, kubeconfig: &str, ports: &Ports) -> Vec<String> {
         self.component(kubeconfig, ports.scheduler)
     }
 
@@ -174,15 +175,15 @@ impl Files {
             "--allocate-node-cidrs".to_owned(),
             "--cluster-cidr=10.244.0.0/16".to_owned(),
             format!("--service-cluster-ip-range={SERVICES}"),
-            // Each of forty controllers asks for a token first; at the usual 20 requests a second
-            // that alone takes five seconds.
+            // Each of forty controllers requests a token first; at the default of 20 requests a
+            // second that alone takes five seconds.
             "--kube-api-qps=300".to_owned(),
             "--kube-api-burst=600".to_owned(),
         ]);
         flags
     }
 
-    /// The two controllers that end what is deleted, and none else.
+    /// Runs the two controllers that complete deletions, and no others.
     pub(super) fn housekeeping(&self, ports: &Ports) -> Vec<String> {
         let mut flags = self.controller_manager(ports);
         let these = ["namespace-controller", "garbage-collector-controller"];
@@ -190,20 +191,21 @@ impl Files {
         flags
     }
 
-    /// Housekeeping, and claims of devices made from templates, as quickly as the server answers.
+    /// Runs the controllers that clean up and that create device claims from templates, without a
+    /// rate limit.
     pub(super) fn claims(&self, ports: &Ports) -> Vec<String> {
         let mut flags = self.controller_manager(ports);
         let these =
             ["namespace-controller", "garbage-collector-controller", "resourceclaim-controller"];
         flags.push(format!("--controllers={}", these.join(",")));
-        flags.extend(HURRY.map(str::to_owned));
+        flags.extend(UNLIMITED_RATE_FLAGS.map(str::to_owned));
         flags
     }
 
-    /// A scheduler that asks as often as it likes, as in Kubernetes' own measurements.
-    pub(super) fn hurried_scheduler(&self, ports: &Ports) -> Vec<String> {
+    /// A scheduler without a client rate limit, as in Kubernetes' own benchmarks.
+    pub(super) fn unlimited_rate_scheduler(&self, ports: &Ports) -> Vec<String> {
         let mut flags = self.scheduler(ports);
-        flags.extend(HURRY.map(str::to_owned));
+        flags.extend(UNLIMITED_RATE_FLAGS.map(str::to_owned));
         flags
     }
 

@@ -1,9 +1,10 @@
-//! A node that runs programs: a real kubelet and containerd, on this machine.
+//! Runs a node that starts real containers: a real kubelet and containerd, on this machine.
 //!
-//! Both live in namespaces of their own for processes and mounts. When the first process in there
-//! ends, Linux ends all others, containers included, and with the last of them go all mounts. So
-//! nothing has to be found and undone but the control groups, which are named after the run. What
-//! a kubelet would change for the whole machine, it finds as it wants it: see [`ENCLOSE`].
+//! Both live in PID and mount namespaces of their own. When the first process in there exits, Linux
+//! kills all others, containers included, and the mounts disappear with the last of them. So
+//! nothing has to be found and undone but the control groups, which are named after the run.
+//! Settings that a kubelet would change for the whole machine already have the values it wants: see
+//! [`ISOLATE_SCRIPT`].
 //!
 //! Pods use the network of the machine (`hostNetwork: true`); others do not start.
 
@@ -16,15 +17,16 @@ use super::{StartError, User, text};
 use crate::run::{Run, RunError};
 
 mod image;
-mod unfit;
+mod requirements;
 
 pub use image::IMAGE;
-pub(super) use unfit::Machine;
-pub use unfit::Unfit;
+pub(super) use requirements::Machine;
+pub use requirements::NodeRequirementError;
 
-/// The first process in the namespaces. The places it hides are [`unfit::HIDDEN`]. The kubelet writes these
-/// six settings of the kernel unless it reads the values it wants: it reads them from files of ours.
-const ENCLOSE: &str = r#"
+/// The first process in the namespaces. The directories it hides are
+/// [`requirements::HIDDEN_DIRECTORIES`]. The kubelet writes these six kernel settings unless it
+/// reads the values it wants: it reads them from files of ours.
+const ISOLATE_SCRIPT: &str = r#"
 set -e
 for place in /run /var/lib /var/log; do mount -t tmpfs tmpfs "$place"; done
 mkdir /var/lib/kubelet
@@ -46,35 +48,35 @@ sleep infinity &
 wait
 "#;
 
-/// Enters the namespaces, as soon as they are as they should be, to become a program.
-const ENTER: &str = r#"
+/// Enters the namespaces as soon as they are prepared, and executes a program.
+const ENTER_SCRIPT: &str = r#"
 until [ -e "$0/enclosed" ]; do sleep 0.05; done
 namespaces=/proc/$1/ns
 shift
 exec nsenter --mount="$namespaces/mnt" --pid="$namespaces/pid_for_children" "$@"
 "#;
 
-/// Brings in the images, as soon as containerd answers, to become the kubelet.
-const IMPORT: &str = r#"
+/// Imports the images as soon as containerd answers, and executes the kubelet.
+const IMPORT_SCRIPT: &str = r#"
 until "$0" --namespace k8s.io image import --snapshotter native "$1"; do sleep 0.1; done
 shift
 exec "$@"
 "#;
 
-/// Where containerd listens; in `/run` of its own, as a longer path would not fit a socket.
+/// The socket of containerd; in a private `/run`, as a longer path would not fit a socket address.
 const SOCKET: &str = "/run/containerd/containerd.sock";
 
-/// What the cluster has for its node.
+/// What the cluster provides for its node.
 #[derive(Debug)]
 pub(super) struct Node<'start> {
     pub(super) name: &'start str,
-    /// Whom the kubelet speaks as.
+    /// The user of the kubelet.
     pub(super) user: &'start User,
-    /// Where the kubelet listens.
+    /// The port of the kubelet.
     pub(super) port: u16,
 }
 
-/// Starts all of it. Whether it is ready, the node itself says.
+/// Starts all programs. The node itself reports when it is ready.
 pub(super) fn start(run: &mut Run, machine: &Machine, node: &Node<'_>) -> Result<(), StartError> {
     let folder = run.folder().join("node");
     for part in ["kubelet", "settings", "network", "temporary"] {
@@ -93,30 +95,31 @@ pub(super) fn start(run: &mut Run, machine: &Machine, node: &Node<'_>) -> Result
     let folder = text(&folder);
     let enclose = ["--pid", "--mount", "--fork", "--kill-child", "--mount-proc", "sh", "-c"];
     let mut arguments = words(&enclose);
-    arguments.extend([ENCLOSE.to_owned(), folder.clone()]);
+    arguments.extend([ISOLATE_SCRIPT.to_owned(), folder.clone()]);
     run.start("node", Path::new("unshare"), &arguments)?;
     let pid = run.processes().last().map(|(_, pid)| pid.to_string()).unwrap_or_default();
-    let enter = words(&["-c", ENTER, &folder, &pid]);
+    let enter = words(&["-c", ENTER_SCRIPT, &folder, &pid]);
 
     let mut arguments = enter.clone();
     arguments.extend([text(&machine.containerd), format!("--config={folder}/containerd.toml")]);
     run.start("containerd", Path::new("sh"), &arguments)?;
 
     let mut arguments = enter;
-    arguments.extend(words(&["sh", "-c", IMPORT]));
+    arguments.extend(words(&["sh", "-c", IMPORT_SCRIPT]));
     arguments.extend([text(&machine.ctr), text(&images), text(&machine.kubelet)]);
     arguments.extend([
         format!("--config={}", text(&config)),
         format!("--kubeconfig={}", text(node.user.kubeconfig())),
         format!("--hostname-override={}", node.name),
-        // It does not accept loopback as its own address, but leaves alone what a cloud said.
+        // The kubelet does not accept loopback as its own address, but leaves an address alone that
+        // a cloud provider set.
         "--cloud-provider=external".to_owned(),
     ]);
     Ok(run.start("kubelet", Path::new("sh"), &arguments)?)
 }
 
-/// The settings of containerd. It copies file systems rather than laying one over another, which
-/// works wherever the run's folder is.
+/// The configuration of containerd. It copies file systems instead of using overlays, which works
+/// wherever the run's folder is.
 fn containerd(folder: &Path, machine: &Machine) -> String {
     let path = |name: &str| folder.join(name);
     format!(
@@ -151,14 +154,14 @@ BinaryName = {runc:?}
     )
 }
 
-/// A network for pods. containerd calls itself ready when there is one; pods that use that of the
-/// machine never ask for it.
+/// A network for pods. containerd is ready only when there is one; pods with `hostNetwork` never
+/// use it.
 fn network() -> String {
     let plugins = json!([{"type": "loopback"}]);
     json!({"cniVersion": "0.4.0", "name": "testbed", "plugins": plugins}).to_string()
 }
 
-/// The settings of the kubelet. JSON is YAML.
+/// The configuration of the kubelet. JSON is YAML.
 fn kubelet(folder: &Path, node: &Node<'_>, cgroup: &str) -> String {
     let run = folder.parent().unwrap_or(folder);
     let own = |name: &str| text(&folder.join(name));
@@ -188,7 +191,7 @@ fn kubelet(folder: &Path, node: &Node<'_>, cgroup: &str) -> String {
         "volumePluginDir": own("volumes"),
         // It would write firewall rules for the whole machine.
         "makeIPTablesUtilChains": false,
-        // A machine with a full disk is no reason to send pods away or to remove the images.
+        // A machine with a full disk is no reason to evict pods or to remove the images.
         "localStorageCapacityIsolation": false,
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {

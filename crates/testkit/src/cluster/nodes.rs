@@ -1,4 +1,4 @@
-//! What pods run on.
+//! The nodes of a cluster.
 
 use std::path::Path;
 
@@ -14,21 +14,22 @@ use crate::programs::Programs;
 /// The nodes of a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Nodes {
-    /// There are none, and pods stay where they are.
+    /// There are none, and pods stay pending.
     #[default]
     None,
-    /// So many, played by kwok: pods become Running and Ready, and no program is started for them.
+    /// So many nodes simulated by kwok: pods become Running and Ready, and no program is started
+    /// for them.
     Simulated(u16),
-    /// One, with a real kubelet and containerd on this machine. It knows the image [`IMAGE`], and
-    /// runs pods that use the network of the machine. Not every machine can:
-    /// see [`Unfit`](super::Unfit).
+    /// One node, with a real kubelet and containerd on this machine. It has the image [`IMAGE`],
+    /// and runs pods with `hostNetwork`. Not every machine supports it: see
+    /// [`NodeRequirementError`](super::NodeRequirementError).
     ///
     /// [`IMAGE`]: super::IMAGE
     Real,
 }
 
 impl Nodes {
-    /// Their names.
+    /// Returns their names.
     #[must_use]
     pub fn names(self) -> Vec<String> {
         let count = match self {
@@ -39,7 +40,7 @@ impl Nodes {
         (0..count).map(|nth| format!("node-{nth}")).collect()
     }
 
-    /// Whether this machine can have them, which a start also asks.
+    /// Checks whether this machine supports them, which a start also does.
     ///
     /// # Errors
     /// [`StartError::Unfit`] has the reason.
@@ -57,7 +58,7 @@ impl Nodes {
         }
     }
 
-    /// What is known of a node before its kubelet says so itself: a real one is on loopback.
+    /// The status of a node before its kubelet reports it: a real one is on loopback.
     fn status(self) -> Value {
         match self {
             Self::None | Self::Simulated(_) => Value::Null,
@@ -66,7 +67,7 @@ impl Nodes {
     }
 }
 
-/// The flags of kwok: it plays every node there is.
+/// Returns the flags of kwok: it simulates every node there is.
 pub(super) fn kwok(kubeconfig: &Path, stages: &Path) -> Vec<String> {
     vec![
         format!("--kubeconfig={}", text(kubeconfig)),

@@ -1,14 +1,14 @@
-//! Ports that nobody uses.
+//! Chooses free ports.
 
 use std::net::{Ipv4Addr, TcpListener};
 
 /// Below the range from which Linux takes the local ends of connections (32768 and up), and below
 /// that of node ports (30000 to 32767): otherwise a connection of one of our own programs could
 /// take the port of another before it starts.
-const RANGE: std::ops::Range<u16> = 20_000..30_000;
+const PORT_RANGE: std::ops::Range<u16> = 20_000..30_000;
 
-/// How many ports are tried before we give up; half the range could be taken and this would do.
-const TRIES: u32 = 200;
+/// How many ports are tried before we give up; this is enough even if half the range is taken.
+const MAX_PORT_TRIES: u32 = 200;
 
 /// One port for each program that listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,13 +22,13 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Six free ports. They are held open together, so they differ, and then let go: somebody
-    /// else may take one before its program does, which the start notices and answers by choosing
-    /// anew.
+    /// Chooses six free ports. They are held open together, so they differ, and then released:
+    /// another process may take one before its program does, which the start notices and handles by
+    /// choosing again.
     pub(super) fn choose(random: &mut fastrand::Rng) -> Option<Self> {
         let mut held = Vec::new();
-        for _ in 0..TRIES {
-            let port = random.u16(RANGE);
+        for _ in 0..MAX_PORT_TRIES {
+            let port = random.u16(PORT_RANGE);
             held.extend(TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok().map(|it| (port, it)));
             if let [(a, _), (b, _), (c, _), (d, _), (e, _), (f, _)] = held.as_slice() {
                 let [etcd, etcd_peer, api_server] = [*a, *b, *c];
@@ -60,7 +60,7 @@ mod tests {
         let Ports { etcd, etcd_peer, api_server, controller_manager, scheduler, kubelet } = first;
         let all = [etcd, etcd_peer, api_server, controller_manager, scheduler, kubelet];
         assert_eq!(BTreeSet::from(all).len(), all.len());
-        assert!(all.iter().all(|port| RANGE.contains(port)), "{all:?}");
+        assert!(all.iter().all(|port| PORT_RANGE.contains(port)), "{all:?}");
         let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, etcd)).unwrap();
         assert_ne!(choose(7).etcd, etcd, "the same luck, but the port is taken");
     }

@@ -1,4 +1,4 @@
-//! Waiting until a cluster is ready, by asking it.
+//! Waits until a cluster is ready, by polling it.
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ use crate::run::Run;
 
 /// How long a start may take. It takes a few seconds; a machine that builds on all cores at the
 /// same time needs several times that.
-pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The first pause between two questions, and the longest: short against what is waited for, long
-/// against the cost of asking.
-const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(100)];
+/// The first pause between two requests, and the longest: short compared with what is waited for,
+/// long compared with the cost of a request.
+const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(100)];
 
-/// How long one answer may take: a server that is coming up may hold a question for long.
-const ANSWER: Duration = Duration::from_secs(5);
+/// The timeout of one request: a server that is starting may hold a request for long.
+const READINESS_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Waits until the server serves, has its roles, and has the namespace everybody starts in.
+/// Waits until the server serves, has its roles, and has the namespace `default`.
 pub(super) async fn api_server(
     run: &mut Run,
     admin: &User,
     clock: &Clock,
     deadline: Moment,
 ) -> Result<(), StartError> {
-    let mut wait = Wait { run, clock, deadline };
+    let mut wait = ReadinessWait { run, clock, deadline };
     let client = admin.http(Protocol::Http1, clock.clone())?;
     wait.until("kube-apiserver", &client, "/readyz", |answer| answer.text() == "ok").await?;
     wait.until("namespace default", &client, "/api/v1/namespaces/default", |_| true).await
@@ -44,7 +44,7 @@ pub(super) async fn controllers(
     clock: &Clock,
     deadline: Moment,
 ) -> Result<(), StartError> {
-    let mut wait = Wait { run, clock, deadline };
+    let mut wait = ReadinessWait { run, clock, deadline };
     for (port, name) in ports.into_iter().zip(["kube-controller-manager", "kube-scheduler"]) {
         wait.component(name, authority, port).await?;
     }
@@ -53,8 +53,8 @@ pub(super) async fn controllers(
     wait.until("service account default", &client, account, |_| true).await
 }
 
-/// Waits until the controller manager serves. It does so before it looks at anything; what it ends
-/// takes a moment at first, as with any cluster.
+/// Waits until the controller manager serves. It does so before it has synced its caches; its first
+/// deletions take a moment, as with any cluster.
 pub(super) async fn housekeeping(
     run: &mut Run,
     authority: &str,
@@ -62,10 +62,12 @@ pub(super) async fn housekeeping(
     clock: &Clock,
     deadline: Moment,
 ) -> Result<(), StartError> {
-    Wait { run, clock, deadline }.component("kube-controller-manager", authority, port).await
+    ReadinessWait { run, clock, deadline }
+        .component("kube-controller-manager", authority, port)
+        .await
 }
 
-/// Waits until every node says that it is ready.
+/// Waits until every node reports that it is ready.
 pub(super) async fn nodes(
     run: &mut Run,
     admin: &Target,
@@ -73,7 +75,7 @@ pub(super) async fn nodes(
     clock: &Clock,
     deadline: Moment,
 ) -> Result<(), StartError> {
-    let mut wait = Wait { run, clock, deadline };
+    let mut wait = ReadinessWait { run, clock, deadline };
     let client = Client::new(admin, Protocol::Http1, clock.clone())?;
     for name in names {
         let path = format!("/api/v1/nodes/{name}");
@@ -83,7 +85,7 @@ pub(super) async fn nodes(
     Ok(())
 }
 
-/// Whether an object has the condition `Ready`, and no taint keeps pods away from it.
+/// Returns whether an object has the condition `Ready`, and no taint keeps pods away from it.
 fn is_ready(node: &Value) -> bool {
     let conditions = node["status"]["conditions"].as_array();
     let ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
@@ -91,14 +93,14 @@ fn is_ready(node: &Value) -> bool {
     free && conditions.is_some_and(|conditions| conditions.iter().any(ready))
 }
 
-struct Wait<'start> {
+struct ReadinessWait<'start> {
     run: &'start mut Run,
     clock: &'start Clock,
     deadline: Moment,
 }
 
-impl Wait<'_> {
-    /// Waits for a program beside the server, which says to anybody how it is.
+impl ReadinessWait<'_> {
+    /// Waits for a program beside the server, whose health endpoint needs no credentials.
     async fn component(
         &mut self,
         name: &str,
@@ -114,7 +116,7 @@ impl Wait<'_> {
         self.until(name, &client, "/healthz", |answer| answer.text() == "ok").await
     }
 
-    /// Asks until the answer is 200 and `enough`, a program has ended, or time is up.
+    /// Polls until the answer is 200 and `enough`, a program has exited, or the time is up.
     async fn until(
         &mut self,
         what: &str,
@@ -122,8 +124,8 @@ impl Wait<'_> {
         path: &str,
         enough: impl Fn(&Response) -> bool,
     ) -> Result<(), StartError> {
-        let client = client.clone().with_patience(ANSWER);
-        let [mut pause, longest] = PAUSES;
+        let client = client.clone().with_timeout(READINESS_REQUEST_TIMEOUT);
+        let [mut pause, longest] = POLL_INTERVALS;
         loop {
             let answer = client.send(Request::get(path)).await;
             let last = match answer {
@@ -131,12 +133,12 @@ impl Wait<'_> {
                 Ok(answer) => format!("{}: {}", answer.status, answer.text()),
                 Err(error) => error.cause.to_string(),
             };
-            if let Some((program, status)) = self.run.ended() {
+            if let Some((program, status)) = self.run.exited_process() {
                 return Err(StartError::Ended { program, status });
             }
             if self.clock.moment() >= self.deadline {
                 let what = what.to_owned();
-                return Err(StartError::NotReady { what, last, limit: PATIENCE });
+                return Err(StartError::NotReady { what, last, limit: START_TIMEOUT });
             }
             self.clock.sleep(pause).await;
             pause = (pause * 2).min(longest);

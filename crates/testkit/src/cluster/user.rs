@@ -1,4 +1,4 @@
-//! Somebody with a certificate, and the three ways to speak as them.
+//! A user with a certificate, and the three clients that act as this user.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,7 +21,7 @@ pub struct User {
 }
 
 impl User {
-    /// Makes the certificate and writes the files.
+    /// Creates the certificate and writes the files.
     pub(super) fn new(
         run: &Run,
         authority: &Authority,
@@ -55,36 +55,36 @@ impl User {
         Ok(Self { name: name.to_owned(), target, kubeconfig, kubectl })
     }
 
-    /// The name the server knows them by.
+    /// The user name that the server knows.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The server and their credentials.
+    /// The server and the user's credentials.
     #[must_use]
     pub fn target(&self) -> &Target {
         &self.target
     }
 
-    /// A file that any client of Kubernetes reads, for its owner alone (mode 0600).
+    /// The path of a kubeconfig file that only its owner may read (mode 0600).
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// A raw client. It belongs to the runtime it is first used in.
+    /// Returns a raw client. It belongs to the runtime it is first used in.
     ///
     /// # Errors
-    /// None is known: the target was made by us.
+    /// None is known: we created the target.
     pub fn http(&self, protocol: Protocol, clock: Clock) -> Result<Client, TargetError> {
         Client::new(&self.target, protocol, clock)
     }
 
-    /// A client of the usual kind. It belongs to the runtime it is made in.
+    /// Returns a `kube` client. It belongs to the runtime it is created in.
     ///
     /// # Errors
-    /// The files of the cluster are gone.
+    /// The files of the cluster are missing.
     pub async fn client(&self) -> Result<kube::Client, ClientError> {
         let config = Kubeconfig::read_from(&self.kubeconfig)?;
         let options = KubeConfigOptions::default();
@@ -92,7 +92,8 @@ impl User {
         kube::Client::try_from(config).map_err(|source| ClientError::Client(Box::new(source)))
     }
 
-    /// A `kubectl` that speaks as them and leaves nothing outside the cluster's folder.
+    /// Returns a `kubectl` command that acts as this user and writes nothing outside the cluster's
+    /// folder.
     #[must_use]
     pub fn kubectl(&self) -> Command {
         let mut command = Command::new(&self.kubectl);
@@ -109,13 +110,13 @@ pub(super) fn kubeconfig(user: &str) -> String {
     format!("{}.kubeconfig", file_name(user))
 }
 
-/// A client could not be made.
+/// Why a client could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The kubeconfig file cannot be read.
     #[error("could not read the kubeconfig file")]
     Kubeconfig(#[from] KubeconfigError),
-    /// The client refused it.
+    /// The client library rejected it.
     #[error("could not make a client")]
     Client(#[source] Box<kube::Error>),
 }

@@ -1,11 +1,12 @@
-//! What is written to: two built-in kinds and a custom one, all with the same content.
+//! The collections that are written to: two built-in kinds and a custom one, all with the same
+//! content.
 
 use std::collections::BTreeMap;
 
 use gantry_process::error_chain;
 use serde_json::{Value, json};
 
-use super::Life;
+use super::ServerLifetime;
 use crate::http::{Client, Request};
 
 /// A collection of objects.
@@ -39,18 +40,18 @@ pub(super) const COLLECTIONS: [Collection; 3] = [
     },
 ];
 
-/// The object that is written last, so that a watch can tell that it has seen everything.
-const MARK: &str = "mark";
-/// The object everybody writes.
-pub(super) const SHARED: &str = "shared";
-/// What the server itself puts in every namespace.
-const SERVERS_OWN: &str = "kube-root-ca.crt";
+/// The object that is written last, so that a watch can tell that it has received everything.
+const MARKER_OBJECT: &str = "mark";
+/// The object that all writers update.
+pub(super) const SHARED_OBJECT: &str = "shared";
+/// The objects that the server itself creates in every namespace.
+const SERVER_CREATED_OBJECT: &str = "kube-root-ca.crt";
 
 /// Objects by name.
 pub(super) type Objects = BTreeMap<String, Value>;
 
 /// A list.
-pub(super) struct Listed {
+pub(super) struct ListedObjects {
     pub(super) revision: u64,
     pub(super) objects: Objects,
 }
@@ -64,13 +65,13 @@ impl Collection {
         object
     }
 
-    pub(super) fn place(&self, name: &str) -> String {
+    pub(super) fn object_path(&self, name: &str) -> String {
         format!("{}/{name}", self.path)
     }
 }
 
-/// Makes the custom kind and the marks.
-pub(super) async fn prepare(client: &Client, life: &Life) -> Result<(), String> {
+/// Creates the custom kind and the marker objects.
+pub(super) async fn prepare(client: &Client, life: &ServerLifetime) -> Result<(), String> {
     let text = json!({ "type": "string" });
     let spec = json!({ "type": "object", "properties": { "step": text, "fill": text } });
     let definition = json!({
@@ -83,58 +84,74 @@ pub(super) async fn prepare(client: &Client, life: &Life) -> Result<(), String> 
             "names": { "plural": "widgets", "kind": "Widget" },
             "versions": [{
                 "name": "v1", "served": true, "storage": true,
-                "schema": { "openAPIV3Schema": { "type": "object", "properties": { "spec": spec } } },
+                "schema": {
+                    "openAPIV3Schema": { "type": "object", "properties": { "spec": spec } },
+                },
             }],
         },
     });
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    succeed(client, Request::post(path, &definition)).await?;
+    send_expecting_success(client, Request::post(path, &definition)).await?;
     for collection in &COLLECTIONS {
-        let mark = collection.object(MARK, &json!({ "step": "AAAA" }));
-        let made = succeed(client, Request::post(collection.path, &mark)).await?;
-        life.saw(revision(&made)?);
+        let mark = collection.object(MARKER_OBJECT, &json!({ "step": "AAAA" }));
+        let made = send_expecting_success(client, Request::post(collection.path, &mark)).await?;
+        life.observe_revision(revision(&made)?);
     }
     Ok(())
 }
 
-/// Writes the mark of a collection and returns its revision.
-pub(super) async fn mark(
+/// Writes the marker of a collection and returns its revision.
+pub(super) async fn write_marker(
     collection: &Collection,
     client: &Client,
-    life: &Life,
+    life: &ServerLifetime,
 ) -> Result<u64, String> {
     let letters: String = std::iter::repeat_with(fastrand::alphabetic).take(16).collect();
     let patch = json!({ collection.field: { "step": letters } });
-    let request = Request::patch(collection.place(MARK), "application/merge-patch+json", &patch);
-    let marked = revision(&succeed(client, request).await?)?;
-    life.saw(marked);
+    let request = Request::patch(
+        collection.object_path(MARKER_OBJECT),
+        "application/merge-patch+json",
+        &patch,
+    );
+    let marked = revision(&send_expecting_success(client, request).await?)?;
+    life.observe_revision(marked);
     Ok(marked)
 }
 
-pub(super) async fn list(collection: &Collection, client: &Client) -> Result<Listed, String> {
-    let list = succeed(client, Request::get(collection.path)).await?;
+pub(super) async fn list(
+    collection: &Collection,
+    client: &Client,
+) -> Result<ListedObjects, String> {
+    let list = send_expecting_success(client, Request::get(collection.path)).await?;
     let items = list["items"].as_array().ok_or("a list without items")?;
     let named = items.iter().map(|item| {
         let name = item["metadata"]["name"].as_str().ok_or("an object without a name")?;
-        Ok((name.to_owned(), bare(item.clone())))
+        Ok((name.to_owned(), without_type_meta(item.clone())))
     });
-    Ok(Listed { revision: revision(&list)?, objects: named.collect::<Result<_, String>>()? })
+    Ok(ListedObjects { revision: revision(&list)?, objects: named.collect::<Result<_, String>>()? })
 }
 
-/// Nothing is left that nobody wrote.
-pub(super) fn nothing_else(collection: &Collection, objects: &Objects) -> Result<(), String> {
-    let stranger =
-        objects.iter().find(|(name, _)| !matches!(name.as_str(), MARK | SHARED | SERVERS_OWN));
+/// Fails if an object is left that no writer wrote.
+pub(super) fn check_no_unknown_objects(
+    collection: &Collection,
+    objects: &Objects,
+) -> Result<(), String> {
+    let stranger = objects.iter().find(|(name, _)| {
+        !matches!(name.as_str(), MARKER_OBJECT | SHARED_OBJECT | SERVER_CREATED_OBJECT)
+    });
     match stranger {
         None => Ok(()),
         Some((name, object)) => {
-            Err(format!("nobody wrote {}, yet it is {object}", collection.place(name)))
+            Err(format!("no writer wrote {}, but it is {object}", collection.object_path(name)))
         }
     }
 }
 
 /// Sends a request that must succeed.
-pub(super) async fn succeed(client: &Client, request: Request) -> Result<Value, String> {
+pub(super) async fn send_expecting_success(
+    client: &Client,
+    request: Request,
+) -> Result<Value, String> {
     let line = format!("{} {}", request.method, request.path_and_query);
     let answer = client.send(request).await.map_err(|error| error_chain(&error))?;
     let status = answer.status;
@@ -144,8 +161,8 @@ pub(super) async fn succeed(client: &Client, request: Request) -> Result<Value, 
     answer.json().map_err(|error| format!("{line}: half an answer: {error}"))
 }
 
-/// An object as lists have it: there the kind is not said with every one.
-pub(super) fn bare(mut object: Value) -> Value {
+/// Returns an object as lists have it: without its kind.
+pub(super) fn without_type_meta(mut object: Value) -> Value {
     if let Some(fields) = object.as_object_mut() {
         fields.shift_remove("kind");
         fields.shift_remove("apiVersion");

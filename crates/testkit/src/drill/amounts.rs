@@ -1,12 +1,12 @@
-//! Processors, memory and accelerators together.
+//! Amounts of processors, memory and accelerators.
 
 use gantry_api::quantity::Quantity;
 use serde_json::{Value, json};
 
-/// The name pods ask for accelerators by.
+/// The name by which pods request accelerators.
 const GPU: &str = "nvidia.com/gpu";
 
-/// An amount of each; everything in a drill is counted in whole units.
+/// An amount of each resource; everything in a drill is counted in whole units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Amounts {
     /// Processors.
@@ -21,7 +21,7 @@ pub(super) struct Amounts {
 pub(super) const GI: i64 = 1 << 30;
 
 impl Amounts {
-    /// Reads a map of quantities; what it does not have is zero.
+    /// Reads a map of quantities; missing entries are zero.
     pub(super) fn read(map: &Value) -> Self {
         let amount = |name: &str| {
             let quantity = match &map[name] {
@@ -34,7 +34,7 @@ impl Amounts {
         Self { cpu: amount("cpu"), memory: amount("memory"), gpu: amount(GPU) }
     }
 
-    /// The same as a map of quantities.
+    /// Returns the amounts as a map of quantities.
     pub(super) fn write(self) -> Value {
         let Self { cpu, memory, gpu } = self;
         let mut map = json!({"cpu": cpu.to_string(), "memory": format!("{}Gi", memory / GI)});
@@ -44,13 +44,13 @@ impl Amounts {
         map
     }
 
-    /// So many times as much.
+    /// Returns a multiple.
     pub(super) fn times(self, count: u32) -> Self {
         let count = i64::from(count);
         Self { cpu: self.cpu * count, memory: self.memory * count, gpu: self.gpu * count }
     }
 
-    /// So many hundredths of it, in whole units.
+    /// Returns a percentage, in whole units.
     pub(super) fn percent(self, percent: i64) -> Self {
         let part = |amount: i64| amount * percent / 100;
         Self { cpu: part(self.cpu), memory: part(self.memory / GI) * GI, gpu: part(self.gpu) }
@@ -62,12 +62,12 @@ impl Amounts {
         self.gpu += other.gpu;
     }
 
-    /// Whether nothing of it is more than there is.
-    pub(super) fn fits(self, room: Self) -> bool {
-        self.cpu <= room.cpu && self.memory <= room.memory && self.gpu <= room.gpu
+    /// Returns whether no amount exceeds that of `limit`.
+    pub(super) fn fits(self, limit: Self) -> bool {
+        self.cpu <= limit.cpu && self.memory <= limit.memory && self.gpu <= limit.gpu
     }
 
-    pub(super) fn is_nothing(self) -> bool {
+    pub(super) fn is_zero(self) -> bool {
         self == Self::default()
     }
 }
@@ -77,11 +77,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn amounts_round_trip() {
         let some = Amounts { cpu: 3, memory: 5 * GI, gpu: 8 };
         assert_eq!(Amounts::read(&some.write()), some);
         assert_eq!(Amounts::read(&json!({"cpu": 3})), Amounts { cpu: 3, ..Amounts::default() });
-        assert!(Amounts::read(&json!(null)).is_nothing());
+        assert!(Amounts::read(&json!(null)).is_zero());
         assert_eq!(some.times(2).percent(50), some);
         assert!(some.fits(some) && !some.times(2).fits(some));
     }

@@ -1,8 +1,8 @@
-//! What can be seen from outside, and what must be true of it at every moment.
+//! Observes the cluster through watches, and checks the guarantees that must hold at every moment.
 //!
-//! Each collection is seen in the order in which the server changed it, so what is said of one collection
-//! is exact: no node has more pods than room, no tree hands out more than it has. What is said of several
-//! is said when nothing moves any more.
+//! Each collection is observed in the order in which the server changed it, so checks of one
+//! collection are exact: no node has more pods than capacity, no tree admits more than its quota.
+//! Checks across several collections are made when nothing changes any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,9 +10,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::amounts::Amounts;
-use super::workload::{Limit, Wish, Workload};
+use super::workload::{PlannedAppWrapper, QuotaLimit, Workload};
 
-/// What is watched.
+/// The watched kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Wrappers,
@@ -28,7 +28,7 @@ impl Kind {
 
     pub(super) fn path(self) -> &'static str {
         match self {
-            Self::Wrappers => super::WRAPPERS,
+            Self::Wrappers => super::APP_WRAPPERS_PATH,
             Self::Jobs => "/apis/batch/v1/namespaces/default/jobs",
             Self::Pods => "/api/v1/namespaces/default/pods",
             Self::Nodes => "/api/v1/nodes",
@@ -37,23 +37,23 @@ impl Kind {
     }
 }
 
-/// The label by which what was made for an AppWrapper is known.
+/// The label of objects that were created for an AppWrapper.
 const OWNER: &str = "appwrapper.mcad.ibm.com";
 
-/// An AppWrapper as it was seen last.
+/// The last observed state of an AppWrapper.
 #[derive(Clone, Debug, Default)]
 struct Wrapper {
     revision: String,
     state: String,
-    step: String,
+    queue_state: String,
     message: String,
     holds: bool,
-    /// How often it passed, and was taken back.
-    passed: u32,
-    taken_back: u32,
-    /// How often it changed while nobody looked: something may have been missed.
+    /// How often it was admitted, and preempted.
+    admissions: u32,
+    preemptions: u32,
+    /// How often it changed during a gap of the watch: a transition may have been missed.
     missed: u32,
-    first_passed: Option<Duration>,
+    first_admitted: Option<Duration>,
     done: Option<Duration>,
 }
 
@@ -68,7 +68,7 @@ struct Job {
 struct Pod {
     node: String,
     takes: Amounts,
-    is_over: bool,
+    is_finished: bool,
     is_running: bool,
 }
 
@@ -79,73 +79,74 @@ struct Node {
     is_ready: bool,
 }
 
-/// Who looks on.
+/// Records the observed objects and the violations of guarantees.
 #[derive(Debug)]
 pub(super) struct Observer {
-    wishes: BTreeMap<String, Wish>,
-    limits: Vec<Limit>,
-    known: BTreeSet<Kind>,
+    app_wrappers: BTreeMap<String, PlannedAppWrapper>,
+    limits: Vec<QuotaLimit>,
+    listed_kinds: BTreeSet<Kind>,
     wrappers: BTreeMap<String, Wrapper>,
     jobs: BTreeMap<String, Job>,
     pods: BTreeMap<String, Pod>,
     nodes: BTreeMap<String, Node>,
-    /// What is charged to the children of each QuotaSubtree, as its status says.
+    /// The amounts charged to the children of each QuotaSubtree, from its status.
     charged: BTreeMap<String, Amounts>,
     submitted: BTreeMap<String, Duration>,
-    /// How often each Job was made.
-    made: BTreeMap<String, u32>,
-    /// Why AppWrappers were taken back, in all and since the last line.
+    /// How often each Job was created.
+    job_creations: BTreeMap<String, u32>,
+    /// Why AppWrappers were preempted, in total and since the last line.
     reasons: BTreeMap<String, u32>,
-    fresh: BTreeMap<String, u32>,
+    new_reasons: BTreeMap<String, u32>,
     deleting: bool,
-    /// When an AppWrapper was last seen to complete, and to take a step.
+    /// When an AppWrapper was last observed to complete, and to change its state.
     progress: Duration,
-    stepped: Duration,
+    last_transition: Duration,
     events: u64,
     gaps: u32,
     most_charged: Vec<Amounts>,
     most_pods: usize,
-    faults: Vec<String>,
+    violations: Vec<String>,
 }
 
 impl Observer {
     pub(super) fn new(workload: &Workload) -> Self {
         let limits = workload.limits();
-        let wishes = workload.wishes().iter().map(|it| (it.name.clone(), it.clone())).collect();
+        let app_wrappers =
+            workload.app_wrappers().iter().map(|it| (it.name.clone(), it.clone())).collect();
         Self {
-            wishes,
-            known: BTreeSet::new(),
+            app_wrappers,
+            listed_kinds: BTreeSet::new(),
             wrappers: BTreeMap::new(),
             jobs: BTreeMap::new(),
             pods: BTreeMap::new(),
             nodes: BTreeMap::new(),
             charged: BTreeMap::new(),
             submitted: BTreeMap::new(),
-            made: BTreeMap::new(),
+            job_creations: BTreeMap::new(),
             reasons: BTreeMap::new(),
-            fresh: BTreeMap::new(),
+            new_reasons: BTreeMap::new(),
             deleting: false,
             progress: Duration::ZERO,
-            stepped: Duration::ZERO,
+            last_transition: Duration::ZERO,
             events: 0,
             gaps: 0,
             most_charged: vec![Amounts::default(); limits.len()],
             most_pods: 0,
-            faults: Vec::new(),
+            violations: Vec::new(),
             limits,
         }
     }
 
-    /// Takes note of all there is of a kind. What is not among it is gone; what differs from before has
-    /// changed while nobody looked.
+    /// Records a list of a kind. Objects that are not in it are deleted; those that differ from
+    /// before have changed during a gap of the watch.
     pub(super) fn listed(&mut self, kind: Kind, items: &[Value], at: Duration) {
-        if !self.known.insert(kind) {
+        if !self.listed_kinds.insert(kind) {
             self.gaps += 1;
         }
         let names: BTreeSet<String> =
             items.iter().map(|it| text(&it["metadata"]["name"])).collect();
         for name in self.names(kind).difference(&names).cloned().collect::<Vec<_>>() {
-            self.forget(kind, &name);
+            self.remove(kind, &name);
         }
         for item in items {
             if kind == Kind::Wrappers
@@ -154,19 +155,19 @@ impl Observer {
             {
                 before.missed += 1;
             }
-            self.take(kind, item, at);
+            self.apply(kind, item, at);
         }
-        // Not before: half a list is the state of no moment.
-        self.judge(kind);
+        // Not before: half a list is not a consistent state.
+        self.check(kind);
     }
 
-    /// Takes note of one that is there.
+    /// Records an object that was added or modified.
     pub(super) fn changed(&mut self, kind: Kind, object: &Value, at: Duration) {
-        self.take(kind, object, at);
-        self.judge(kind);
+        self.apply(kind, object, at);
+        self.check(kind);
     }
 
-    fn take(&mut self, kind: Kind, object: &Value, at: Duration) {
+    fn apply(&mut self, kind: Kind, object: &Value, at: Duration) {
         self.events += 1;
         match kind {
             Kind::Wrappers => self.wrapper(object, at),
@@ -180,27 +181,27 @@ impl Observer {
         }
     }
 
-    /// Holds what there is now of a kind to what was promised about it.
-    fn judge(&mut self, kind: Kind) {
+    /// Checks the guarantees about a kind.
+    fn check(&mut self, kind: Kind) {
         match kind {
-            Kind::Wrappers => self.judge_quota(),
-            Kind::Pods | Kind::Nodes => self.judge_nodes(),
+            Kind::Wrappers => self.check_quota(),
+            Kind::Pods | Kind::Nodes => self.check_nodes(),
             Kind::Jobs | Kind::Trees => {}
         }
     }
 
-    /// Takes note of one that is gone.
-    pub(super) fn gone(&mut self, kind: Kind, object: &Value) {
+    /// Records a deleted object.
+    pub(super) fn deleted(&mut self, kind: Kind, object: &Value) {
         self.events += 1;
-        self.forget(kind, &text(&object["metadata"]["name"]));
+        self.remove(kind, &text(&object["metadata"]["name"]));
     }
 
-    fn forget(&mut self, kind: Kind, name: &str) {
+    fn remove(&mut self, kind: Kind, name: &str) {
         match kind {
             Kind::Wrappers => {
                 self.wrappers.remove(name);
                 if !self.deleting {
-                    self.blame(format!("{name} is gone, and nobody deleted it"));
+                    self.add_violation(format!("{name} was deleted, but not by the drill"));
                 }
             }
             Kind::Jobs => drop(self.jobs.remove(name)),
@@ -222,8 +223,8 @@ impl Observer {
 
     fn wrapper(&mut self, object: &Value, at: Duration) {
         let name = text(&object["metadata"]["name"]);
-        if !self.wishes.contains_key(&name) {
-            return self.blame(format!("nobody submitted {name}"));
+        if !self.app_wrappers.contains_key(&name) {
+            return self.add_violation(format!("{name} was not submitted by the drill"));
         }
         let status = &object["status"];
         let (state, step) = (text(&status["state"]), text(&status["queuejobstate"]));
@@ -232,34 +233,34 @@ impl Observer {
         let mut now = Wrapper {
             revision: text(&object["metadata"]["resourceVersion"]),
             state: state.clone(),
-            step: step.clone(),
+            queue_state: step.clone(),
             message: text(&status["message"]),
             holds,
-            passed: before.passed,
-            taken_back: before.taken_back,
+            admissions: before.admissions,
+            preemptions: before.preemptions,
             missed: before.missed,
-            first_passed: before.first_passed,
+            first_admitted: before.first_admitted,
             done: before.done,
         };
         match state.as_str() {
             "" | "Pending" | "Running" | "RunningHoldCompletion" | "Completed" => {}
-            _ => self.blame(format!("{name} ended as {state}: {status}")),
+            _ => self.add_violation(format!("{name} ended as {state}: {status}")),
         }
         if before.state == "Completed" && state != "Completed" {
-            self.blame(format!("{name} was Completed and is {state:?} now"));
+            self.add_violation(format!("{name} was Completed and is {state:?} now"));
         }
-        if (&before.state, &before.step, before.holds) != (&state, &step, holds) {
-            self.stepped = at;
+        if (&before.state, &before.queue_state, before.holds) != (&state, &step, holds) {
+            self.last_transition = at;
         }
         if holds && !before.holds {
-            now.passed += 1;
-            now.first_passed = now.first_passed.or(Some(at));
+            now.admissions += 1;
+            now.first_admitted = now.first_admitted.or(Some(at));
         }
-        if step != before.step && matches!(step.as_str(), "Preempted" | "PreemptCandidate") {
-            now.taken_back += 1;
+        if step != before.queue_state && matches!(step.as_str(), "Preempted" | "PreemptCandidate") {
+            now.preemptions += 1;
             let reason = reason(status, &step);
             *self.reasons.entry(reason.clone()).or_default() += 1;
-            *self.fresh.entry(reason).or_default() += 1;
+            *self.new_reasons.entry(reason).or_default() += 1;
         }
         if state == "Completed" && now.done.is_none() {
             now.done = Some(at);
@@ -268,29 +269,31 @@ impl Observer {
         self.wrappers.insert(name, now);
     }
 
-    /// What those who passed take is within what each tree has. Who was told to make room is charged no
-    /// more; that is written before anybody passes in its place.
-    fn judge_quota(&mut self) {
+    /// Checks that the admitted AppWrappers use no more than the quota of each tree. A preempted
+    /// AppWrapper is no longer charged; its preemption is written before another one is admitted in
+    /// its place.
+    fn check_quota(&mut self) {
         let mut broken = Vec::new();
         for (limit, most) in self.limits.iter().zip(&mut self.most_charged) {
             let mut sum = Amounts::default();
             for (name, wrapper) in &self.wrappers {
-                let Some(wish) = self.wishes.get(name) else { continue };
-                let here = limit.leaf.is_none_or(|leaf| wish.leaves.contains(&(limit.tree, leaf)));
-                if here && wrapper.holds && wrapper.step != "Preempted" {
-                    sum.add(wish.demand);
+                let Some(planned) = self.app_wrappers.get(name) else { continue };
+                let here =
+                    limit.leaf.is_none_or(|leaf| planned.leaves.contains(&(limit.tree, leaf)));
+                if here && wrapper.holds && wrapper.queue_state != "Preempted" {
+                    sum.add(planned.demand);
                 }
             }
             if !sum.fits(limit.most) {
                 let node = limit.leaf.unwrap_or("the root");
                 let (tree, limit) = (limit.tree, limit.most);
-                broken.push(format!("{node} of tree {tree} has {limit:?} and gave {sum:?}"));
+                broken.push(format!("{node} of tree {tree} has {limit:?} and is charged {sum:?}"));
             }
             if sum.cpu > most.cpu {
                 *most = sum;
             }
         }
-        self.faults.extend(broken);
+        self.violations.extend(broken);
     }
 
     fn job(&mut self, object: &Value) {
@@ -298,7 +301,7 @@ impl Observer {
         let uid = text(&object["metadata"]["uid"]);
         let known = self.jobs.get(&name).is_some_and(|it| it.uid == uid);
         if !known {
-            *self.made.entry(name.clone()).or_default() += 1;
+            *self.job_creations.entry(name.clone()).or_default() += 1;
         }
         let status = &object["status"];
         let conditions = status["conditions"].as_array().into_iter().flatten();
@@ -311,7 +314,7 @@ impl Observer {
     fn pod(&mut self, object: &Value) {
         let name = text(&object["metadata"]["name"]);
         if object["metadata"]["labels"][OWNER].is_null() {
-            return self.blame(format!("pod {name} belongs to no AppWrapper"));
+            return self.add_violation(format!("pod {name} belongs to no AppWrapper"));
         }
         let mut takes = Amounts::default();
         for container in object["spec"]["containers"].as_array().into_iter().flatten() {
@@ -321,7 +324,7 @@ impl Observer {
         let pod = Pod {
             node: text(&object["spec"]["nodeName"]),
             takes,
-            is_over: matches!(phase, "Succeeded" | "Failed"),
+            is_finished: matches!(phase, "Succeeded" | "Failed"),
             is_running: phase == "Running",
         };
         self.pods.insert(name, pod);
@@ -337,11 +340,11 @@ impl Observer {
         self.nodes.insert(name, Node { has: Amounts::read(allocatable), pods, is_ready });
     }
 
-    /// The pods of each node that are not over take no more than it has. A node that is not known yet is
-    /// looked at when it is.
-    fn judge_nodes(&mut self) {
+    /// Checks that the unfinished pods of each node use no more than its capacity. A node that is
+    /// not known yet is checked once it is.
+    fn check_nodes(&mut self) {
         let mut sums: BTreeMap<&str, (Amounts, usize)> = BTreeMap::new();
-        for pod in self.pods.values().filter(|it| !it.is_over) {
+        for pod in self.pods.values().filter(|it| !it.is_finished) {
             let (sum, count) = sums.entry(pod.node.as_str()).or_default();
             sum.add(pod.takes);
             *count += 1;
@@ -352,104 +355,108 @@ impl Observer {
             self.most_pods = self.most_pods.max(count);
             if !sum.fits(node.has) || count > node.pods {
                 let has = node.has;
-                broken.push(format!("node {name} has {has:?} and gave {sum:?} to {count} pods"));
+                broken.push(format!("node {name} has {has:?}, but its {count} pods use {sum:?}"));
             }
         }
-        self.faults.extend(broken);
+        self.violations.extend(broken);
     }
 
-    /// Takes note of what is wrong.
-    pub(super) fn blame(&mut self, what: String) {
-        self.faults.push(what);
+    /// Records a violation.
+    pub(super) fn add_violation(&mut self, what: String) {
+        self.violations.push(what);
     }
 
-    pub(super) fn faults(&self) -> &[String] {
-        &self.faults
+    pub(super) fn violations(&self) -> &[String] {
+        &self.violations
     }
 
     pub(super) fn submitted(&mut self, name: &str, at: Duration) {
         self.submitted.insert(name.to_owned(), at);
     }
 
-    /// From now on AppWrappers may go.
+    /// Allows AppWrappers to be deleted from now on.
     pub(super) fn expect_deletion(&mut self) {
         self.deleting = true;
     }
 
-    /// Whether everything was read once.
-    pub(super) fn is_complete(&self) -> bool {
-        self.known.len() == Kind::ALL.len()
+    /// Returns whether every kind was listed once.
+    pub(super) fn has_listed_all_kinds(&self) -> bool {
+        self.listed_kinds.len() == Kind::ALL.len()
     }
 
-    /// Whether nothing is there any more.
+    /// Returns whether all objects are deleted.
     pub(super) fn is_empty(&self) -> bool {
         self.wrappers.is_empty() && self.jobs.is_empty() && self.pods.is_empty()
     }
 
-    /// How many are completed.
-    pub(super) fn done(&self) -> u32 {
+    /// Returns how many AppWrappers are completed.
+    pub(super) fn completed(&self) -> u32 {
         count(self.wrappers.values().filter(|it| it.state == "Completed"))
     }
 
-    /// Whether a node is known to be lost.
-    pub(super) fn is_lost(&self, node: &str) -> bool {
+    /// Returns whether a node is known and not ready.
+    pub(super) fn is_not_ready(&self, node: &str) -> bool {
         self.nodes.get(node).is_some_and(|it| !it.is_ready)
     }
 
-    /// When one was last seen to complete.
+    /// Returns when an AppWrapper was last observed to complete.
     pub(super) fn last_progress(&self) -> Duration {
         self.progress
     }
 
-    /// When one was last seen to take a step.
-    pub(super) fn last_step(&self) -> Duration {
-        self.stepped
+    /// Returns when an AppWrapper was last observed to change its state.
+    pub(super) fn last_transition(&self) -> Duration {
+        self.last_transition
     }
 
-    /// Those that are not completed, and why.
-    pub(super) fn open(&self) -> Vec<String> {
+    /// Returns the AppWrappers that are not completed, and why.
+    pub(super) fn incomplete(&self) -> Vec<String> {
         let open = self.wrappers.iter().filter(|(_, it)| it.state != "Completed");
-        open.map(|(name, it)| format!("{name}: {} {} {}", it.state, it.step, it.message)).collect()
+        open.map(|(name, it)| format!("{name}: {} {} {}", it.state, it.queue_state, it.message))
+            .collect()
     }
 
-    /// What should not be there when all are completed: what was made is there, once, and complete;
-    /// nobody holds anything, and nothing runs.
+    /// Returns what is wrong once all AppWrappers are completed: every item must exist once and be
+    /// complete, no AppWrapper may hold a reservation, and no pod may run.
     pub(super) fn leftovers(&self) -> Vec<String> {
         let mut left = Vec::new();
         for (name, wrapper) in &self.wrappers {
             if wrapper.holds {
                 left.push(format!("{name} still holds its reservation"));
             }
-            let items = self.wishes.get(name).map(|it| it.items.as_slice()).unwrap_or_default();
+            let items =
+                self.app_wrappers.get(name).map(|it| it.items.as_slice()).unwrap_or_default();
             for (item, pods) in items {
                 match self.jobs.get(item) {
                     Some(job) if job.is_complete && job.succeeded == u64::from(*pods) => {}
                     job => left.push(format!("{name} is completed, and its item is {job:?}")),
                 }
-                let made = self.made.get(item).copied().unwrap_or_default();
-                if made > 1 + wrapper.taken_back + wrapper.missed {
-                    let times = wrapper.taken_back;
-                    left.push(format!("{item} was made {made} times and taken back {times} times"));
+                let made = self.job_creations.get(item).copied().unwrap_or_default();
+                if made > 1 + wrapper.preemptions + wrapper.missed {
+                    let times = wrapper.preemptions;
+                    left.push(format!(
+                        "{item} was created {made} times but preempted {times} times"
+                    ));
                 }
             }
         }
-        let items: usize = self.wishes.values().map(|it| it.items.len()).sum();
+        let items: usize = self.app_wrappers.values().map(|it| it.items.len()).sum();
         if self.jobs.len() != items {
             left.push(format!("there are {} Jobs for {items} items", self.jobs.len()));
         }
-        for (name, pod) in self.pods.iter().filter(|(_, it)| !it.is_over) {
-            left.push(format!("pod {name} is on node {:?} and not over", pod.node));
+        for (name, pod) in self.pods.iter().filter(|(_, it)| !it.is_finished) {
+            left.push(format!("pod {name} on node {:?} is not finished", pod.node));
         }
-        for (name, charged) in self.charged.iter().filter(|(_, it)| !it.is_nothing()) {
+        for (name, charged) in self.charged.iter().filter(|(_, it)| !it.is_zero()) {
             left.push(format!("QuotaSubtree {name} is charged {charged:?}"));
         }
         left
     }
 }
 
-/// What became of AppWrappers, kept when they are deleted.
+/// The final states of AppWrappers, kept when they are deleted.
 #[derive(Clone, Debug)]
-pub(super) struct Ended {
+pub(super) struct FinalAppWrappers {
     wrappers: BTreeMap<String, Wrapper>,
 }
 
@@ -461,18 +468,18 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Why an AppWrapper was taken back: the reason of the newest condition of that type.
+/// Returns why an AppWrapper was preempted: the reason of the newest condition of that type.
 fn reason(status: &Value, step: &str) -> String {
     let conditions = status["conditions"].as_array().into_iter().flatten();
     let newest = conditions
         .filter(|it| it["type"] == step)
         .max_by_key(|it| text(&it["lastUpdateMicroTime"]));
-    newest.map_or_else(|| "for no reason".to_owned(), |it| text(&it["reason"]))
+    newest.map_or_else(|| "without a reason".to_owned(), |it| text(&it["reason"]))
 }
 
-mod shown;
+mod display;
 
-pub(super) use shown::HEAD;
+pub(super) use display::STATUS_HEADER;
 
 #[cfg(test)]
 mod tests;

@@ -1,36 +1,36 @@
-//! What happens to a cluster while it is used.
+//! The disruptions of a cluster during a drill.
 
 use super::processes::Processes;
-use super::{Size, Stage};
+use super::{DrillContext, Size};
 
-/// One thing that happens.
+/// One step of a script.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// When.
+    /// When it happens.
     pub when: When,
-    /// What.
+    /// What happens.
     pub act: Act,
 }
 
-/// When something happens. What came before has happened by then.
+/// When a step happens. All steps before it have happened by then.
 #[derive(Clone, Debug)]
 pub enum When {
-    /// So many hundredths of the AppWrappers are completed.
+    /// This percentage of the AppWrappers is completed.
     Done(u32),
-    /// A node is known to be lost.
-    Noticed(&'static str),
+    /// A node is observed to be not ready.
+    NodeNotReady(&'static str),
 }
 
-/// What happens.
+/// A disruption.
 #[derive(Clone, Debug)]
 pub enum Act {
-    /// Nodes lose their power: they fall silent, and their pods stay as they are.
+    /// Nodes lose power: they stop responding, and their pods stay as they are.
     PowerOff(&'static [&'static str]),
     /// A node has power again.
     PowerOn(&'static str),
-    /// A node is gone for good.
+    /// A node is removed for good.
     Remove(&'static str),
-    /// Nodes come.
+    /// Nodes are added.
     Add(&'static str, u32),
     /// The operator is killed, and another started.
     KillOperator,
@@ -50,7 +50,7 @@ pub(super) fn full() -> Vec<Step> {
         step(When::Done(42), Act::Remove("plain-2")),
         step(When::Done(50), Act::KillOperator),
         step(When::Done(58), Act::Add("spare", 1)),
-        step(When::Noticed("gpu-0"), Act::PowerOn("gpu-0")),
+        step(When::NodeNotReady("gpu-0"), Act::PowerOn("gpu-0")),
     ]
 }
 
@@ -75,10 +75,10 @@ impl<'size> Script<'size> {
         Self { size }
     }
 
-    /// Lets everything happen, each in its time.
-    pub(super) async fn play(
+    /// Executes all steps, each at its time.
+    pub(super) async fn run(
         &self,
-        stage: &Stage,
+        context: &DrillContext,
         processes: &mut Processes,
     ) -> Result<(), String> {
         for Step { when, act } in &self.size.script {
@@ -86,34 +86,34 @@ impl<'size> Script<'size> {
                 When::Done(percent) => {
                     let done = (self.size.jobs * percent).div_ceil(100);
                     let what = format!("{done} are to complete");
-                    stage.until(processes, &what, |it| it.done() >= done).await?;
+                    context.wait_until(processes, &what, |it| it.completed() >= done).await?;
                 }
-                When::Noticed(node) => {
+                When::NodeNotReady(node) => {
                     let what = format!("{node} is to be found lost");
-                    stage.until(processes, &what, |it| it.is_lost(node)).await?;
+                    context.wait_until(processes, &what, |it| it.is_not_ready(node)).await?;
                 }
             }
             match act {
                 Act::PowerOff(nodes) => {
-                    stage.event(&format!("no power: {}", nodes.join(", ")));
-                    processes.node(&[&["kill"], *nodes].concat()).await?;
+                    context.print_event(&format!("no power: {}", nodes.join(", ")));
+                    processes.run_node_command(&[&["kill"], *nodes].concat()).await?;
                 }
                 Act::PowerOn(node) => {
-                    stage.event(&format!("power again: {node}"));
-                    processes.node(&["revive", node]).await?;
+                    context.print_event(&format!("power again: {node}"));
+                    processes.run_node_command(&["revive", node]).await?;
                 }
                 Act::Remove(node) => {
-                    stage.event(&format!("gone for good: {node}"));
-                    processes.node(&["remove", node]).await?;
+                    context.print_event(&format!("gone for good: {node}"));
+                    processes.run_node_command(&["remove", node]).await?;
                 }
                 Act::Add(name, count) => {
-                    stage.event(&format!("{count} more: {name}"));
+                    context.print_event(&format!("{count} more: {name}"));
                     let count = count.to_string();
                     let like = ["--cpu", "16", "--memory", "64Gi", "--count", &count];
-                    processes.node(&[&["add", name], like.as_slice()].concat()).await?;
+                    processes.run_node_command(&[&["add", name], like.as_slice()].concat()).await?;
                 }
-                Act::KillOperator => processes.kill_operator(stage).await?,
-                Act::KillServer => processes.kill_server(stage).await?,
+                Act::KillOperator => processes.kill_operator(context).await?,
+                Act::KillServer => processes.kill_server(context).await?,
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What came of a drill.
+//! The report of a drill.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,26 +6,27 @@ use std::time::Duration;
 
 use super::processes::Kills;
 
-/// What came of it, when every promise was kept.
+/// The result of a drill without violations.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// AppWrappers that completed: all of them.
     pub completed: u32,
-    /// From the first that was submitted until the last was completed.
+    /// Time from the first submission until the last completion.
     pub took: Duration,
-    /// How often one passed; more than once if it was taken back.
+    /// The number of admissions; more than one per AppWrapper if it was preempted.
     pub dispatches: u32,
-    /// Why they were taken back, and how often.
-    pub taken_back: BTreeMap<String, u32>,
-    /// For each priority: how many, and how long they waited and took on average.
+    /// Why AppWrappers were preempted, and how often.
+    pub preemptions: BTreeMap<String, u32>,
+    /// For each priority: how many AppWrappers, and how long they were pending and took on average.
     pub priorities: Vec<(i32, (u32, Duration, Duration))>,
-    /// Who was killed.
+    /// The number of kills.
     pub kills: Kills,
-    /// Changes that were seen, after each of which everything was judged.
+    /// Observed changes, after each of which all guarantees were checked.
     pub events: u64,
-    /// How often a watch could not go on where it was.
+    /// How often a watch could not resume.
     pub gaps: u32,
-    /// The most that was charged to a root or a node that may not borrow, in hundredths of its cpu quota.
+    /// The most that was charged to a root or a node that may not borrow, as a percentage of its
+    /// CPU quota.
     pub highest_quota: BTreeMap<String, i64>,
     /// The most pods that were on one node.
     pub most_pods: usize,
@@ -34,37 +35,39 @@ pub struct Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { completed, took, dispatches, kills, events, gaps, most_pods, .. } = self;
-        let Kills { operators, servers, relapses } = kills;
+        let Kills { operators, servers, restarts } = kills;
         writeln!(
             f,
             "{completed} completed in {:.1} s, dispatched {dispatches} times",
             took.as_secs_f64()
         )?;
-        let back: Vec<String> =
-            self.taken_back.iter().map(|(why, times)| format!("{times} {why}")).collect();
-        let back = if back.is_empty() { "never".to_owned() } else { back.join(", ") };
-        writeln!(f, "taken back: {back}")?;
+        let preempted: Vec<String> =
+            self.preemptions.iter().map(|(why, times)| format!("{times} {why}")).collect();
+        let preempted =
+            if preempted.is_empty() { "never".to_owned() } else { preempted.join(", ") };
+        writeln!(f, "preempted: {preempted}")?;
         for (priority, (count, waited, took)) in &self.priorities {
             let (waited, took) = (waited.as_secs_f64(), took.as_secs_f64());
             writeln!(
                 f,
-                "priority {priority}: {count} waited {waited:.1} s and took {took:.1} s on average"
+                "priority {priority}: {count} pending {waited:.1} s and done in {took:.1} s on \
+                 average"
             )?;
         }
         writeln!(
             f,
-            "killed: the operator {operators} times, the server {servers} times; ended by itself: the \
-             operator {relapses} times"
+            "killed: the operator {operators} times, the server {servers} times; exited by itself: \
+             the operator {restarts} times"
         )?;
         let quota: Vec<String> = self
             .highest_quota
             .iter()
             .map(|(node, percent)| format!("{node} {percent} %"))
             .collect();
-        writeln!(f, "most that was charged: {}", quota.join(", "))?;
+        writeln!(f, "highest charge: {}", quota.join(", "))?;
         write!(
             f,
-            "judged after each of {events} changes ({gaps} lists made anew); at most {most_pods} pods on a node"
+            "checked after {events} changes ({gaps} relists); at most {most_pods} pods on a node"
         )
     }
 }

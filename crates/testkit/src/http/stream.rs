@@ -1,4 +1,4 @@
-//! An answer that is read while it is still being written.
+//! An answer that is read while the server is still writing it.
 
 use std::time::Duration;
 
@@ -10,23 +10,23 @@ use hyper::body::Incoming;
 
 use super::{SendCause, SendError};
 
-/// The longest line that is put together: several times the largest object a server stores, since
-/// a watch event holds one object.
-const LONGEST_LINE: usize = 16 << 20;
+/// The longest line that is assembled: several times the largest object a server stores, since a
+/// watch event holds one object.
+const MAX_LINE_BYTES: usize = 16 << 20;
 
-/// An open answer. Dropping it ends the request.
+/// An open answer. Dropping it cancels the request.
 #[derive(Debug)]
 pub struct Stream {
-    /// The status; not only a success may be streamed.
+    /// The status; answers other than a success can be streamed too.
     pub status: StatusCode,
     /// The headers.
     pub headers: HeaderMap,
     line: String,
     clock: Clock,
     body: Incoming,
-    /// What arrived and was not handed out yet.
+    /// Bytes that arrived and were not returned yet.
     rest: BytesMut,
-    /// Up to where `rest` is known to hold no end of line.
+    /// The length up to which `rest` is known to contain no line end.
     searched: usize,
 }
 
@@ -37,13 +37,13 @@ impl Stream {
         Self { status, headers, line, clock, body, rest, searched: 0 }
     }
 
-    /// The next line without its end, or `None` when the server has ended the answer. A last line
-    /// that was not ended is handed out as well.
+    /// Returns the next line without its end, or `None` when the server has ended the answer. An
+    /// unterminated last line is returned as well.
     ///
-    /// Dropping the future loses nothing: what arrived waits for the next call.
+    /// Dropping the future loses nothing: bytes that arrived are kept for the next call.
     ///
     /// # Errors
-    /// No whole line came within `limit` (asking again is fine), the connection broke, or a line
+    /// No whole line came within `limit` (calling again is fine), the connection broke, or a line
     /// is longer than any server writes.
     pub async fn next_line(&mut self, limit: Duration) -> Result<Option<Bytes>, SendError> {
         let clock = self.clock.clone();
@@ -51,7 +51,8 @@ impl Stream {
         self.explain(found.unwrap_or_else(|late| Err(late.into())))
     }
 
-    /// The next piece as it came off the wire, or `None` at the end; for bodies that are no lines.
+    /// Returns the next piece as it came off the wire, or `None` at the end; for bodies that are
+    /// not lines.
     ///
     /// # Errors
     /// As in [`Stream::next_line`].
@@ -76,8 +77,8 @@ impl Stream {
                 return Ok(Some(line.freeze()));
             }
             self.searched = self.rest.len();
-            if self.searched > LONGEST_LINE {
-                return Err(SendCause::TooLarge { limit: LONGEST_LINE });
+            if self.searched > MAX_LINE_BYTES {
+                return Err(SendCause::TooLarge { limit: MAX_LINE_BYTES });
             }
             if !self.fill().await? {
                 return Ok((!self.rest.is_empty()).then(|| self.take_all()));
@@ -90,7 +91,7 @@ impl Stream {
         loop {
             let Some(frame) = self.body.frame().await else { return Ok(false) };
             let frame = frame.map_err(|error| SendCause::Broken(error.into()))?;
-            // Trailers end an answer and say nothing we use.
+            // Trailers end an answer and contain nothing we use.
             if let Ok(data) = frame.into_data()
                 && !data.is_empty()
             {

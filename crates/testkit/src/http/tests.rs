@@ -1,4 +1,4 @@
-//! Against a small server of our own that says what it was asked, plain and with TLS.
+//! Tests against a small server that echoes the request, plain and with TLS.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -53,7 +53,7 @@ impl hyper::body::Body for Script {
 
 type Body = http_body_util::combinators::BoxBody<Bytes, Infallible>;
 
-/// Answers with the request as it was seen; some paths are special.
+/// Answers with the request as it was received; some paths are special.
 async fn answer(
     request: hyper::Request<Incoming>,
     certified: bool,
@@ -104,23 +104,23 @@ async fn serve(tls: Option<TlsAcceptor>) -> Server {
         while let Ok((socket, _)) = listener.accept().await {
             let tls = tls.clone();
             connections.spawn(async move {
-                let Some(tls) = tls else { return speak(socket, false).await };
-                // A client that does not believe us hangs up here.
+                let Some(tls) = tls else { return serve_connection(socket, false).await };
+                // A client that does not trust us disconnects here.
                 let Ok(socket) = tls.accept(socket).await else { return };
                 let certified = socket.get_ref().1.peer_certificates().is_some();
-                speak(socket, certified).await;
+                serve_connection(socket, certified).await;
             });
         }
     });
     Server { address, _tasks: tasks }
 }
 
-async fn speak(
+async fn serve_connection(
     socket: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + 'static,
     certified: bool,
 ) {
     let service = service_fn(move |request| answer(request, certified));
-    // Ends with an error when the client goes away in the middle of an answer.
+    // Ends with an error when the client disconnects in the middle of an answer.
     let _ = auto::Builder::new(TokioExecutor::new())
         .serve_connection(TokioIo::new(socket), service)
         .await;
@@ -152,7 +152,7 @@ fn plain(server: &Server) -> Target {
 }
 
 fn client(target: &Target, protocol: Protocol) -> Client {
-    Client::new(target, protocol, Clock::system()).unwrap().with_patience(LONG)
+    Client::new(target, protocol, Clock::system()).unwrap().with_timeout(LONG)
 }
 
 #[tokio::test]
@@ -194,7 +194,7 @@ async fn what_is_asked_is_what_is_sent() {
 }
 
 #[tokio::test]
-async fn tls_believes_its_authority_and_shows_its_certificate() {
+async fn tls_verifies_and_authenticates() {
     let ours = Authority::new("ours").unwrap();
     let other = Authority::new("other").unwrap();
     let server = serve(Some(acceptor(&ours))).await;
@@ -205,7 +205,7 @@ async fn tls_believes_its_authority_and_shows_its_certificate() {
     let table = [
         // why                              authority  credentials         certified
         ("a name for ourselves", &ours, issued(&ours), Some("true")),
-        ("nobody", &ours, Credentials::Anonymous, Some("false")),
+        ("anonymous", &ours, Credentials::Anonymous, Some("false")),
         ("a server we do not believe", &other, Credentials::Anonymous, None),
         ("a name the server does not believe", &ours, issued(&other), None),
     ];
@@ -254,7 +254,7 @@ async fn a_stream_is_cut_into_lines_or_taken_as_it_comes() {
 }
 
 #[tokio::test]
-async fn waiting_has_an_end_and_loses_nothing() {
+async fn timeouts_lose_no_data() {
     let server = serve(None).await;
     let client = client(&plain(&server), Protocol::Http1);
     let mut stream = client.open(Request::get("/open")).await.unwrap();
@@ -262,7 +262,7 @@ async fn waiting_has_an_end_and_loses_nothing() {
     let error = stream.next_line(SHORT).await.unwrap_err();
     assert!(matches!(error.cause, SendCause::TimedOut(_)), "{error:?}");
     assert_eq!(stream.next_frame(LONG).await.unwrap().unwrap(), "tw", "it waited for us");
-    let hurried = client.with_patience(SHORT);
+    let hurried = client.with_timeout(SHORT);
     let error = hurried.send(Request::get("/silent")).await.unwrap_err();
     assert!(matches!(error.cause, SendCause::TimedOut(_)), "{error:?}");
     assert_eq!(error.to_string(), "could not GET /silent");
@@ -271,7 +271,7 @@ async fn waiting_has_an_end_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_an_error_and_so_is_a_path_that_is_none() {
+async fn unreachable_and_bad_path_are_errors() {
     let server = serve(None).await;
     let target = plain(&server);
     let malformed = client(&target, Protocol::Http1).send(Request::get("no path")).await;

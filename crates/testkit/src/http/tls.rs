@@ -1,4 +1,4 @@
-//! Which servers are believed, and how we prove who we are.
+//! Configures which servers are trusted, and the client certificate.
 
 use std::sync::Arc;
 
@@ -9,18 +9,19 @@ use rustls::{ClientConfig, RootCertStore};
 
 use super::{Credentials, Target};
 
-/// Makes aws-lc-rs the provider of the process, for libraries that ask for "the" provider.
+/// Makes aws-lc-rs the crypto provider of the process, for libraries that use the default provider.
 ///
-/// Calling it again is fine, and so is a provider that somebody else installed: there is only one
-/// in our tree.
+/// Calling it again is fine, and so is a provider that other code installed: there is only one in
+/// our dependency tree.
 pub fn install_provider() {
     if CryptoProvider::get_default().is_none() {
-        // Refused only when another thread was quicker, with the same provider.
+        // Fails only when another thread was quicker, with the same provider.
         let _: Result<(), Arc<CryptoProvider>> = aws_lc_rs::default_provider().install_default();
     }
 }
 
-/// The TLS side of a target. Without `needed` it believes nobody and reads no authority.
+/// Returns the TLS configuration of a target. Without `needed` it trusts no server and reads no
+/// authority.
 pub(super) fn config(target: &Target, needed: bool) -> Result<ClientConfig, TlsError> {
     let mut roots = RootCertStore::empty();
     if needed {
@@ -54,13 +55,13 @@ fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<'sta
 /// Certificates or a key that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The text holds none.
-    #[error("cannot find the {what} in what was given: write it as PEM")]
+    /// The text contains none.
+    #[error("cannot find the {what}: it must be PEM")]
     NotPem {
         /// What was looked for.
         what: &'static str,
     },
-    /// It is there, but rustls refuses it.
+    /// It exists, but rustls rejects it.
     #[error("cannot use a certificate or key")]
     Unusable(#[source] rustls::Error),
 }

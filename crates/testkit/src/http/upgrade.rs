@@ -1,4 +1,4 @@
-//! A connection that goes on with another protocol.
+//! A connection that continues with another protocol.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::{Client, Request, SendCause, SendError};
 
-/// What became of a connection after the server agreed to another protocol. Dropping it closes it.
+/// A connection after the server agreed to another protocol. Dropping it closes it.
 #[derive(Debug)]
 pub struct Upgraded {
-    /// The status; another one than 101 is a refusal.
+    /// The status; any other than 101 is a refusal.
     pub status: StatusCode,
     /// The headers.
     pub headers: HeaderMap,
@@ -29,8 +29,8 @@ impl Client {
     /// # Errors
     /// No status and headers came back, or the connection was lost at once.
     pub async fn upgrade(&self, request: Request) -> Result<Upgraded, SendError> {
-        let line = request.line();
-        let answer = self.clock.timeout(self.patience, async {
+        let line = request.request_line();
+        let answer = self.clock.timeout(self.timeout, async {
             let answer = self.begin(request).await?;
             let (status, headers) = (answer.status(), answer.headers().clone());
             let stream = match status {
@@ -52,7 +52,7 @@ impl Client {
 }
 
 impl Upgraded {
-    /// The next `count` bytes.
+    /// Returns the next `count` bytes.
     ///
     /// # Errors
     /// They did not come within `limit`, the connection broke, or the server refused to upgrade.

@@ -1,26 +1,26 @@
-//! The control groups of a run. They are named after its folder, so whoever finds the folder knows
-//! which they are, and nothing else has to be on record.
+//! The control groups of a run. They are named after its folder, so they can be found from the
+//! folder alone, and nothing else has to be recorded.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where Linux has them by convention; every tool that runs containers looks here.
+/// Where Linux mounts them by convention; every container runtime looks here.
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// What a kubelet counts and limits; the old form has a hierarchy for each.
-const NEEDED: [&str; 5] = ["cpu", "cpuacct", "cpuset", "memory", "pids"];
+/// The controllers that a kubelet needs; cgroup v1 has a hierarchy for each.
+const REQUIRED_CONTROLLERS: [&str; 5] = ["cpu", "cpuacct", "cpuset", "memory", "pids"];
 
-/// The name of the groups of the run in `folder`. The guard makes the same name.
+/// Returns the name of the groups of the run in `folder`. The guard builds the same name.
 pub(super) fn name(folder: &Path) -> String {
     format!("gantry-{}", folder.file_name().unwrap_or_default().display())
 }
 
-/// The mount points of the hierarchies in which a run needs a group, read from the text of
-/// `/proc/self/mountinfo`: one for all controllers, or in the old form one for each.
+/// Returns the mount points of the hierarchies in which a run needs a group, read from the text of
+/// `/proc/self/mountinfo`: one for all controllers, or one for each in cgroup v1.
 ///
 /// # Errors
-/// They are not there or may not be written.
-pub fn hierarchies(mountinfo: &str) -> Result<Vec<PathBuf>, NoCgroups> {
+/// They are not mounted or not writable.
+pub fn hierarchies(mountinfo: &str) -> Result<Vec<PathBuf>, CgroupsError> {
     let mounts: Vec<Mount<'_>> = mountinfo.lines().filter_map(Mount::read).collect();
     let unified = mounts.iter().rfind(|mount| mount.point == ROOT && mount.kind == "cgroup2");
     let found: Vec<&Mount<'_>> = match unified {
@@ -31,19 +31,19 @@ pub fn hierarchies(mountinfo: &str) -> Result<Vec<PathBuf>, NoCgroups> {
             .collect(),
     };
     if let Some(fixed) = found.iter().find(|mount| !mount.writable) {
-        return Err(NoCgroups::ReadOnly(PathBuf::from(fixed.point)));
+        return Err(CgroupsError::ReadOnly(PathBuf::from(fixed.point)));
     }
     if unified.is_none() {
         let has = |wanted: &str| found.iter().any(|mount| mount.controls(wanted));
-        if let Some(missing) = NEEDED.into_iter().find(|wanted| !has(wanted)) {
-            return Err(NoCgroups::Missing(missing));
+        if let Some(missing) = REQUIRED_CONTROLLERS.into_iter().find(|wanted| !has(wanted)) {
+            return Err(CgroupsError::Missing(missing));
         }
     }
     Ok(found.into_iter().map(|mount| PathBuf::from(mount.point)).collect())
 }
 
-/// Removes the groups called `name` with all below them, and says whether none is left. One in
-/// which a process is still on its way out cannot be removed yet.
+/// Removes the groups called `name` with all below them, and returns whether none is left. A group
+/// in which a process is still exiting cannot be removed yet.
 pub(super) fn remove(name: &str) -> bool {
     let below = fs::read_dir(ROOT).into_iter().flatten().flatten().map(|entry| entry.path());
     let places = std::iter::once(PathBuf::from(ROOT)).chain(below);
@@ -54,7 +54,7 @@ pub(super) fn remove(name: &str) -> bool {
     !groups.iter().any(|group| group.exists())
 }
 
-/// Deepest first. The files in a group are not removed: they go with it.
+/// Deepest first. The files in a group are not removed: they disappear with it.
 fn remove_tree(group: &Path) {
     for entry in fs::read_dir(group).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -88,13 +88,13 @@ impl<'text> Mount<'text> {
     }
 }
 
-/// A run cannot have control groups here.
+/// Why a run cannot have control groups here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoCgroups {
+pub enum CgroupsError {
     /// A controller is not mounted.
     #[error("control group {0} is not mounted below {ROOT}")]
     Missing(&'static str),
-    /// They may be read only, as in most containers.
+    /// They are read-only, as in most containers.
     #[error("{} is read-only", .0.display())]
     ReadOnly(PathBuf),
 }
@@ -122,15 +122,19 @@ mod tests {
         let stray = ("/mnt/cgroup", "ro", "cgroup", "rw,cpu");
         let table = [
             ("new", vec![unified], Ok(vec!["/sys/fs/cgroup"])),
-            ("new, in a container", vec![fixed], Err(NoCgroups::ReadOnly("/sys/fs/cgroup".into()))),
+            (
+                "new, in a container",
+                vec![fixed],
+                Err(CgroupsError::ReadOnly("/sys/fs/cgroup".into())),
+            ),
             ("mounted over", vec![fixed, unified], Ok(vec!["/sys/fs/cgroup"])),
             (
                 "old, with an empty new one beside it",
                 vec![cpu, rest, named, empty, stray],
                 Ok(vec![cpu.0, rest.0, named.0]),
             ),
-            ("half of the old", vec![cpu, named], Err(NoCgroups::Missing("cpuset"))),
-            ("none", vec![], Err(NoCgroups::Missing("cpu"))),
+            ("half of the old", vec![cpu, named], Err(CgroupsError::Missing("cpuset"))),
+            ("none", vec![], Err(CgroupsError::Missing("cpu"))),
         ];
         for (why, mounts, expected) in table {
             let expected = expected.map(|points| points.into_iter().map(PathBuf::from).collect());

@@ -1,10 +1,10 @@
-//! Which process is meant, for ever: a pid is used again, a pid with its start time is not.
+//! Identifies a process for good: a pid is reused, a pid with its start time is not.
 
 use std::fmt;
 use std::fs;
 use std::str::FromStr;
 
-/// A process, told apart from every other that has or will have its pid.
+/// A process, distinguished from every other that has or will have its pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The process id.
@@ -20,15 +20,14 @@ impl Identity {
         Self::from_stat(&fs::read_to_string("/proc/self/stat").ok()?)
     }
 
-    /// Whether this very process still runs. One that has ended and that nobody waited for does
-    /// not.
+    /// Returns whether this very process still runs. A zombie does not.
     #[must_use]
     pub fn is_running(self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid));
         stat.is_ok_and(|stat| !is_dead(&stat) && Self::from_stat(&stat) == Some(self))
     }
 
-    /// Reads a line of `/proc/<pid>/stat`.
+    /// Parses a line of `/proc/<pid>/stat`.
     pub(super) fn from_stat(stat: &str) -> Option<Self> {
         let pid = stat.split(' ').next()?.parse().ok().filter(|pid| *pid > 0)?;
         let started = after_name(stat)?.nth(19)?.parse().ok()?;
@@ -36,7 +35,8 @@ impl Identity {
     }
 }
 
-/// The fields after the program's name, which is in brackets and may hold spaces and brackets.
+/// Returns the fields after the program's name, which is in brackets and may contain spaces and
+/// brackets.
 fn after_name(stat: &str) -> Option<std::str::SplitAsciiWhitespace<'_>> {
     Some(stat.rsplit_once(')')?.1.split_ascii_whitespace())
 }
@@ -53,21 +53,21 @@ impl fmt::Display for Identity {
 }
 
 impl FromStr for Identity {
-    type Err = NoIdentity;
+    type Err = InvalidIdentity;
 
-    /// Reads what `Display` writes; more parts after further dashes belong to somebody else.
-    fn from_str(text: &str) -> Result<Self, NoIdentity> {
+    /// Parses what `Display` writes; further parts after more dashes are ignored.
+    fn from_str(text: &str) -> Result<Self, InvalidIdentity> {
         let mut parts = text.split('-');
         let pid = parts.next().and_then(|pid| pid.parse().ok()).filter(|pid| *pid > 0);
         let started = parts.next().and_then(|started| started.parse().ok());
-        Ok(Self { pid: pid.ok_or(NoIdentity)?, started: started.ok_or(NoIdentity)? })
+        Ok(Self { pid: pid.ok_or(InvalidIdentity)?, started: started.ok_or(InvalidIdentity)? })
     }
 }
 
-/// The text names no process.
+/// The text does not identify a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot read a pid and a start time")]
-pub struct NoIdentity;
+pub struct InvalidIdentity;
 
 #[cfg(test)]
 mod tests {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_do_not_run() {
+    fn dead_processes_are_not_running() {
         for (state, dead) in [("S", false), ("R", false), ("D", false), ("Z", true), ("X", true)] {
             assert_eq!(is_dead(&stat("a", state)), dead, "{state}");
         }
@@ -104,12 +104,12 @@ mod tests {
         assert_eq!(identity.to_string().parse(), Ok(identity));
         assert_eq!("41-9876-3".parse(), Ok(identity), "the name of a run's folder");
         for broken in ["", "41", "41-", "-1-5", "0-5", "a-b", "lost+found"] {
-            assert_eq!(broken.parse::<Identity>(), Err(NoIdentity), "{broken}");
+            assert_eq!(broken.parse::<Identity>(), Err(InvalidIdentity), "{broken}");
         }
     }
 
     #[test]
-    fn we_run_and_our_namesake_does_not() {
+    fn identity_includes_the_start_time() {
         let us = Identity::current().unwrap();
         assert!(us.is_running());
         assert!(!Identity { started: us.started + 1, ..us }.is_running(), "a later one");

@@ -1,4 +1,4 @@
-//! What runs left behind whose owner was killed together with its guard.
+//! Removes what runs left behind whose owner was killed together with its guard.
 
 use std::fs;
 use std::path::Path;
@@ -9,41 +9,41 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::{Identity, cgroups};
 
-/// How long a killed process may take to end: it only has to wake up.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a killed process may take to exit: it only has to wake up.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often it is looked at. There is no event to wait for: it is not our child.
-const LOOK: Duration = Duration::from_millis(10);
+/// How often it is polled. There is no event to wait for: it is not our child.
+const KILL_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Ends the processes and removes the folders below `root` of every owner that is gone.
+/// Kills the processes and removes the folders below `root` of every owner that is gone.
 ///
-/// What cannot be removed, because it belongs to somebody else, does not keep a run from starting.
-pub(super) async fn sweep(root: &Path, clock: &Clock) {
+/// What cannot be removed, because it belongs to another user, does not keep a run from starting.
+pub(super) async fn remove_leftovers(root: &Path, clock: &Clock) {
     let Ok(entries) = fs::read_dir(root) else { return };
     for entry in entries.flatten() {
         let owner = entry.file_name().to_str().and_then(|name| name.parse::<Identity>().ok());
         // A folder that is not named after an owner is not one of ours.
         let Some(owner) = owner else { continue };
         if !owner.is_running() {
-            // The folder is what the groups are found by, so it goes last or stays.
-            if end(&entry.path(), clock).await {
+            // The folder identifies the groups, so it is removed last or kept.
+            if kill_and_wait(&entry.path(), clock).await {
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
     }
 }
 
-/// Kills what the folder of a run has on record, and waits until it is gone, control groups
-/// included. Says whether they are.
-async fn end(folder: &Path, clock: &Clock) -> bool {
+/// Kills the recorded processes of a run's folder, and waits until they are gone, control groups
+/// included. Returns whether they are.
+async fn kill_and_wait(folder: &Path, clock: &Clock) -> bool {
     let running = running(folder);
     for process in &running {
         if let Some(group) = Pid::from_raw(process.pid) {
-            // It may have ended since we looked, or belong to another user.
+            // It may have exited since we looked, or belong to another user.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
-    let deadline = clock.moment() + PATIENCE;
+    let deadline = clock.moment() + KILL_TIMEOUT;
     let groups = cgroups::name(folder);
     loop {
         let ended = !running.iter().any(|process| process.is_running());
@@ -51,11 +51,12 @@ async fn end(folder: &Path, clock: &Clock) -> bool {
         if removed || clock.moment() >= deadline {
             return removed;
         }
-        clock.sleep(LOOK).await;
+        clock.sleep(KILL_POLL_INTERVAL).await;
     }
 }
 
-/// What the folder of a run has on record and still runs: the very process, not one with its pid.
+/// Returns the recorded processes of a run's folder that still run: the very process, not one with
+/// its pid.
 pub(super) fn running(folder: &Path) -> Vec<Identity> {
     let Ok(records) = fs::read_dir(folder.join("processes")) else { return Vec::new() };
     let records = records.flatten().filter_map(|record| fs::read_to_string(record.path()).ok());

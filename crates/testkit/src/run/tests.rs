@@ -1,4 +1,4 @@
-//! With `sleep` in the place of a cluster.
+//! Tests with `sleep` in place of a cluster.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let clock = Clock::system();
     let deadline = clock.moment() + Duration::from_secs(20);
     while !holds() {
-        assert!(clock.moment() < deadline, "waited in vain: {what}");
+        assert!(clock.moment() < deadline, "timed out: {what}");
         clock.sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// The process on record under a name, as soon as it is.
+/// Returns the recorded process of a name, as soon as it is recorded.
 async fn recorded(run: &Run, name: &str) -> Identity {
     let record = run.folder().join("processes").join(name);
     let read = || fs::read_to_string(&record).ok().and_then(|stat| Identity::from_stat(&stat));
@@ -31,8 +31,8 @@ async fn recorded(run: &Run, name: &str) -> Identity {
     read().unwrap()
 }
 
-/// A run of a program with a child: ending the first alone would leave the second.
-async fn run_with_a_family(root: &TempDir) -> (Run, Identity) {
+/// A run of a program with a child: killing the first alone would leave the second.
+async fn run_with_child_processes(root: &TempDir) -> (Run, Identity) {
     let mut run = Run::begin(root.path(), &Clock::system()).await.unwrap();
     run.start("nap", Path::new("sh"), &words(&["-c", "sleep 1000; true"])).unwrap();
     let nap = recorded(&run, "nap").await;
@@ -40,7 +40,7 @@ async fn run_with_a_family(root: &TempDir) -> (Run, Identity) {
     (run, nap)
 }
 
-/// How many processes there are in the group that a process leads; the dead do not count.
+/// Returns how many processes are in the group that a process leads, without zombies.
 fn members(leader: Identity) -> usize {
     let stats = fs::read_dir("/proc").unwrap().flatten();
     let stats = stats.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
@@ -56,8 +56,8 @@ fn members(leader: Identity) -> usize {
 #[tokio::test]
 async fn a_dropped_run_leaves_nothing() {
     let root = tempfile::tempdir().unwrap();
-    let (mut run, nap) = run_with_a_family(&root).await;
-    assert!(nap.is_running() && run.ended().is_none());
+    let (mut run, nap) = run_with_child_processes(&root).await;
+    assert!(nap.is_running() && run.exited_process().is_none());
     assert_eq!(run.processes(), [("nap", u32::try_from(nap.pid).unwrap())]);
     drop(run);
     assert!(!nap.is_running());
@@ -68,15 +68,15 @@ async fn a_dropped_run_leaves_nothing() {
 #[tokio::test]
 async fn the_guard_acts_when_its_pipe_closes() {
     let root = tempfile::tempdir().unwrap();
-    let (mut run, nap) = run_with_a_family(&root).await;
-    // What the system does for us when we are killed.
+    let (mut run, nap) = run_with_child_processes(&root).await;
+    // What the system does when we are killed.
     drop(run.guard.as_mut().unwrap().stdin.take());
     until("the guard", || folders(&root) == 0).await;
     until("the end of the family", || members(nap) == 0).await;
 }
 
 #[tokio::test]
-async fn the_next_run_removes_what_the_dead_left_and_spares_the_living() {
+async fn next_run_removes_dead_runs_only() {
     let root = tempfile::tempdir().unwrap();
     let clock = Clock::system();
     let mut run = Run::begin(root.path(), &clock).await.unwrap();
@@ -93,15 +93,15 @@ async fn the_next_run_removes_what_the_dead_left_and_spares_the_living() {
     fs::write(gone.join("processes/reused"), reused).unwrap();
     assert_eq!(leftovers::running(run.folder()), [nap]);
     assert_eq!(leftovers::running(&gone), [], "the pid is on record, the start time is not");
-    leftovers::sweep(root.path(), &clock).await;
+    leftovers::remove_leftovers(root.path(), &clock).await;
     assert!(!gone.exists() && stranger.exists() && run.folder().exists());
     assert!(nap.is_running());
 
     fs::create_dir_all(gone.join("processes")).unwrap();
     fs::copy(run.folder().join("processes/nap"), gone.join("processes/nap")).unwrap();
-    leftovers::sweep(root.path(), &clock).await;
+    leftovers::remove_leftovers(root.path(), &clock).await;
     assert!(!gone.exists() && !nap.is_running());
-    assert!(run.ended().is_some(), "and its parent is told");
+    assert!(run.exited_process().is_some(), "and its parent notices");
 }
 
 #[tokio::test]
@@ -110,8 +110,8 @@ async fn a_failure_is_seen_and_its_log_is_kept() {
     let mut run = Run::begin(root.path(), &Clock::system()).await.unwrap();
     let script = "seq 10000; echo the end >&2; exit 3";
     run.start("loud", Path::new("sh"), &words(&["-c", script])).unwrap();
-    until("its end", || run.ended().is_some()).await;
-    let (name, status) = run.ended().unwrap();
+    until("its end", || run.exited_process().is_some()).await;
+    let (name, status) = run.exited_process().unwrap();
     assert_eq!((name, status.code()), ("loud", Some(3)));
     let tails = run.tails();
     assert!(tails.starts_with("--- loud\n9") && tails.ends_with("10000\nthe end\n"), "{tails}");
@@ -119,7 +119,7 @@ async fn a_failure_is_seen_and_its_log_is_kept() {
 }
 
 #[tokio::test]
-async fn what_is_written_is_for_us_alone() {
+async fn files_are_private_to_the_user() {
     use std::os::unix::fs::PermissionsExt as _;
     let root = tempfile::tempdir().unwrap();
     let run = Run::begin(root.path(), &Clock::system()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Users are told apart, and may do what roles say.
+//! Tests that users are authenticated, and authorized by their roles.
 
 use gantry_testkit::http::Request;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -6,7 +6,7 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
 
-use super::{http, kubectl, namespace, shared, until};
+use super::{http, kubectl, namespace, shared, wait_until};
 
 #[tokio::test]
 async fn a_user_may_do_what_a_role_allows_and_nothing_else() {
@@ -37,7 +37,7 @@ async fn a_user_may_do_what_a_role_allows_and_nothing_else() {
     let answer = admin.send(Request::post(bindings, &binding)).await.unwrap();
     assert_eq!(answer.status, 201, "{}", answer.text());
     // The server reads its roles from a cache, so it may take a moment.
-    until(&client, path, |answer| answer.status == 200).await;
+    wait_until(&client, path, |answer| answer.status == 200).await;
     let maps: Api<ConfigMap> = Api::namespaced(alice.client().await.unwrap(), "access");
     assert!(maps.list(&ListParams::default()).await.is_ok(), "the usual client is alice as well");
     let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});

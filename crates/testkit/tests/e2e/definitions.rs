@@ -1,15 +1,15 @@
-//! A real server takes our definitions, and has nothing to say about them.
+//! Tests that a real server accepts our CRDs without warnings.
 
 use gantry_api::object::KINDS;
 use gantry_testkit::http::{Client, Request};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use super::{http, shared, until};
+use super::{http, shared, wait_until};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// Creates every definition, once for all tests, and waits until the server serves it.
+/// Creates every CRD, once for all tests, and waits until the server serves it.
 pub(super) async fn establish(client: &Client) -> &'static [Value] {
     static ESTABLISHED: OnceCell<Vec<Value>> = OnceCell::const_new();
     let create = || async {
@@ -27,7 +27,7 @@ pub(super) async fn establish(client: &Client) -> &'static [Value] {
             let is_established = |answer: &gantry_testkit::http::Response| {
                 condition(&answer.json().unwrap(), "Established") == Some("True".to_owned())
             };
-            let answer = until(client, &format!("{DEFINITIONS}/{name}"), is_established).await;
+            let answer = wait_until(client, &format!("{DEFINITIONS}/{name}"), is_established).await;
             established.push(answer.json().unwrap());
         }
         established

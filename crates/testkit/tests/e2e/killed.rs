@@ -1,4 +1,4 @@
-//! Whatever ends the process that holds a cluster, nothing of the cluster stays.
+//! Tests that nothing of a cluster remains, however the process that runs it ends.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -12,17 +12,17 @@ use gantry_testkit::run::Identity;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::PATIENCE;
+use super::WAIT_TIMEOUT;
 
 /// Another process with a cluster of its own. It ends when its input does, so a failing test leaves
 /// none behind.
-pub(super) struct Victim {
+pub(super) struct ClusterProcess {
     child: Child,
     programs: Vec<Identity>,
     pub(super) folder: PathBuf,
 }
 
-impl Victim {
+impl ClusterProcess {
     /// Starts it with its runs below `cache`, where no other test cleans up.
     pub(super) fn start(cache: &TempDir, arguments: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_real-cluster"))
@@ -55,7 +55,7 @@ impl Victim {
         self.child.wait().unwrap();
     }
 
-    /// Ends it as a person does, with Ctrl-D.
+    /// Ends it as a user does, with Ctrl-D.
     pub(super) fn finish(mut self) {
         drop(self.child.stdin.take());
         assert!(self.child.wait().unwrap().success());
@@ -66,7 +66,7 @@ impl Victim {
         self.programs.iter().filter(|program| program.is_running()).count()
     }
 
-    /// Kills it and its guard, so that nobody is left to clean up.
+    /// Kills it and its guard, so that no process is left to clean up.
     pub(super) fn kill_with_its_guard(&mut self) {
         let guards = self.guards();
         assert_eq!(guards.len(), 1);
@@ -76,7 +76,7 @@ impl Victim {
         self.kill(Signal::KILL);
     }
 
-    /// Its children that are no programs of the cluster: the guard.
+    /// Returns its children that are not programs of the cluster: the guard.
     fn guards(&self) -> Vec<i32> {
         let numbers = fs::read_dir("/proc").unwrap().flatten();
         let pids = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -99,11 +99,11 @@ fn parent(pid: i32) -> Option<i32> {
 #[tokio::test]
 async fn an_interrupt_ends_the_cluster_as_well() {
     let cache = tempfile::tempdir().unwrap();
-    let mut victim = Victim::start(&cache, &[]);
+    let mut victim = ClusterProcess::start(&cache, &[]);
     assert_eq!(victim.running(), 2, "etcd and kube-apiserver");
     victim.kill(Signal::INT);
     let clock = Clock::system();
-    let deadline = clock.moment() + PATIENCE;
+    let deadline = clock.moment() + WAIT_TIMEOUT;
     while victim.running() > 0 || victim.folder.exists() {
         assert!(clock.moment() < deadline, "left behind: {}", victim.folder.display());
         clock.sleep(Duration::from_millis(20)).await;
@@ -113,11 +113,11 @@ async fn an_interrupt_ends_the_cluster_as_well() {
 #[test]
 fn the_next_start_removes_what_kill_9_left() {
     let cache = tempfile::tempdir().unwrap();
-    let mut victim = Victim::start(&cache, &[]);
+    let mut victim = ClusterProcess::start(&cache, &[]);
     victim.kill_with_its_guard();
-    assert_eq!(victim.running(), 2, "nobody was there to end them");
+    assert_eq!(victim.running(), 2, "their guard was killed, too");
     assert!(victim.folder.exists());
-    let next = Victim::start(&cache, &[]);
+    let next = ClusterProcess::start(&cache, &[]);
     assert_eq!((victim.running(), next.running()), (0, 2));
     assert!(!victim.folder.exists() && next.folder.exists());
     next.finish();

@@ -1,4 +1,4 @@
-//! Against a real Kubernetes; `make e2e` builds what is needed and runs them.
+//! Tests against a real Kubernetes; `make e2e` builds what is needed and runs them.
 //!
 //! Tests share one cluster and keep apart by namespace, because a start takes seconds. A test that
 //! needs another cluster starts its own.
@@ -23,7 +23,7 @@ use serde_json::json;
 use tokio::sync::OnceCell;
 
 /// How long anything here may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The cluster that tests share: controllers and two simulated nodes. It ends with the process.
 async fn shared() -> (&'static RealCluster, TailsOnPanic<'static>) {
@@ -31,15 +31,18 @@ async fn shared() -> (&'static RealCluster, TailsOnPanic<'static>) {
     let start = || async {
         let plan = RealCluster::plan().controllers().nodes(Nodes::Simulated(2));
         let cluster = plan.start().await.unwrap();
-        say(&format!("a cluster with controllers and two nodes took {:.1?}", cluster.took()));
+        print_line(&format!(
+            "a cluster with controllers and two nodes took {:.1?}",
+            cluster.took()
+        ));
         cluster
     };
     let cluster = SHARED.get_or_init(start).await;
     (cluster, cluster.tails_on_panic())
 }
 
-/// Tells whoever runs the tests, past the harness, which holds back what a passing test prints.
-fn say(what: &str) {
+/// Prints a line for the user, bypassing the harness, which captures what a passing test prints.
+fn print_line(what: &str) {
     std::io::stderr().write_all(format!("{what}\n").as_bytes()).unwrap();
 }
 
@@ -48,28 +51,28 @@ fn http(user: &User) -> Client {
     user.http(Protocol::Http1, Clock::system()).unwrap()
 }
 
-/// Creates a namespace, unless it is there.
+/// Creates a namespace, unless it exists.
 async fn namespace(client: &Client, name: &str) {
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     let answer = client.send(Request::post("/api/v1/namespaces", &body)).await.unwrap();
     assert!([201, 409].contains(&answer.status.as_u16()), "{}", answer.text());
 }
 
-/// Asks until the answer is as wished.
-async fn until(client: &Client, path: &str, holds: impl Fn(&Response) -> bool) -> Response {
+/// Polls until the answer is as expected.
+async fn wait_until(client: &Client, path: &str, holds: impl Fn(&Response) -> bool) -> Response {
     let clock = Clock::system();
-    let deadline = clock.moment() + PATIENCE;
+    let deadline = clock.moment() + WAIT_TIMEOUT;
     loop {
         let answer = client.send(Request::get(path)).await.unwrap();
         if holds(&answer) {
             return answer;
         }
-        assert!(clock.moment() < deadline, "waited in vain: {path}: {}", answer.text());
+        assert!(clock.moment() < deadline, "timed out: {path}: {}", answer.text());
         clock.sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// Runs kubectl as a user and returns what it printed, whether or not it went well.
+/// Runs kubectl as a user and returns its output, whether or not it succeeded.
 fn kubectl(user: &User, arguments: &[&str]) -> (bool, String) {
     let output = user.kubectl().args(arguments).output().unwrap();
     let text = [output.stdout, output.stderr].concat();

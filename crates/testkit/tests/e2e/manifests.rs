@@ -1,7 +1,7 @@
-//! The fixtures of `api`, put before a real server with strict field validation.
+//! Sends the fixtures of `api` to a real server with strict field validation.
 //!
-//! What our reader accepts, a server must accept as it is written; what our reader refuses by
-//! schema, a server must refuse. Where the two differ, a table says why.
+//! What our reader accepts, a server must accept as it is written; what our reader rejects by
+//! schema, a server must reject. A table lists the differences and their reasons.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ use gantry_testkit::http::{Client, Request};
 use serde_json::Value;
 
 use super::definitions::establish;
-use super::{http, namespace, say, shared};
+use super::{http, namespace, print_line, shared};
 
 /// Documents on which our reader and a server differ, and why. A row that no longer holds fails.
 const DIFFERENCES: &[(&str, &str)] = &[
@@ -46,12 +46,12 @@ async fn a_server_agrees_with_our_reader() {
     let (mut wrong, mut agreed) = (Vec::new(), 0);
     for file in files() {
         let text = fs::read_to_string(&file).unwrap();
-        // What is not YAML as we read it has no documents to send.
+        // A file that our reader cannot parse as YAML has no documents to send.
         let Ok(documents) = decode::documents(&text, Options::default()) else { continue };
         for (document, text) in documents.iter().zip(texts(&text)) {
             let name = format!("{} {}", name(&file), document.index);
             let difference = DIFFERENCES.iter().find(|(known, _)| *known == name);
-            let value: Value = serde_saphyr::from_str(text).unwrap();
+            let value: Value = gantry_yaml::read(text).unwrap().remove(0).to_json();
             let place = value["metadata"]["namespace"].as_str().unwrap_or("manifests");
             if namespaces.insert(place.to_owned()) {
                 namespace(&client, place).await;
@@ -70,11 +70,11 @@ async fn a_server_agrees_with_our_reader() {
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
-    say(&format!("{agreed} documents agreed, {} differ for a reason", DIFFERENCES.len()));
+    print_line(&format!("{agreed} documents agreed, {} differ for a reason", DIFFERENCES.len()));
     assert!(agreed > 20, "only {agreed} documents were compared");
 }
 
-/// The samples of the queue, every shape that manifests of the original have: none is refused.
+/// The samples of the queue, every shape that manifests of the original have: none is rejected.
 #[tokio::test]
 async fn e_5_every_sample_of_the_queue_is_accepted() {
     let (cluster, _tails) = shared().await;
@@ -86,7 +86,7 @@ async fn e_5_every_sample_of_the_queue_is_accepted() {
         let text = fs::read_to_string(file).unwrap();
         for text in texts(&text) {
             let text = text.replace("namespace: test", "namespace: samples");
-            let value: Value = serde_saphyr::from_str(&text).unwrap();
+            let value: Value = gantry_yaml::read(&text).unwrap().remove(0).to_json();
             let verdict = ask(&client, &value, "samples", &text).await.unwrap();
             assert_eq!(verdict, Ok(()), "{} {}", name(file), value["metadata"]["name"]);
             accepted += 1;
@@ -103,7 +103,7 @@ async fn a_10_a_template_that_does_not_say_what_it_is_is_refused() {
     namespace(&client, "bare").await;
     let text = fs::read_to_string(root().join("queue/appwrapper-bare-template.yaml")).unwrap();
     let text = text.replace("namespace: test", "namespace: bare");
-    let value: Value = serde_saphyr::from_str(&text).unwrap();
+    let value: Value = gantry_yaml::read(&text).unwrap().remove(0).to_json();
     let said = ask(&client, &value, "bare", &text).await.unwrap().unwrap_err();
     for field in ["apiVersion", "kind"] {
         let place =
@@ -112,7 +112,7 @@ async fn a_10_a_template_that_does_not_say_what_it_is_is_refused() {
     }
 }
 
-/// What the server says to a document as it is written, or nothing if the kind is not ours.
+/// Returns the server's answer to a document as it is written, or nothing if the kind is not ours.
 async fn ask(
     client: &Client,
     value: &Value,

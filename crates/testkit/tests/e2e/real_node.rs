@@ -1,5 +1,5 @@
-//! A real kubelet and containerd run a pod, and nothing of it stays. Where the machine does not
-//! allow it, the tests say so and why.
+//! Tests that a real kubelet and containerd run a pod, and that nothing of it remains. Where the
+//! machine does not support it, the tests print that and why.
 
 use std::fs;
 use std::path::Path;
@@ -8,17 +8,17 @@ use gantry_testkit::cluster::{IMAGE, Nodes, RealCluster, StartError};
 use gantry_testkit::http::{Request, Response};
 use serde_json::json;
 
-use super::killed::Victim;
-use super::{http, kubectl, say, until};
+use super::killed::ClusterProcess;
+use super::{http, kubectl, print_line, wait_until};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const POD: &str = "/api/v1/namespaces/default/pods/hello";
 
-/// Whether to go on with a test, which is told if not.
-fn can(test: &str) -> bool {
+/// Returns whether a test can run, and prints the reason if not.
+fn can_run_real_node(test: &str) -> bool {
     match Nodes::Real.check() {
         Err(StartError::Unfit(reason)) => {
-            say(&format!("skipped: {test}: {reason}"));
+            print_line(&format!("skipped: {test}: {reason}"));
             false
         }
         checked => {
@@ -30,12 +30,12 @@ fn can(test: &str) -> bool {
 
 #[tokio::test]
 async fn a_pod_runs_and_its_log_is_read() {
-    if !can("a_pod_runs_and_its_log_is_read") {
+    if !can_run_real_node("a_pod_runs_and_its_log_is_read") {
         return;
     }
     let plan = RealCluster::plan().nodes(Nodes::Real);
     let cluster = Box::pin(plan.start()).await.unwrap();
-    say(&format!("a cluster with controllers and a real node took {:.1?}", cluster.took()));
+    print_line(&format!("a cluster with controllers and a real node took {:.1?}", cluster.took()));
     let client = http(cluster.admin());
     let pod = json!({
         "apiVersion": "v1",
@@ -64,11 +64,11 @@ async fn a_pod_runs_and_its_log_is_read() {
         pod["status"]["phase"] == "Running"
             && pod["status"]["containerStatuses"][0]["ready"] == true
     };
-    until(&client, POD, running).await;
+    wait_until(&client, POD, running).await;
     let (fine, said) = kubectl(cluster.admin(), &["exec", "hello", "--", "cat", "/proc/1/cgroup"]);
     assert!(fine && !said.is_empty(), "{said}");
     let line = format!("it runs on {}\n", cluster.nodes()[0]);
-    until(&client, &format!("{POD}/log"), |answer| answer.text() == line).await;
+    wait_until(&client, &format!("{POD}/log"), |answer| answer.text() == line).await;
     let (fine, said) = kubectl(cluster.admin(), &["logs", "hello"]);
     assert!(fine && said == line, "{said}");
 
@@ -78,32 +78,32 @@ async fn a_pod_runs_and_its_log_is_read() {
     assert!(fine, "{said}");
     assert_eq!(members(&name), 0, "the pod is gone");
 
-    // Another is left to run, so that the end of the cluster has something to end.
+    // Another pod is left running, so that the end of the cluster has something to stop.
     let answer = client.send(Request::post(PODS, &pod)).await.unwrap();
     assert_eq!(answer.status, 201, "{}", answer.text());
-    until(&client, POD, running).await;
+    wait_until(&client, POD, running).await;
     let folder = cluster.folder();
     drop(cluster);
-    nothing_is_left(&folder);
+    assert_nothing_is_left(&folder);
 }
 
 #[test]
 fn the_next_start_removes_a_real_node_that_kill_9_left() {
-    if !can("the_next_start_removes_a_real_node_that_kill_9_left") {
+    if !can_run_real_node("the_next_start_removes_a_real_node_that_kill_9_left") {
         return;
     }
     let cache = tempfile::tempdir().unwrap();
-    let mut victim = Victim::start(&cache, &["--nodes=real"]);
+    let mut victim = ClusterProcess::start(&cache, &["--nodes=real"]);
     victim.kill_with_its_guard();
-    assert_eq!(victim.running(), 7, "nobody was there to end them");
-    let next = Victim::start(&cache, &[]);
+    assert_eq!(victim.running(), 7, "their guard was killed, too");
+    let next = ClusterProcess::start(&cache, &[]);
     assert_eq!(victim.running(), 0);
-    nothing_is_left(&victim.folder);
+    assert_nothing_is_left(&victim.folder);
     next.finish();
 }
 
 /// No folder, no control group, no process in one, no mount.
-fn nothing_is_left(folder: &Path) {
+fn assert_nothing_is_left(folder: &Path) {
     assert!(!folder.exists(), "{}", folder.display());
     let name = cgroup(folder);
     assert_eq!(members(&name), 0);

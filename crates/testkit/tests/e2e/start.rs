@@ -1,4 +1,4 @@
-//! Clusters start, are what they say they are, and do not disturb one another.
+//! Tests that clusters start as configured, and do not disturb one another.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,7 +9,7 @@ use gantry_testkit::cluster::RealCluster;
 use gantry_testkit::http::{Client, Credentials, Protocol, Request, Target};
 use gantry_testkit::programs::Programs;
 
-use super::{http, kubectl, namespace, say, shared};
+use super::{http, kubectl, namespace, print_line, shared};
 
 #[tokio::test]
 async fn every_client_reaches_it() {
@@ -35,7 +35,7 @@ async fn every_client_reaches_it() {
 async fn nobody_may_do_nothing() {
     let (cluster, _tails) = shared().await;
     let table = [
-        ("nobody", Credentials::Anonymous, 403),
+        ("anonymous", Credentials::Anonymous, 403),
         ("an invented token", Credentials::Token("invented".to_owned()), 401),
     ];
     for (why, credentials, status) in table {
@@ -51,7 +51,7 @@ async fn nobody_may_do_nothing() {
 async fn two_run_side_by_side() {
     let (first, _tails) = shared().await;
     let second = RealCluster::start().await.unwrap();
-    say(&format!("a second cluster, a server only, took {:.1?}", second.took()));
+    print_line(&format!("a second cluster, a server only, took {:.1?}", second.took()));
     namespace(&http(second.admin()), "side").await;
     let path = "/api/v1/namespaces/side";
     let elsewhere = http(first.admin()).send(Request::get(path)).await.unwrap();

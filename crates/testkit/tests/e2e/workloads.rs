@@ -1,6 +1,6 @@
-//! Controllers and simulated nodes together run what kubectl asks for.
+//! Tests that controllers and simulated nodes together run what kubectl creates.
 
-use super::{http, kubectl, namespace, shared, until};
+use super::{http, kubectl, namespace, shared, wait_until};
 
 #[tokio::test]
 async fn a_deployment_made_by_kubectl_has_running_pods() {
@@ -19,7 +19,7 @@ async fn a_deployment_made_by_kubectl_has_running_pods() {
     );
     assert!(fine && said.contains("successfully rolled out"), "{said}");
     let path = "/api/v1/namespaces/workloads/pods?labelSelector=app%3Dweb";
-    let answer = until(&client, path, |answer| {
+    let answer = wait_until(&client, path, |answer| {
         let pods = answer.json().unwrap();
         let pods = pods["items"].as_array().unwrap();
         pods.len() == 3 && pods.iter().all(|pod| pod["status"]["phase"] == "Running")

@@ -18,24 +18,25 @@ fn claims() -> Claims {
         issued: NOW,
         issuer: "i".to_owned(),
         id: "j".to_owned(),
-        account: Account {
+        account: KubernetesClaim {
             namespace: "n".to_owned(),
             serviceaccount: reference("s"),
-            ..Account::default()
+            ..KubernetesClaim::default()
         },
         not_before: NOW,
         subject: "system:serviceaccount:n:s".to_owned(),
     }
 }
 
-/// Everything is there, unless it is called so.
-fn find(kind: Kind, namespace: &str, name: &str) -> Option<Known> {
-    assert_eq!(namespace, if kind == Kind::Node { "" } else { "n" });
+/// Every object exists, unless its name says otherwise.
+fn find(kind: ReferencedKind, namespace: &str, name: &str) -> Option<StoredObject> {
+    assert_eq!(namespace, if kind == ReferencedKind::Node { "" } else { "n" });
     let ago = |seconds: i64| Timestamp::from_second(NOW - seconds).ok();
-    let known = |deleted| Some(Known { uid: format!("{name}-uid"), deleted });
+    let known =
+        |deleted| Some(StoredObject { uid: format!("{name}-uid"), deletion_timestamp: deleted });
     match name {
         "gone" => None,
-        "again" => Some(Known { uid: "new".to_owned(), deleted: None }),
+        "again" => Some(StoredObject { uid: "new".to_owned(), deletion_timestamp: None }),
         "ending" => known(ago(-30)),
         "ended" => known(ago(30)),
         "stuck" => known(ago(61)),
@@ -43,23 +44,23 @@ fn find(kind: Kind, namespace: &str, name: &str) -> Option<Known> {
     }
 }
 
-fn check(claims: &Claims) -> Result<Bearer, Fault> {
+fn check(claims: &Claims) -> Result<Bearer, TokenError> {
     claims.check(now(), &["api".to_owned()], find)
 }
 
 #[test]
-fn a_token_is_good_in_its_time() {
+fn a_token_is_valid_between_nbf_and_exp() {
     let table = [
         ("made now", 0, 0, 600, Ok(())),
         ("ended within the minute", -900, -900, -60, Ok(())),
-        ("ended", -900, -900, -61, Err(Fault::Expired)),
+        ("ended", -900, -900, -61, Err(TokenError::Expired)),
         ("a clock ahead", 60, 60, 600, Ok(())),
-        ("not yet", 0, 61, 600, Err(Fault::Early)),
-        ("of the future", 61, 0, 600, Err(Fault::Future)),
-        ("of the future and not yet", 61, 61, 600, Err(Fault::Early)),
+        ("not yet", 0, 61, 600, Err(TokenError::NotYetValid)),
+        ("of the future", 61, 0, 600, Err(TokenError::IssuedInFuture)),
+        ("of the future and not yet", 61, 61, 600, Err(TokenError::NotYetValid)),
         ("beyond all time", 0, 0, i64::MAX - NOW, Ok(())),
-        ("before all time", 0, 0, i64::MIN, Err(Fault::Expired)),
-        ("good at the end of time", 0, i64::MAX - NOW, 0, Err(Fault::Early)),
+        ("before all time", 0, 0, i64::MIN, Err(TokenError::Expired)),
+        ("good at the end of time", 0, i64::MAX - NOW, 0, Err(TokenError::NotYetValid)),
     ];
     for (why, issued, not_before, expires, expected) in table {
         let [issued, not_before, expires] =
@@ -70,14 +71,17 @@ fn a_token_is_good_in_its_time() {
 }
 
 #[test]
-fn a_token_is_good_while_what_it_names_is_there() {
-    let bound = |account: Account| {
-        let account =
-            Account { namespace: "n".to_owned(), serviceaccount: reference("s"), ..account };
+fn a_token_is_valid_while_its_bound_objects_exist() {
+    let bound = |account: KubernetesClaim| {
+        let account = KubernetesClaim {
+            namespace: "n".to_owned(),
+            serviceaccount: reference("s"),
+            ..account
+        };
         check(&Claims { account, ..claims() }).map(|_| ()).map_err(|fault| fault.to_string())
     };
     let account = |name: &str| {
-        let account = Account { serviceaccount: reference(name), ..claims().account };
+        let account = KubernetesClaim { serviceaccount: reference(name), ..claims().account };
         check(&Claims { account, ..claims() }).map(|_| ()).map_err(|fault| fault.to_string())
     };
     let refused = |words: &str| Err(words.to_owned());
@@ -88,9 +92,9 @@ fn a_token_is_good_while_what_it_names_is_there() {
     assert_eq!(account("ending"), Ok(()));
     assert_eq!(account("ended"), Ok(()));
     assert_eq!(account("stuck"), refused("service account n/stuck has been deleted"));
-    let none = Account::default();
+    let none = KubernetesClaim::default();
     for (word, put) in [
-        ("pod", (|of, it| of.pod = it) as fn(&mut Account, Option<Reference>)),
+        ("pod", (|of, it| of.pod = it) as fn(&mut KubernetesClaim, Option<Reference>)),
         ("secret", |of, it| of.secret = it),
         ("node", |of, it| of.node = it),
     ] {
@@ -113,12 +117,13 @@ fn a_token_is_good_while_what_it_names_is_there() {
             assert_eq!(with(name), expected, "{word} {name}");
         }
     }
-    let on_lost_node = Account { pod: Some(reference("p")), node: Some(reference("gone")), ..none };
+    let on_lost_node =
+        KubernetesClaim { pod: Some(reference("p")), node: Some(reference("gone")), ..none };
     assert_eq!(bound(on_lost_node), Ok(()), "a pod outlives the object of its node");
 }
 
 #[test]
-fn a_token_is_good_for_those_it_is_meant_for() {
+fn a_token_is_valid_for_its_audiences() {
     let asked = |names: &[&str]| {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         claims().check(now(), &names, find).map(|it| it.audiences).map_err(|it| it.to_string())
@@ -132,7 +137,7 @@ fn a_token_is_good_for_those_it_is_meant_for() {
 }
 
 #[test]
-fn a_bearer_is_known_by_account_pod_and_node() {
+fn user_info_names_account_pod_and_node() {
     let key = |name: &str| format!("authentication.kubernetes.io/{name}");
     let extra = |pairs: &[(&str, &str)]| -> BTreeMap<String, Vec<String>> {
         pairs.iter().map(|(name, value)| (key(name), vec![(*value).to_owned()])).collect()
@@ -142,7 +147,8 @@ fn a_bearer_is_known_by_account_pod_and_node() {
     assert_eq!(bearer.groups, ["system:serviceaccounts", "system:serviceaccounts:n"]);
     assert_eq!(bearer.extra, extra(&[("credential-id", "JTI=j")]));
     let node = Reference { name: "m".to_owned(), uid: String::new() };
-    let account = Account { pod: Some(reference("p")), node: Some(node), ..claims().account };
+    let account =
+        KubernetesClaim { pod: Some(reference("p")), node: Some(node), ..claims().account };
     let bearer = check(&Claims { account, ..claims() }).unwrap();
     let expected =
         [("credential-id", "JTI=j"), ("pod-name", "p"), ("pod-uid", "p-uid"), ("node-name", "m")];

@@ -1,7 +1,7 @@
 //! The ClusterRoles that an administrator of a shared cluster binds once, in their published files.
 
-use gantry_api::yaml;
 use gantry_sharing::admin_roles::admin_roles;
+use gantry_yaml as yaml;
 
 use super::Generated;
 use crate::tree::Tree;

@@ -1,25 +1,26 @@
-//! `charts/gantry`: what deploys the operator in one namespace, for helm.
+//! Generates `charts/gantry`, the helm chart that deploys the operator in one namespace.
 //!
-//! The templates are the objects of `config/operator`, with what a release decides put in their place,
-//! so that the two cannot drift apart. Whatever is cluster-scoped or shared stays out: definitions,
-//! policies and roles have rules of their own. Two bindings are the exception, for reading nodes and for
-//! reviewing who reads metrics, with the role of those readers; only whoever asks for them gets them.
+//! The templates are the objects of `config/operator`, with placeholders for what a release
+//! decides, so that the two cannot drift apart. Cluster-scoped and shared objects are excluded:
+//! definitions, policies and roles have rules of their own. Two bindings are the exception, for
+//! reading nodes and for reviewing readers of metrics, with the role of those readers; they are
+//! only installed on request.
 
 mod values;
 
 use anyhow::{Context as _, ensure};
-use gantry::config::source::{WRITTEN_KEY, in_effect};
+use gantry::config::source::{WRITTEN_KEY, effective_config_map};
 use gantry::manifests::{CHECK_USER_ACCESS_FILE, METRICS_PORT, METRICS_READER, manifests};
 use gantry::version::VERSION;
-use gantry_api::yaml;
+use gantry_yaml as yaml;
 use serde_json::{Value, json};
 
 use super::Generated;
 use crate::tree::Tree;
 
-/// What stands in an object for what a release decides, and what helm puts there. Names come from the
+/// The placeholders for what a release decides, and their helm expressions. Names come from the
 /// release alone: at most 53 letters, so that with what is added they fit into every name.
-const HOLES: &[(&str, &str)] = &[
+const PLACEHOLDERS: &[(&str, &str)] = &[
     ("HELM_FULL", "{{ .Release.Name }}-gantry"),
     ("HELM_INSTANCE", "{{ .Release.Name | quote }}"),
     ("HELM_SERVICE", "{{ .Release.Service | quote }}"),
@@ -49,8 +50,9 @@ const HOLES: &[(&str, &str)] = &[
     ("HELM_NAMESPACE", "{{ .Release.Namespace | quote }}"),
 ];
 
-/// The configuration, with what two releases in a namespace may not share, and with metrics: without the
-/// right to review who reads them they are served within the pod alone, to `kubectl port-forward`.
+/// The configuration, with what two releases in a namespace may not share, and with metrics:
+/// without the permission to review readers they are served only inside the pod, to `kubectl
+/// port-forward`.
 const CONFIGURATION: &str = "\
 data:
   KEY: |
@@ -63,33 +65,39 @@ data:
     {{- toYaml (mergeOverwrite (deepCopy .Values.operator.config) $decided) | nindent 4 }}
 ";
 
-/// The value that switches on what reviewing readers of metrics takes.
+/// The value that enables reviews of readers of metrics.
 const METRICS_AUTH: &str = ".Values.global.metricsAuthClusterRole";
 
-const NOTES: &str = "\
-The operator of release {{ .Release.Name }} is in namespace {{ .Release.Namespace }}.
+const NOTES: &str = "The operator of release {{ .Release.Name }} is in namespace {{ \
+.Release.Namespace }}.
 
     kubectl -n {{ .Release.Namespace }} logs deploy/{{ .Release.Name }}-gantry
 
-It is ready when a controller that is switched on has seen the cluster; with nothing switched on it is alive
-and never ready. This chart makes no CustomResourceDefinitions and no admission policies: one administrator
-installs those for everybody, see docs/chart.md.
+It is ready when the caches of the enabled controllers have synced; with nothing enabled it is alive
+and never ready. This chart installs no CustomResourceDefinitions and no admission policies: one \
+administrator
+installs those for all users of the cluster, see docs/chart.md.
 {{ if .Values.global.metricsAuthClusterRole }}
-Metrics are at https://{{ .Release.Name }}-gantry.{{ .Release.Namespace }}.svc:PORT/metrics, for whoever is bound to the
-ClusterRole {{ .Release.Namespace }}-{{ .Release.Name }}-metrics-reader{{ if .Values.operator.networkPolicy }}, from namespaces with the label metrics: enabled{{ end }}.
+Metrics are at https://{{ .Release.Name }}-gantry.{{ .Release.Namespace }}.svc:PORT/metrics, for \
+users bound to the
+ClusterRole {{ .Release.Namespace }}-{{ .Release.Name }}-metrics-reader{{ if \
+.Values.operator.networkPolicy }}, from namespaces with the label metrics: enabled{{ end }}.
 {{- else }}
-Metrics are at http://127.0.0.1:PORT/metrics within the pod:
+Metrics are at http://127.0.0.1:PORT/metrics inside the pod:
 
     kubectl -n {{ .Release.Namespace }} port-forward deploy/{{ .Release.Name }}-gantry PORT
 {{- end }}
 ";
 
-/// Makes every file of the chart.
+/// Generates every file of the chart.
 pub(super) fn make(_: &Tree) -> anyhow::Result<Vec<Generated>> {
     let deployment = deployed("Deployment")?;
     let entries = values::entries(&deployment);
     let template = |name: &str, object: &Value| -> anyhow::Result<Generated> {
-        Ok(Generated { path: format!("charts/gantry/templates/{name}"), content: filled(object)? })
+        Ok(Generated {
+            path: format!("charts/gantry/templates/{name}"),
+            content: render_template(object)?,
+        })
     };
     let file =
         |name: &str, content: String| Generated { path: format!("charts/gantry/{name}"), content };
@@ -131,16 +139,17 @@ fn about() -> Value {
     json!({
         "apiVersion": "v2",
         "name": "gantry",
-        "description": "The operator of Gantry in one namespace; nothing that is shared in the cluster.",
+        "description": "The operator of Gantry in one namespace; nothing that is shared in the \
+                        cluster.",
         "type": "application",
         "version": VERSION.version,
         "appVersion": VERSION.version,
     })
 }
 
-/// The one object of this kind that every deployment of the operator has.
+/// Returns the one object of this kind that every deployment of the operator has.
 fn deployed(kind: &str) -> anyhow::Result<Value> {
-    // A namespace cannot have the cluster record authors: the chart keeps to its own rights.
+    // A namespace cannot have the cluster record authors: the chart uses only its own permissions.
     let belongs = |file: &str| !file.starts_with("optional/") && file != CHECK_USER_ACCESS_FILE;
     let files = manifests().into_iter().filter(|it| belongs(it.file));
     let mut found = files.flat_map(|it| it.objects).filter(|object| object["kind"] == kind);
@@ -149,30 +158,30 @@ fn deployed(kind: &str) -> anyhow::Result<Value> {
     Ok(object)
 }
 
-/// The object of this kind and name in `config/operator`.
+/// Returns the object of this kind and name in `config/operator`.
 fn deployed_as(kind: &str, name: &str) -> anyhow::Result<Value> {
     let mut all = manifests().into_iter().flat_map(|it| it.objects);
     all.find(|it| it["kind"] == kind && it["metadata"]["name"] == name)
         .with_context(|| format!("config/operator has no {kind} {name}"))
 }
 
-/// The object under the name of the release, wherever that is.
+/// Puts the name of the release into an object, wherever its name occurs.
 fn named(mut object: Value) -> Value {
     let labels = labelled(object["metadata"]["labels"].take());
     object["metadata"] = json!({ "name": "HELM_FULL", "labels": labels });
     object
 }
 
-/// The labels of `config/operator` and those by which helm and people find a release.
+/// Returns the labels of `config/operator` and those by which helm and users find a release.
 fn labelled(mut labels: Value) -> Value {
     labels["app.kubernetes.io/instance"] = json!("HELM_INSTANCE");
     labels["app.kubernetes.io/managed-by"] = json!("HELM_SERVICE");
     labels
 }
 
-/// What the operator does in its own namespace, without what its ConfigMap needs elsewhere: here helm
-/// makes them, and the kubelet mounts the one. It publishes its settings in the other; events are about
-/// its lease.
+/// Returns the operator's permissions in its own namespace, without those for creating ConfigMaps:
+/// here helm creates them, and the kubelet mounts one. The operator publishes its settings in the
+/// other; events are about its lease.
 fn role() -> anyhow::Result<Value> {
     let mut role = named(deployed_as("Role", "gantry-operator")?);
     let about = |rule: &Value, resource: &str| rule["resources"] == json!([resource]);
@@ -180,7 +189,7 @@ fn role() -> anyhow::Result<Value> {
     let rules = role["rules"].as_array_mut().context("the Role has no rules")?;
     rules.retain(|rule| !about(rule, "configmaps") || verbs(rule, &["patch"]));
     for rule in rules.iter_mut().filter(|it| about(it, "configmaps") && verbs(it, &["patch"])) {
-        rule["resourceNames"] = json!([in_effect("HELM_FULL")]);
+        rule["resourceNames"] = json!([effective_config_map("HELM_FULL")]);
     }
     let everywhere = deployed_as("ClusterRole", "gantry-operator")?;
     let events = everywhere["rules"].as_array().into_iter().flatten();
@@ -197,11 +206,11 @@ fn role_binding() -> anyhow::Result<Value> {
     Ok(binding)
 }
 
-/// The ConfigMap in which the operator publishes its settings: here it is made by helm, so that it goes
-/// with the release, and the operator needs no right to make any.
+/// Returns the ConfigMap in which the operator publishes its settings: here it is created by helm,
+/// so that it is deleted with the release, and the operator needs no permission to create any.
 fn settings_in_effect() -> anyhow::Result<Value> {
     let mut map = configuration()?;
-    map["metadata"]["name"] = json!(in_effect("HELM_FULL"));
+    map["metadata"]["name"] = json!(effective_config_map("HELM_FULL"));
     Ok(map)
 }
 
@@ -217,12 +226,12 @@ fn service() -> anyhow::Result<Value> {
     Ok(service)
 }
 
-/// A selector that does not find the pods of another release.
+/// Returns a selector that does not match the pods of another release.
 fn select(labels: &mut Value) {
     labels["app.kubernetes.io/instance"] = json!("HELM_INSTANCE");
 }
 
-/// The Deployment, with what the values decide.
+/// Returns the Deployment, with what the values decide.
 fn in_release(deployment: Value) -> anyhow::Result<Value> {
     let mut deployment = named(deployment);
     let spec = &mut deployment["spec"];
@@ -245,8 +254,8 @@ fn in_release(deployment: Value) -> anyhow::Result<Value> {
     container["image"] = json!("HELM_IMAGE");
     container["imagePullPolicy"] = json!("HELM_PULL");
     container["resources"] = json!("HELM_RESOURCES");
-    // The ConfigMap is there before the operator, which need not look for it.
-    // Its name is that of the settings it publishes. Where metrics are served is in it.
+    // The ConfigMap exists before the operator, which need not search for it. The ConfigMap with
+    // the published settings is named after it, and the address for metrics is in it.
     let args = container["args"].as_array_mut().context("the container has no arguments")?;
     let begins = |arg: &Value, with: &str| arg.as_str().is_some_and(|arg| arg.starts_with(with));
     let elsewhere = ["--metrics-bind-address=", "--check-user-access"];
@@ -263,15 +272,15 @@ fn network_policy() -> anyhow::Result<Value> {
     Ok(policy)
 }
 
-/// Who may read the metrics of this release; the namespace is in the name as below.
+/// Returns the role for reading the metrics of this release; the namespace is in the name as below.
 fn metrics_reader() -> anyhow::Result<Value> {
     let mut role = named(deployed_as("ClusterRole", METRICS_READER)?);
     role["metadata"]["name"] = json!("HELM_READER_NAME");
     Ok(role)
 }
 
-/// Binds the account of the operator to a role that an administrator made or that every cluster has. The
-/// namespace is in the name: releases of one name in two namespaces are two.
+/// Binds the account of the operator to a role that an administrator created or that every cluster
+/// has. The namespace is in the name: releases of one name in two namespaces are distinct.
 fn bound_in_cluster(name: &str, role: &str) -> Value {
     let labels = json!({
         "app.kubernetes.io/name": "gantry-operator", "app.kubernetes.io/part-of": "gantry",
@@ -286,10 +295,10 @@ fn bound_in_cluster(name: &str, role: &str) -> Value {
     })
 }
 
-/// The object as a template: what stands for something is what helm puts there.
-fn filled(object: &Value) -> anyhow::Result<String> {
+/// Renders the object as a template: placeholders become helm expressions.
+fn render_template(object: &Value) -> anyhow::Result<String> {
     let mut text = yaml::write(object)?;
-    for (hole, filling) in HOLES {
+    for (hole, filling) in PLACEHOLDERS {
         text = text.replace(hole, filling);
     }
     ensure!(!text.contains("HELM_"), "a hole in a template has no filling:\n{text}");

@@ -1,4 +1,4 @@
-//! `docs/cli.md`: what `--help` says, on one page.
+//! Generates `docs/cli.md`: the `--help` of every command, on one page.
 
 use std::fmt::Write as _;
 

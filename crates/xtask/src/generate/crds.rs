@@ -2,10 +2,11 @@
 //!
 //! Scripts written for the original of `fma.llm-d.ai` apply and delete the folder `config/crd` and
 //! the file `config/crds.yaml`, and mean its three kinds. The other groups are in folders below it,
-//! which kubectl leaves alone unless told to recurse.
+//! which kubectl ignores without `--recursive`.
 
 use gantry_api::kind::Kind;
-use gantry_api::{object, yaml};
+use gantry_api::object;
+use gantry_yaml as yaml;
 
 use super::Generated;
 use crate::tree::Tree;

@@ -1,12 +1,13 @@
-//! `config/operator`: what deploys the operator.
+//! Generates `config/operator`, which deploys the operator.
 
 use gantry::manifests::{Manifest, manifests};
-use gantry_api::yaml;
+use gantry_yaml as yaml;
 
 use super::Generated;
 use crate::tree::Tree;
 
-/// Makes the files; those in `optional` grant what is only needed by what is off by default.
+/// Generates the files; those in `optional` grant what is only needed by features that are off by
+/// default.
 pub(super) fn make(_: &Tree) -> anyhow::Result<Vec<Generated>> {
     let mut files = Vec::new();
     for Manifest { file, objects } in manifests() {

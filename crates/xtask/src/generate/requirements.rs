@@ -15,7 +15,7 @@ pub(crate) const INDEX: &str = "docs/specs/index.txt";
 const SPECS: &str = "docs/specs/";
 
 /// Characters of a requirement's text that the index repeats: one line of a terminal.
-const TEXT: usize = 80;
+const MAX_TEXT_CHARS: usize = 80;
 
 /// Prefix and number of a requirement: `AS-24` is `("AS", 24)`. Order is the natural one.
 type Id = (String, u32);
@@ -44,11 +44,11 @@ pub(super) fn index(tree: &Tree) -> anyhow::Result<Vec<Generated>> {
 
 /// The ids an index holds.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct RequirementIndex {
     ids: BTreeSet<Id>,
 }
 
-impl Known {
+impl RequirementIndex {
     /// Reads an index as [`index`] writes it; other lines are passed over.
     pub(crate) fn parse(index: &str) -> Self {
         let ids = index.lines().filter_map(|line| {
@@ -183,7 +183,7 @@ fn add(found: &mut BTreeMap<Id, Requirement>, prefix: &str, digits: &str, text: 
 /// The beginning of a text on one line.
 fn shorten(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
-    words.join(" ").chars().take(TEXT).collect()
+    words.join(" ").chars().take(MAX_TEXT_CHARS).collect()
 }
 
 #[cfg(test)]
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn the_index_is_read_back() {
-        let known = Known::parse("a AS-24 text\nb D-01 text\n\nnonsense\n");
+        let known = RequirementIndex::parse("a AS-24 text\nb D-01 text\n\nnonsense\n");
         assert!(known.has("AS", 24) && known.has("D", 1));
         assert!(!known.has("AS", 1) && !known.has("MOD", 24));
         assert!(known.has_prefix("D") && !known.has_prefix("A"));

@@ -1,6 +1,7 @@
-//! `config/rbac`: the ClusterRoles for people.
+//! Generates `config/rbac`: the ClusterRoles for users.
 
-use gantry_api::{roles, yaml};
+use gantry_api::roles;
+use gantry_yaml as yaml;
 
 use super::Generated;
 use crate::tree::Tree;

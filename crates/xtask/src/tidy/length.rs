@@ -1,4 +1,4 @@
-//! Files stay short enough to read in one go.
+//! Checks that files stay short enough to read in one go.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(super) fn check(tree: &Tree, sources: &[RustFile]) -> Vec<Violation> {
     let lengths: BTreeMap<&str, usize> = sources
         .iter()
         .filter(|file| !file.is_test_file())
-        .map(|file| (file.path.as_str(), production_lines(file)))
+        .map(|file| (file.path.as_str(), production_lines(file).len()))
         .collect();
     for (&path, &length) in &lengths {
         if length > FILE && !listed.contains_key(path) {
@@ -82,21 +82,21 @@ fn read_exceptions(text: &str) -> (BTreeMap<&str, usize>, Vec<Violation>) {
     (listed, bad)
 }
 
-/// Lines of a file without its inline test modules.
-fn production_lines(file: &RustFile) -> usize {
+/// The lines, counted from zero, of a file without its inline test modules.
+pub(super) fn production_lines(file: &RustFile) -> Vec<usize> {
     let lines: Vec<&str> = file.code.lines().map(str::trim_end).collect();
-    let mut count = 0;
+    let mut found = Vec::new();
     let mut at = 0;
     while let Some(line) = lines.get(at) {
         match test_module_length(&lines[at..]) {
             Some(length) if *line == "#[cfg(test)]" => at += length,
             Some(_) | None => {
-                count += 1;
+                found.push(at);
                 at += 1;
             }
         }
     }
-    count
+    found
 }
 
 /// Lines from an attribute to the end of the inline module it belongs to.
@@ -170,7 +170,7 @@ mod tests {
         ];
         for (why, tail, expected) in table {
             let file = RustFile::new("a.rs", &format!("{}{tail}", code(2)));
-            assert_eq!(production_lines(&file), expected, "{why}");
+            assert_eq!(production_lines(&file).len(), expected, "{why}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Links between documents lead somewhere.
+//! Checks that links between documents lead to existing files.
 
 use std::collections::BTreeSet;
 

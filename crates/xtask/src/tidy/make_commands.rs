@@ -1,4 +1,4 @@
-//! What README.md tells people to type exists.
+//! Checks that the `make` commands in README.md exist.
 
 use std::collections::BTreeSet;
 

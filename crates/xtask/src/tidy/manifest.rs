@@ -37,7 +37,7 @@ fn check_one(path: &str, text: &str) -> Vec<Violation> {
 }
 
 /// One setting: its whole dotted key, and its line.
-struct Entry {
+struct ManifestSetting {
     key: String,
     line: usize,
 }
@@ -46,7 +46,7 @@ struct Entry {
 ///
 /// This reads as much TOML as our manifests use: one setting per line. `x = { workspace = true }`
 /// becomes `x.workspace`; a `workspace` that is not true is dropped.
-fn entries(text: &str) -> Vec<Entry> {
+fn entries(text: &str) -> Vec<ManifestSetting> {
     let mut section = "";
     let mut entries = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -63,7 +63,7 @@ fn entries(text: &str) -> Vec<Entry> {
         } else if key.ends_with(".workspace") && value != "true" {
             continue;
         }
-        entries.push(Entry { key, line: index + 1 });
+        entries.push(ManifestSetting { key, line: index + 1 });
     }
     entries
 }

@@ -1,4 +1,4 @@
-//! Modules are named after the noun they serve, not after being useful.
+//! Checks that modules are named after the noun they serve, not after being useful.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,11 @@ use crate::tree::Tree;
 
 /// Names that say nothing. They are refused as a whole name only: `field_manager` is a noun of
 /// Kubernetes and `cgroup_v2` one of Linux.
-const EMPTY: [&str; 9] =
+const REFUSED_NAMES: [&str; 9] =
     ["util", "utils", "common", "helper", "helpers", "misc", "manager", "core", "v2"];
 
 /// Words that say nothing in any company: `pod_utils` is `utils` again.
-const EMPTY_WORDS: [&str; 5] = ["util", "utils", "helper", "helpers", "misc"];
+const REFUSED_WORDS: [&str; 5] = ["util", "utils", "helper", "helpers", "misc"];
 
 /// What to do instead.
 const REMEDY: &str = "name it after the noun it serves";
@@ -24,7 +24,7 @@ pub(super) fn check(tree: &Tree, sources: &[RustFile]) -> anyhow::Result<Vec<Vio
     let mut violations = Vec::new();
     let mut reported = BTreeSet::new();
     for path in tree.paths() {
-        for part in named_parts(path).filter(|part| says_nothing(stem(part))) {
+        for part in named_parts(path).filter(|part| is_refused(stem(part))) {
             // One line per folder, not one per file in it.
             let place = path.split_inclusive(part).next().unwrap_or(path);
             if reported.insert(place.to_owned()) {
@@ -36,7 +36,7 @@ pub(super) fn check(tree: &Tree, sources: &[RustFile]) -> anyhow::Result<Vec<Vio
     let module = Regex::new(r"(?m)^\s*(?:pub(?:\([a-z ]+\))?\s+)?mod\s+(?:r#)?([a-z0-9_]+)")?;
     for file in sources.iter().filter(|file| named_parts(&file.path).count() > 1) {
         for found in module.captures_iter(&file.code) {
-            let Some(name) = found.get(1).filter(|name| says_nothing(name.as_str())) else {
+            let Some(name) = found.get(1).filter(|name| is_refused(name.as_str())) else {
                 continue;
             };
             let line = line_of(&file.code, name.start());
@@ -61,8 +61,9 @@ fn stem(part: &str) -> &str {
 }
 
 /// Whether a name is one of the refused.
-fn says_nothing(name: &str) -> bool {
-    EMPTY.contains(&name) || name.split(['_', '-']).any(|word| EMPTY_WORDS.contains(&word))
+fn is_refused(name: &str) -> bool {
+    REFUSED_NAMES.contains(&name)
+        || name.split(['_', '-']).any(|word| REFUSED_WORDS.contains(&word))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Everything here speaks one version of the group that is shared with other programs.
+//! Checks that everything uses one version of the group that is shared with other programs.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ pub(super) fn check(tree: &Tree, current: &[Version]) -> anyhow::Result<Vec<Viol
         .collect();
     let used = Regex::new(&format!(r"{}/(v[0-9][0-9a-z]*)", regex::escape(SHARED)))?;
     let mut violations = Vec::new();
-    for (path, text) in tree.texts().filter(|(path, _)| speaks(path)) {
+    for (path, text) in tree.texts().filter(|(path, _)| must_use_current_version(path)) {
         for found in used.captures_iter(text).filter(|found| !spoken.contains(&found[1])) {
             let what = format!("`{}` is not the version of this commit", &found[0]);
             let remedy = format!(
@@ -34,8 +34,8 @@ pub(super) fn check(tree: &Tree, current: &[Version]) -> anyhow::Result<Vec<Viol
     Ok(violations)
 }
 
-/// Not what was, and not what is there to be refused.
-fn speaks(path: &str) -> bool {
+/// Returns whether a path is checked: not published copies, and not samples that must be rejected.
+fn must_use_current_version(path: &str) -> bool {
     let of_the_past = path.starts_with(FOLDER) || path == "CHANGELOG.md";
     !of_the_past && !path.ends_with("-refused.yaml")
 }
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn cs_17_one_version_is_spoken_everywhere() {
-        // Put together here: this file is looked at as well.
+        // Concatenated here, because this file is checked as well.
         let (ours, other) = (format!("{SHARED}/v1alpha1"), format!("{SHARED}/v2"));
         let current = published::current();
         let complaint = |path: &str, line: usize| {

@@ -1,22 +1,25 @@
-//! A version that is published never changes, and does not vanish.
+//! Checks that published versions do not change or disappear.
 
 use super::Violation;
 use crate::published::{FOLDER, Version, difference};
 use crate::tree::Tree;
 
-/// Compares the frozen copies with the versions that the kinds have now. A version without a copy is
-/// not out yet, and may change.
+/// Compares the frozen copies with the versions that the kinds have now. A version without a copy
+/// is not published yet, and may change.
 pub(super) fn check(tree: &Tree, current: &[Version]) -> Vec<Violation> {
     let inside = |path: &&str| path.strip_prefix(FOLDER).is_some_and(|rest| rest.starts_with('/'));
-    tree.paths().filter(inside).filter_map(|path| judge(path, tree.text(path), current)).collect()
+    tree.paths()
+        .filter(inside)
+        .filter_map(|path| check_copy(path, tree.text(path), current))
+        .collect()
 }
 
-fn judge(path: &str, copy: Option<&str>, current: &[Version]) -> Option<Violation> {
+fn check_copy(path: &str, copy: Option<&str>, current: &[Version]) -> Option<Violation> {
     let violation = |what: String, remedy: &str| Some(Violation::new(path, 1, what, remedy));
     let Some(version) = current.iter().find(|version| version.path == path) else {
         return violation(
             "no kind has this published version any more".to_owned(),
-            "keep it; once nobody uses it, remove the version and this copy in one commit",
+            "keep it; once it is unused, remove the version and this copy in one commit",
         );
     };
     let name = &version.name;
@@ -24,10 +27,10 @@ fn judge(path: &str, copy: Option<&str>, current: &[Version]) -> Option<Violatio
         Ok(None) => None,
         Ok(Some(how)) => violation(
             format!("{name} is published and never changes, and {how}"),
-            "take that back and add a version; others in the cluster use this one",
+            "revert that and add a version; others in the cluster use this one",
         ),
         Err(error) => {
-            violation(format!("the copy of {name} says nothing: {error:#}"), "restore the copy")
+            violation(format!("the copy of {name} is invalid: {error:#}"), "restore the copy")
         }
     }
 }
@@ -44,10 +47,9 @@ mod tests {
         let (path, text) = copy(&[("v1", 1)]);
         let at = |what: &str| vec![format!("{path}:1: {what}")];
         let changed = at("x.test/v1 is published and never changes, and version.schema.\
-             openAPIV3Schema.properties.port.maximum was 1 and is 2; take that back and add a \
+             openAPIV3Schema.properties.port.maximum was 1 and is 2; revert that and add a \
              version; others in the cluster use this one");
-        let gone =
-            at("no kind has this published version any more; keep it; once nobody uses it, \
+        let gone = at("no kind has this published version any more; keep it; once it is unused, \
              remove the version and this copy in one commit");
         let table = [
             ("as it was", vec![("v1", 1)], vec![]),
@@ -68,13 +70,13 @@ mod tests {
         let now = versions(&definition(&[("v1", 1)]));
         for text in ["", "a: [", "a: 1\n---\na: 1\n"] {
             let found = lines(&check(&Tree::sample(&[(&path, text)]), &now)).join("\n");
-            assert!(found.contains("the copy of x.test/v1 says nothing"), "{found}");
+            assert!(found.contains("the copy of x.test/v1 is invalid"), "{found}");
         }
         let elsewhere = Tree::sample(&[("config/published-not/a.yaml", ""), ("a.yaml", "")]);
         assert_eq!(check(&elsewhere, &now), []);
     }
 
-    /// The kinds that other programs speak are frozen, all of them.
+    /// The kinds that other programs use are frozen, all of them.
     #[test]
     fn cs_12_the_shared_group_is_published() {
         let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));

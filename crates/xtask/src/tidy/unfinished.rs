@@ -1,4 +1,4 @@
-//! Nothing unfinished is left behind without an issue, and no lint is silenced without a reason.
+//! Checks that unfinished work names an issue, and that silenced lints have a reason.
 
 use regex::Regex;
 

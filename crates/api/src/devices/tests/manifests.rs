@@ -1,4 +1,4 @@
-//! The files that came with the original, and one for every later form. What is said about each is
+//! The files that came with the original, and one for every later form. The findings about each are
 //! announced in it and checked with the manifests of all kinds.
 
 use std::fs;
@@ -7,7 +7,7 @@ use super::{documents, value};
 use crate::alias;
 use crate::decode::{self, Decoded, Options};
 use crate::finding::Findings;
-use crate::node::Node;
+use gantry_yaml::node::Node;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/manifests/devices");
 
@@ -15,7 +15,7 @@ fn read(name: &str) -> String {
     fs::read_to_string(format!("{FOLDER}/{name}")).unwrap()
 }
 
-/// What comes out of reading is not changed by reading it again.
+/// Reading is idempotent.
 #[test]
 fn canonical_output_is_left_alone() {
     for entry in fs::read_dir(FOLDER).unwrap() {

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{documents, manifest, only, refused, value, warned};
+use super::{documents, error_paths, manifest, only, value, warning_paths};
 use crate::decode::{self, Options};
 
-/// What must come of a manifest.
+/// The expected result of a manifest.
 enum Outcome {
     /// This, at the pointer, with warnings at these paths.
     Becomes(&'static str, Value, &'static [&'static str]),
@@ -39,9 +39,11 @@ fn check(table: impl IntoIterator<Item = (&'static str, String, Outcome)>) {
             Becomes(pointer, expected, warnings) => {
                 assert_eq!(document.errors, [], "{why}");
                 assert_eq!(value(&document).pointer(pointer), Some(&expected), "{why}");
-                assert_eq!(warned(&document), warnings, "{why}");
+                assert_eq!(warning_paths(&document), warnings, "{why}");
             }
-            Refused(paths) => assert_eq!(refused(&document), paths, "{why}: {:?}", document.errors),
+            Refused(paths) => {
+                assert_eq!(error_paths(&document), paths, "{why}: {:?}", document.errors);
+            }
         }
     }
 }
@@ -296,7 +298,7 @@ fn claims() {
             Becomes("/spec/distinctAttributes", json!(["pf"]), &[]),
         ),
         (
-            "a class that nobody has, in files",
+            "a class that does not exist, in files",
             claim("deviceClass: not implemented yet, driver: example.com-foozer"),
             Becomes("/spec/claims/0/deviceClass", json!("not implemented yet"), &[]),
         ),
@@ -478,7 +480,7 @@ fn a_document_with_two_lists_of_claims_must_be_split() {
 }
 
 #[test]
-fn both_names_are_in_the_message_when_twins_differ() {
+fn conflicting_aliases_name_both_fields() {
     let document = only(&class("deviceType: a, deviceMaxCount: 1, maxDeviceCount: 2"));
     assert!(document.errors[0].text.contains("keep spec.maxDeviceCount"), "{:?}", document.errors);
     let document = only(&claim("claims: [{deviceClass: a, count: 4, requests: {count: 5}}]"));

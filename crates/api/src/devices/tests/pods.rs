@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::{only, refused};
-use crate::devices::{Carried, ClaimSource};
+use super::{error_paths, only};
+use crate::devices::{ClaimSource, PodDeviceClaims};
 
 /// A pod with these annotations, these fields in its spec and these in its container.
 fn pod(annotations: &str, spec: &str, container: &str) -> String {
@@ -115,12 +115,12 @@ fn each_violation_names_its_path() {
     ];
     for (why, text, paths) in table {
         let document = only(&text);
-        assert_eq!(refused(&document), paths, "{why}: {:?}", document.errors);
+        assert_eq!(error_paths(&document), paths, "{why}: {:?}", document.errors);
     }
 }
 
 #[test]
-fn the_same_claims_come_out_of_every_carrier() {
+fn every_carrier_gives_the_same_claims() {
     let claims = json!([
         {"name": "gpu", "claim": {"deviceClass": "h100"}},
         {"template": {"claims": [{"name": "nic", "deviceType": "sriov"}]}},
@@ -142,10 +142,10 @@ fn the_same_claims_come_out_of_every_carrier() {
         }},
         "spec": {"containers": [{"name": "main", "image": "i"}]},
     });
-    let read = |pod| Carried::of(&pod).unwrap().unwrap();
+    let read = |pod| PodDeviceClaims::of(&pod).unwrap().unwrap();
     let (native, annotated) = (read(native), read(annotated));
     assert_eq!(native, annotated);
-    let Carried::Claims(carried) = native else { panic!("{native:?}") };
+    let PodDeviceClaims::Claims(carried) = native else { panic!("{native:?}") };
     assert_eq!(carried.resolve("gpu"), [0]);
     assert_eq!(carried.resolve("nic"), [1], "the name of an entry");
     assert_eq!(carried.resolve("h100"), Vec::<usize>::new());
@@ -155,18 +155,18 @@ fn the_same_claims_come_out_of_every_carrier() {
 #[test]
 fn a_pod_without_devices_carries_nothing() {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": []}});
-    assert_eq!(Carried::of(&pod).unwrap(), None);
+    assert_eq!(PodDeviceClaims::of(&pod).unwrap(), None);
     let named = json!({"metadata": {"annotations": {"devmgmtproto.k8s.io/pod-devices": "x"}}});
-    assert_eq!(Carried::of(&named).unwrap(), Some(Carried::Named("x".to_owned())));
+    assert_eq!(PodDeviceClaims::of(&named).unwrap(), Some(PodDeviceClaims::Named("x".to_owned())));
     let two = json!({"metadata": {"annotations": {
         "devmgmtproto.k8s.io/pod-devices": "x",
         "devmgmtproto.k8s.io/device-claims": "[]",
     }}});
-    assert!(Carried::of(&two).is_err());
+    assert!(PodDeviceClaims::of(&two).is_err());
 }
 
 #[test]
-fn what_an_annotation_says_is_found_where_the_annotation_stands() {
+fn annotation_findings_have_a_position() {
     let text = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: p\n  annotations:\n    devmgmtproto.k8s.io/device-claims: |\n      - claim:\n          deviceMaxCount: 1\n          deviceClass: a\nspec: {containers: []}\n";
     let document = only(text);
     assert_eq!(document.errors, []);

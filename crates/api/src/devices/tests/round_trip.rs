@@ -1,4 +1,4 @@
-//! Whatever can be said in Rust survives being written and read.
+//! Tests that every Rust value survives being written and read.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,9 @@ use crate::decode::{self, Decoded, Options};
 use crate::devices::*;
 use crate::finding::Findings;
 use crate::meta::ObjectMeta;
-use crate::node::Node;
 use crate::object::Object;
 use crate::quantity::Quantity;
-use crate::yaml;
+use gantry_yaml::node::Node;
 
 fn name() -> impl Strategy<Value = String> {
     "[a-z][a-z0-9]{0,5}"
@@ -39,7 +38,7 @@ fn count() -> impl Strategy<Value = Quantity> {
 }
 
 fn access_mode() -> impl Strategy<Value = AccessMode> {
-    prop::sample::select(AccessMode::LADDER.to_vec())
+    prop::sample::select(AccessMode::UPGRADE_ORDER.to_vec())
 }
 
 fn attribute() -> impl Strategy<Value = AttributeValue> {
@@ -96,11 +95,11 @@ fn capacities() -> impl Strategy<Value = Vec<ResourceCapacity>> {
     })
 }
 
-fn draw() -> impl Strategy<Value = Draw> {
+fn draw() -> impl Strategy<Value = RequestedCapacity> {
     prop_oneof![
-        (0_i64..i64::MAX).prop_map(|request| Draw::Counter { request }),
-        amount().prop_map(|request| Draw::Quantity { request }),
-        access_mode().prop_map(|request| Draw::AccessMode { request }),
+        (0_i64..i64::MAX).prop_map(|request| RequestedCapacity::Counter { request }),
+        amount().prop_map(|request| RequestedCapacity::Quantity { request }),
+        access_mode().prop_map(|request| RequestedCapacity::AccessMode { request }),
     ]
 }
 
@@ -142,7 +141,7 @@ fn configs() -> impl Strategy<Value = Vec<TermConfig>> {
     vec(config, 0..3)
 }
 
-fn ask() -> impl Strategy<Value = Ask> {
+fn ask() -> impl Strategy<Value = DeviceRequest> {
     let what = (any::<bool>(), name(), option::of(name()), option::of("[a-z .&']{0,9}"));
     let how_many = (option::of(requests()), btree_map(name(), amount(), 0..2), any::<bool>());
     let lists = (vec(text(), 0..3), vec(text(), 0..3));
@@ -152,7 +151,7 @@ fn ask() -> impl Strategy<Value = Ask> {
         let (requests, limits, exact) = how_many;
         let (class, kind) = if by_class { (Some(name), None) } else { (None, Some(name)) };
         let all = !exact && requests.as_ref().and_then(Requests::count).is_none();
-        Ask {
+        DeviceRequest {
             device_class: class,
             device_type: kind,
             driver,
@@ -174,11 +173,11 @@ fn ask() -> impl Strategy<Value = Ask> {
     })
 }
 
-fn term() -> impl Strategy<Value = (Ask, Vec<Alternative>)> {
+fn term() -> impl Strategy<Value = (DeviceRequest, Vec<Alternative>)> {
     let alternative = (option::of(name()), ask()).prop_map(|(name, ask)| Alternative { name, ask });
     prop_oneof![
         ask().prop_map(|ask| (ask, Vec::new())),
-        vec(alternative, 2..4).prop_map(|one_of| (Ask::default(), one_of)),
+        vec(alternative, 2..4).prop_map(|one_of| (DeviceRequest::default(), one_of)),
     ]
 }
 
@@ -212,16 +211,16 @@ fn condition() -> Condition {
         status: "True".to_owned(),
         reason: "Allocated".to_owned(),
         message: String::new(),
-        last_transition_time: moment(),
+        last_transition_time: timestamp(),
         observed_generation: Some(1),
     }
 }
 
-fn moment() -> Time {
+fn timestamp() -> Time {
     Time("2024-04-29T12:00:00Z".parse().unwrap())
 }
 
-fn taken() -> impl Strategy<Value = Vec<ResourceAllocation>> {
+fn resource_allocations() -> impl Strategy<Value = Vec<ResourceAllocation>> {
     let part =
         (name(), amount(), option::of((name(), name()))).prop_map(|(name, amount, place)| {
             let place = place.map(|(r#type, name)| TopologyAssignment { r#type, name });
@@ -231,7 +230,7 @@ fn taken() -> impl Strategy<Value = Vec<ResourceAllocation>> {
 }
 
 fn allocation() -> impl Strategy<Value = DeviceAllocation> {
-    (name(), name(), option::of(1_u32..9), access_mode(), taken()).prop_map(
+    (name(), name(), option::of(1_u32..9), access_mode(), resource_allocations()).prop_map(
         |(claim, pool, count, mode, allocations)| DeviceAllocation {
             claim_name: Some(claim),
             device_name: count.is_none().then(|| "dev-0".to_owned()),
@@ -244,7 +243,12 @@ fn allocation() -> impl Strategy<Value = DeviceAllocation> {
 }
 
 fn claim_status() -> impl Strategy<Value = ClaimStatus> {
-    (vec(allocation(), 0..3), option::of(name()), taken(), btree_map(name(), 0_u32..8, 0..2))
+    (
+        vec(allocation(), 0..3),
+        option::of(name()),
+        resource_allocations(),
+        btree_map(name(), 0_u32..8, 0..2),
+    )
         .prop_map(|(allocations, node_name, taken, selected)| ClaimStatus {
             allocations,
             node_name,
@@ -288,7 +292,7 @@ fn pool() -> impl Strategy<Value = DevicePool> {
         btree_map(name(), device, 0..3),
         any::<bool>(),
     );
-    (spec, option::of((0_u32..9, taken()))).prop_map(|(spec, status)| {
+    (spec, option::of((0_u32..9, resource_allocations()))).prop_map(|(spec, status)| {
         let (place, driver, device_type, attributes, resources, devices, count) = spec;
         let charge = resources.first().map(|resource| resource.name.clone());
         let devices: Vec<Device> = devices
@@ -325,12 +329,12 @@ fn pool() -> impl Strategy<Value = DevicePool> {
                     access_mode: AccessMode::ReadWriteExclusive,
                     allocations,
                     state: HoldState::Reserved,
-                    since: moment(),
+                    since: timestamp(),
                 }],
                 refusals: vec![NodeRefusal {
                     owner_uid: "uid".to_owned(),
                     node_name: "node".to_owned(),
-                    until: moment(),
+                    until: timestamp(),
                 }],
                 conditions: vec![condition()],
             }),
@@ -471,7 +475,7 @@ fn nodes() -> impl Strategy<Value = Vec<NodeDevices>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Writing and reading gives the same object, without a word.
+    /// Writing and reading gives the same object, without findings.
     #[test]
     fn objects_come_back(object in object()) {
         let value = object.to_value().unwrap();
@@ -480,13 +484,13 @@ proptest! {
         prop_assert_eq!(&read, &object);
         prop_assert_eq!(findings.warnings, Vec::new());
 
-        let text = yaml::write(&value).unwrap();
+        let text = gantry_yaml::write(&value).unwrap();
         let documents = decode::documents(&text, Options::default()).unwrap();
         prop_assert_eq!(&documents[0].content, &Decoded::Object(object), "{}", text);
         prop_assert_eq!(&documents[0].warnings, &Vec::new());
     }
 
-    /// What is canonical is not rewritten.
+    /// Canonical objects are not rewritten.
     #[test]
     fn canonical_form_is_a_fixed_point(object in object()) {
         let value = object.to_value().unwrap();
@@ -500,7 +504,7 @@ proptest! {
 
     #[test]
     fn inventories_come_back(nodes in nodes()) {
-        let text = yaml::write(&nodes).unwrap();
+        let text = gantry_yaml::write(&nodes).unwrap();
         let documents = decode::documents(&text, Options::default()).unwrap();
         prop_assert_eq!(&documents[0].content, &Decoded::Nodes(nodes), "{}", text);
         prop_assert_eq!(&documents[0].warnings, &Vec::new());
@@ -519,7 +523,7 @@ proptest! {
             container_claims: vec![part],
             topologies: vec![topology],
         };
-        let text = yaml::write(&claim).unwrap();
+        let text = gantry_yaml::write(&claim).unwrap();
         let documents = decode::documents(&text, Options::default()).unwrap();
         prop_assert_eq!(&documents[0].content, &Decoded::CapacityClaim(Box::new(claim)), "{}", text);
     }

@@ -1,12 +1,12 @@
 //! The rules of each kind, one manifest per way to break them.
 
-use super::{manifest, only, refused, warned};
+use super::{error_paths, manifest, only, warning_paths};
 use crate::decode;
 
 fn check(kind: &str, table: &[(&str, &str, &[&str])]) {
     for (why, rest, paths) in table {
         let document = only(&manifest(kind, rest));
-        assert_eq!(refused(&document), *paths, "{why}: {:?}", document.errors);
+        assert_eq!(error_paths(&document), *paths, "{why}: {:?}", document.errors);
     }
 }
 
@@ -24,10 +24,10 @@ fn drivers() {
     );
     let long = manifest("DeviceDriver", "deviceTypes: [a]\n")
         .replace("name: x", &format!("name: {}", "x".repeat(64)));
-    assert_eq!(refused(&only(&long)), ["metadata.name"]);
+    assert_eq!(error_paths(&only(&long)), ["metadata.name"]);
     let types: Vec<String> = (0..65).map(|number| format!("t{number}")).collect();
     let many = manifest("DeviceDriver", &format!("deviceTypes: [{}]\n", types.join(", ")));
-    assert_eq!(refused(&only(&many)), ["deviceTypes"]);
+    assert_eq!(error_paths(&only(&many)), ["deviceTypes"]);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn classes() {
     );
     let long = format!("spec: {{deviceType: a, constraints: {}}}\n", "é".repeat(6000));
     assert_eq!(
-        refused(&only(&manifest("DeviceClass", &long))),
+        error_paths(&only(&manifest("DeviceClass", &long))),
         ["spec.constraints"],
         "bytes count"
     );
@@ -157,7 +157,7 @@ fn terms() {
                 &["spec.claims[0].requests.memory"],
             ),
             (
-                "an amount that no one can hold",
+                "an amount that is out of range",
                 "spec: {claims: [{deviceClass: a, requests: {memory: 1e30}, limits: {power: 9000E}}]}\n",
                 &["spec.claims[0].requests.memory", "spec.claims[0].limits.power"],
             ),
@@ -206,17 +206,17 @@ fn terms() {
     );
     let entries = |count: usize| vec!["{deviceClass: a}"; count].join(", ");
     let claim = |spec: String| only(&manifest("DeviceClaim", &format!("spec: {{{spec}}}\n")));
-    assert_eq!(refused(&claim(format!("claims: [{}]", entries(33)))), ["spec.claims"]);
+    assert_eq!(error_paths(&claim(format!("claims: [{}]", entries(33)))), ["spec.claims"]);
     assert_eq!(
-        refused(&claim(format!("claims: [{{oneOf: [{}]}}]", entries(9)))),
+        error_paths(&claim(format!("claims: [{{oneOf: [{}]}}]", entries(9)))),
         ["spec.claims[0].oneOf"]
     );
     let names: Vec<String> = (0..17).map(|number| format!("a{number}")).collect();
     let spec = format!("deviceClass: a, matchAttributes: [{}]", names.join(", "));
-    assert_eq!(refused(&claim(spec)), ["spec.matchAttributes"]);
+    assert_eq!(error_paths(&claim(spec)), ["spec.matchAttributes"]);
     let config = ["{apiVersion: v1, kind: ConfigMap, name: x}"; 9].join(", ");
     let spec = format!("deviceClass: a, configs: [{config}]");
-    assert_eq!(refused(&claim(spec)), ["spec.claims[0].configs"]);
+    assert_eq!(error_paths(&claim(spec)), ["spec.claims[0].configs"]);
 }
 
 #[test]
@@ -226,8 +226,8 @@ fn a_driver_alone_or_with_a_slash_is_for_files_only() {
         (r#"{"deviceClass": "a", "driver": "example.com/d"}"#, "spec.claims[0].driver"),
     ] {
         let value = manifest("DeviceClaim", &format!("spec: {spec}\n"));
-        assert_eq!(refused(&only(&value)), Vec::<String>::new(), "{spec}");
-        let value = crate::yaml::read(&value).unwrap()[0].to_json();
+        assert_eq!(error_paths(&only(&value)), Vec::<String>::new(), "{spec}");
+        let value = gantry_yaml::read(&value).unwrap()[0].to_json();
         let findings = decode::object(&value).unwrap_err();
         assert_eq!(findings.errors[0].path.to_string(), path, "{spec}");
     }
@@ -378,9 +378,9 @@ fn pools() {
         "spec: {driver: d, resources: [{name: m, capacity: 1}], devices: [{name: x, requests: {m: 1, other: 1}}]}\n",
     ));
     assert_eq!(
-        warned(&unknown),
+        warning_paths(&unknown),
         ["spec.devices[0].requests.other"],
         "the pool loads and is not used"
     );
-    assert_eq!(refused(&unknown), Vec::<String>::new());
+    assert_eq!(error_paths(&unknown), Vec::<String>::new());
 }

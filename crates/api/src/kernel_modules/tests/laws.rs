@@ -1,4 +1,4 @@
-//! What holds for every Module, not only for the samples.
+//! Tests properties of every Module, not only of the samples.
 
 use std::sync::LazyLock;
 
@@ -17,7 +17,6 @@ use crate::kernel_modules::{
 };
 use crate::object::Object;
 use crate::schema::Schema;
-use crate::yaml;
 
 static SERVED: LazyLock<Schema> = LazyLock::new(|| {
     let mut schema = Module::KIND.served_schema();
@@ -35,11 +34,11 @@ proptest! {
             TestCaseError::fail(format!("{:?} in {value}", found.errors))
         })?;
         prop_assert_eq!(&from_server, &object);
-        let document = read(&yaml::write(&value).unwrap());
+        let document = read(&gantry_yaml::write(&value).unwrap());
         prop_assert_eq!(Object::Module(Box::new(accepted(&document).clone())), object);
     }
 
-    /// Whichever of its spellings a Module is written in, a server takes it and it is the same Module.
+    /// For every spelling of a Module, a server accepts it and it is the same Module.
     #[test]
     fn every_spelling_means_the_same(module in any_module(), choices in vec(any::<bool>(), 64)) {
         let mut value = serde_json::to_value(&module).unwrap();
@@ -51,7 +50,7 @@ proptest! {
         prop_assert_eq!(object, Object::Module(Box::new(module)));
     }
 
-    /// An empty object on a mapping changes nothing, and a mapping has the last word.
+    /// An empty object on a mapping changes nothing, and a mapping takes precedence.
     #[test]
     fn merging_with_nothing_changes_nothing(build in any_build(), sign in any_sign()) {
         prop_assert_eq!(Build::merged(Some(&build), Some(&Build::default())), Some(build.clone()));
@@ -99,7 +98,7 @@ fn respell(spec: &mut Value, choices: &mut dyn Iterator<Item = bool>) {
         if choose()
             && let Some(value) = container.shift_remove(field)
         {
-            // Said in both places is said once.
+            // A value that is set in both places is read once.
             if choose() {
                 container.insert(field.into(), value.clone());
             }
@@ -122,7 +121,7 @@ fn loosen_parts(holder: &mut Map<String, Value>, choose: &mut dyn FnMut() -> boo
     }
 }
 
-/// An object that is only a name becomes the name; what is absent becomes null.
+/// An object that is only a name becomes the name; absent fields become null.
 fn loosen_named(holder: &mut Value, field: &str, choose: &mut dyn FnMut() -> bool) {
     if !choose() {
         return;
@@ -161,7 +160,7 @@ fn loosen_secrets_in(
     }
 }
 
-/// Values that YAML reads as something else lose the quotes that kept them text.
+/// Values that YAML reads as another type lose their quotes.
 fn loosen_labels(labels: &mut Value, choose: &mut dyn FnMut() -> bool) {
     for value in labels.as_object_mut().into_iter().flat_map(|labels| labels.values_mut()) {
         let scalar = value.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());

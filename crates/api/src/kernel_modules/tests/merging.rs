@@ -1,4 +1,4 @@
-//! How settings of the container and of a mapping become one (3.3, 3.4).
+//! Tests how settings of the container and of a mapping are merged (3.3, 3.4).
 
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
-//! The rules of the kinds (W-n): for each what passes, what does not, and in which words.
+//! Tests the rules of the kinds (W-n): valid and invalid values, and the messages.
 
 use serde_json::json;
 
-use super::{driver, driver_with, module, read, refused, said, warned};
+use super::{driver, driver_with, messages, module, read, refused, warned};
 use crate::decode::Document;
 use crate::kernel_modules::{ManagedClusterModule, Module, Preflight};
 
@@ -205,7 +205,7 @@ fn w_14_there_is_something_to_run() {
     let many = vec!["{literal: x}"; 257].join(", ");
     let document = mappings(&many);
     assert_eq!(
-        said(&document.errors),
+        messages(&document.errors),
         [(
             "spec.driverContainer.container.kernelMappings".to_owned(),
             "Too many: 257: must have at most 256 items"

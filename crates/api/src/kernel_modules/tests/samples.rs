@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{accepted, read, refused, said};
+use super::{accepted, messages, read, refused};
 use crate::decode::{self, Decoded, Options};
 use crate::kernel_modules::{
     Build, DaemonSetCounts, DockerfileSource, HashAlgorithm, ModuleReference, Tls,
@@ -10,7 +10,6 @@ use crate::kernel_modules::{
 };
 use crate::object::{KINDS, Object};
 use crate::schema::Schema;
-use crate::yaml;
 
 const SIGNING: &str = include_str!("../../../tests/manifests/modules/signing.yaml");
 const TWO_DAEMONSETS: &str = include_str!("../../../tests/manifests/modules/two-daemonsets.yaml");
@@ -88,7 +87,7 @@ fn the_two_daemonsets_sample_is_read() {
         },
     });
     assert_eq!(serde_json::to_value(&accepted(&document).spec).unwrap(), expected);
-    assert_eq!(said(&document.warnings), [], "both places are equally right");
+    assert_eq!(messages(&document.warnings), [], "both places are equally right");
 }
 
 #[test]
@@ -129,7 +128,7 @@ fn the_updated_sample_lacks_secrets() {
 #[test]
 fn every_extension_is_read() {
     let document = read(MODPROBE);
-    assert_eq!(said(&document.warnings), []);
+    assert_eq!(messages(&document.warnings), []);
     let module = accepted(&document);
     let container = &module.spec.driver_container.as_ref().unwrap().container;
     let [first, second] = container.kernel_mappings.as_slice() else { panic!("{container:?}") };
@@ -180,7 +179,7 @@ fn a_managed_cluster_module_is_as_tolerant_as_a_module() {
     };
     let deprecated = "deprecated name; use \"imageRepoSecrets\", a list";
     let path = "spec.moduleSpec.imageRepoSecret".to_owned();
-    assert_eq!(said(&document.warnings), [(path, deprecated)]);
+    assert_eq!(messages(&document.warnings), [(path, deprecated)]);
     assert_eq!(object.spec.selector["example.com/edge"], "true");
     let module = &object.spec.module_spec;
     let driver = module.driver_container.as_ref().unwrap();
@@ -193,11 +192,11 @@ fn a_managed_cluster_module_is_as_tolerant_as_a_module() {
     assert_eq!(plugin.image_pull_secrets[0].name, "pull-secret-0");
 }
 
-/// A server sees these before Gantry does, nulls and all.
+/// A server receives these before Gantry does, nulls and all.
 #[test]
 fn servers_let_every_sample_through() {
     for sample in [SIGNING, TWO_DAEMONSETS, UPDATED, MODPROBE, PLUGIN_ONLY, PREFLIGHT, HUB] {
-        let value = yaml::read(sample).unwrap().remove(0).to_json();
+        let value = gantry_yaml::read(sample).unwrap().remove(0).to_json();
         let kind = KINDS.iter().find(|kind| value["kind"] == kind.kind).unwrap();
         let mut served = kind.served_schema();
         served["properties"]["metadata"] = crate::kubernetes::schema("ObjectMeta");

@@ -1,10 +1,10 @@
-//! Spellings that differ and mean the same (I-n), and those that come close but mean nothing.
+//! Tests spellings that differ and mean the same (I-n), and similar ones that are invalid.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{accepted, driver, driver_with, module, refused, said, warned};
+use super::{accepted, driver, driver_with, messages, module, refused, warned};
 use crate::decode::Document;
 use crate::kernel_modules::normalise::{HUB_ALIASES, MODULE_ALIASES};
 use crate::kernel_modules::{ContainerFields, LoaderContainer};
@@ -31,7 +31,7 @@ fn i_1_mappings_may_stand_above_the_container() {
     ] {
         let document = module(&format!("{{selector: {{}}, driverContainer: {driver}}}"));
         assert_eq!(spec(&document), spec(&canonical), "{driver}");
-        assert_eq!(said(&document.warnings), [], "{driver}");
+        assert_eq!(messages(&document.warnings), [], "{driver}");
     }
     let different = module(&format!(
         "{{selector: {{}}, driverContainer: {{kernelMappings: [], container: {{kernelMappings: [{MAPPING}]}}}}}}"
@@ -112,7 +112,7 @@ fn i_7_a_secret_is_an_object_or_its_name_or_not_there() {
         "filesToSign": ["/opt/m.ko"],
     });
     assert_eq!(container(&document)["sign"], expected);
-    // Without anything to sign, null is as good as nothing.
+    // Without anything to sign, null counts as absent.
     let off = driver_with(
         "kernelMappings: [{literal: 6.8.0, build: null, sign: null}]",
         "containerImage: 'a:1', sign: ",
@@ -205,7 +205,7 @@ fn i_11_a_signed_image_may_be_that_of_the_container() {
 #[test]
 fn i_12_a_container_is_nested() {
     let flat = module("{selector: {}, devicePlugin: {image: 'a:1'}}");
-    let errors = said(&flat.errors);
+    let errors = messages(&flat.errors);
     assert_eq!(
         errors[0],
         ("spec.devicePlugin.container".to_owned(), "Required value; add this field")

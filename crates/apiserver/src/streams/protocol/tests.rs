@@ -25,7 +25,7 @@ fn the_best_protocol_is_chosen() {
 }
 
 #[test]
-fn the_end_is_told_in_the_words_of_a_real_server() {
+fn exit_statuses_have_kubernetes_messages() {
     let exec = || Action::Exec(vec!["sh".to_owned(), "-c".to_owned(), "exit 3".to_owned()]);
     let words = || "it is so".to_owned();
     let internal = |words: &str| {
@@ -50,66 +50,69 @@ fn the_end_is_told_in_the_words_of_a_real_server() {
     let plain = "command terminated with non-zero exit code: error executing command [sh -c exit \
                  3], exit code 3";
     let table = [
-        (Protocol::V5, exec(), Ok(Exit(0)), Some(success())),
-        (Protocol::V4, exec(), Ok(Exit(0)), Some(success())),
-        (Protocol::V1, exec(), Ok(Exit(0)), None),
-        (Protocol::V5, exec(), Ok(Exit(3)), Some(exit("command terminated with exit code 3"))),
+        (Protocol::V5, exec(), Ok(ExitCode(0)), Some(success())),
+        (Protocol::V4, exec(), Ok(ExitCode(0)), Some(success())),
+        (Protocol::V1, exec(), Ok(ExitCode(0)), None),
+        (Protocol::V5, exec(), Ok(ExitCode(3)), Some(exit("command terminated with exit code 3"))),
         (
             Protocol::V4,
             exec(),
-            Ok(Exit(3)),
+            Ok(ExitCode(3)),
             Some(exit("error executing command [sh -c exit 3], exit code 3")),
         ),
-        (Protocol::V1, exec(), Ok(Exit(3)), Some(plain.to_owned())),
-        (Protocol::V5, Action::Attach, Ok(Exit(3)), Some(success())),
+        (Protocol::V1, exec(), Ok(ExitCode(3)), Some(plain.to_owned())),
+        (Protocol::V5, Action::Attach, Ok(ExitCode(3)), Some(success())),
         (
             Protocol::V5,
             exec(),
-            Err(Fault::Unknown(words())),
+            Err(KubeletError::NotFound(words())),
             Some(internal("unable to upgrade connection: it is so")),
         ),
         (
             Protocol::V5,
             exec(),
-            Err(Fault::Failed(words())),
+            Err(KubeletError::Failed(words())),
             Some(internal(&format!("Internal error occurred: {doing}"))),
         ),
-        (Protocol::V4, exec(), Err(Fault::Failed(words())), Some(internal(doing))),
+        (Protocol::V4, exec(), Err(KubeletError::Failed(words())), Some(internal(doing))),
         (
             Protocol::V4,
             Action::Attach,
-            Err(Fault::Failed(words())),
+            Err(KubeletError::Failed(words())),
             Some(internal("error attaching to container: it is so")),
         ),
         (
             Protocol::V5,
             exec(),
-            Err(Fault::Unreachable(words())),
+            Err(KubeletError::Unreachable(words())),
             Some(internal("error sending request: it is so")),
         ),
     ];
     for (protocol, action, end, expected) in table {
-        let told = protocol.outcome(&action, end.clone());
-        let told = told.map(|it| String::from_utf8(it.to_vec()).unwrap());
-        assert_eq!(told, expected, "{protocol:?} {action:?} {end:?}");
+        let sent = protocol.outcome(&action, end.clone());
+        let sent = sent.map(|it| String::from_utf8(it.to_vec()).unwrap());
+        assert_eq!(sent, expected, "{protocol:?} {action:?} {end:?}");
     }
 }
 
-/// What the parts of one message say together.
-fn said(protocol: Protocol, parts: &[&'static [u8]]) -> Result<Vec<Said>, Violation> {
-    let mut channels = Channels::new(protocol);
+/// Returns what the parts of one message contain together.
+fn decode_all(
+    protocol: Protocol,
+    parts: &[&'static [u8]],
+) -> Result<Vec<ClientMessage>, Violation> {
+    let mut channels = ChannelDecoder::new(protocol);
     let mut all = Vec::new();
     for (place, part) in parts.iter().enumerate() {
         let (first, last) = (place == 0, place + 1 == parts.len());
-        all.extend(channels.take(Bytes::from_static(part), first, last)?);
+        all.extend(channels.decode(Bytes::from_static(part), first, last)?);
     }
     Ok(all)
 }
 
 #[test]
-fn streams_are_told_apart() {
-    let input = |text: &'static [u8]| Said::Input(Bytes::from_static(text));
-    let resized = Said::Resized(Size { width: 80, height: 24 });
+fn channels_are_decoded() {
+    let input = |text: &'static [u8]| ClientMessage::Input(Bytes::from_static(text));
+    let resized = ClientMessage::Resized(TerminalSize { width: 80, height: 24 });
     let table: [(&str, &[&'static [u8]], _); 16] = [
         ("input", &[b"\0abc"], Ok(vec![input(b"abc")])),
         ("input in parts", &[b"\0a", b"", b"\x04c"], Ok(vec![input(b"a"), input(b"\x04c")])),
@@ -123,13 +126,13 @@ fn streams_are_told_apart() {
         ("half a size", &[b"\x04{\"Width\":80}"], Ok(vec![])),
         ("too large a size", &[b"\x04{\"Width\":80,\"Height\":99999}"], Ok(vec![])),
         ("too long a size", &[b"\x04", &[b' '; 300], b"{\"Width\":8,\"Height\":2}"], Ok(vec![])),
-        ("the end of the input", &[b"\xff", b"\0"], Ok(vec![Said::NoMoreInput])),
+        ("the end of the input", &[b"\xff", b"\0"], Ok(vec![ClientMessage::InputClosed])),
         ("the end of another", &[b"\xff\x01"], Ok(vec![])),
         ("the end of nothing", &[b"\xff"], Err(Violation)),
         ("the end of nobody's", &[b"\xff\x05"], Err(Violation)),
     ];
     for (why, parts, expected) in table {
-        assert_eq!(said(Protocol::V5, parts), expected, "{why}");
+        assert_eq!(decode_all(Protocol::V5, parts), expected, "{why}");
     }
-    assert_eq!(said(Protocol::V4, &[b"\xff\0"]), Ok(vec![]), "not known to older clients");
+    assert_eq!(decode_all(Protocol::V4, &[b"\xff\0"]), Ok(vec![]), "not known to older clients");
 }

@@ -1,108 +1,121 @@
-//! Which program a request is for.
+//! Finds the backend of a proxy request.
 
 use std::sync::Arc;
 
 use gantry_schema::quote;
 use serde_json::Value;
 
-use super::super::Located;
-use crate::api::{Api, Ask};
-use crate::nodes::{Nodes, Target};
-use crate::parts::resource;
+use super::super::PodLocation;
+use crate::api::{Api, ResourceRequest};
 use crate::resource::Resource;
-use crate::services::Services;
-use crate::status::Refusal;
+use crate::response::status::StatusError;
+use crate::services::StoreServiceResolver;
+use crate::streams::kubelet_client::{KubeletClient, PodTarget};
+use crate::verbs::subresources::resource;
 
 /// A port of a pod.
 #[derive(Debug)]
 pub(super) struct Backend {
-    pub(super) nodes: Arc<dyn Nodes>,
-    pub(super) target: Target,
+    pub(super) nodes: Arc<dyn KubeletClient>,
+    pub(super) target: PodTarget,
     pub(super) port: u16,
 }
 
 impl Backend {
-    /// The address and the port, as the pod says them.
+    /// The address and the port, as the pod's status has them.
     pub(super) fn authority(&self) -> String {
-        let address = self.target.object["status"]["podIP"].as_str().unwrap_or_default();
+        let address = self.target.pod_object["status"]["podIP"].as_str().unwrap_or_default();
         format!("{address}:{}", self.port)
     }
 }
 
 impl Api {
-    /// The program that `pods/[scheme:]name[:port]` names; without a port, the first one that a
-    /// container names.
-    pub(super) fn pod_backend(&self, ask: &Ask, id: &str) -> Result<Backend, Refusal> {
-        let Some(Id { name, port }) = Id::read(id)? else {
-            return Err(Refusal::bad_request(format!("invalid pod request {}", quote(id))));
+    /// Returns the program that `pods/[scheme:]name[:port]` names; without a port, the first one
+    /// that a container declares.
+    pub(super) fn pod_backend(
+        &self,
+        ask: &ResourceRequest,
+        id: &str,
+    ) -> Result<Backend, StatusError> {
+        let Some(BackendName { name, port }) = BackendName::read(id)? else {
+            return Err(StatusError::bad_request(format!("invalid pod request {}", quote(id))));
         };
-        let target = self.program_of(&ask.resource, &ask.target.namespace, name)?;
+        let target = self.pod_target(&ask.resource, &ask.target.namespace, name)?;
         let port = match port {
-            "" => first_port(&target.object).unwrap_or(HTTP),
-            named => port_of_pod(&target.object, named).ok_or_else(|| {
+            "" => first_port(&target.pod_object).unwrap_or(DEFAULT_HTTP_PORT),
+            named => port_of_pod(&target.pod_object, named).ok_or_else(|| {
                 let words = format!("dial tcp: lookup tcp/{named}: unknown port");
-                Refusal::unreachable(&format!("error trying to reach service: {words}"))
+                StatusError::unreachable(&format!("error trying to reach service: {words}"))
             })?,
         };
-        Ok(Backend { nodes: self.nodes("proxy")?, target, port })
+        Ok(Backend { nodes: self.kubelet_client("proxy")?, target, port })
     }
 
-    /// A program behind `services/[scheme:]name[:port]`: one of the pods that are ready.
-    pub(super) fn service_backend(&self, ask: &Ask, id: &str) -> Result<Backend, Refusal> {
-        let Some(Id { name, port }) = Id::read(id)? else {
-            return Err(Refusal::bad_request(format!("invalid service request {}", quote(id))));
+    /// Returns a program behind `services/[scheme:]name[:port]`: one of the ready pods.
+    pub(super) fn service_backend(
+        &self,
+        ask: &ResourceRequest,
+        id: &str,
+    ) -> Result<Backend, StatusError> {
+        let Some(BackendName { name, port }) = BackendName::read(id)? else {
+            return Err(StatusError::bad_request(format!("invalid service request {}", quote(id))));
         };
         let namespace = ask.target.namespace.as_str();
-        let service = self.stored(&ask.resource, namespace, name);
+        let service = self.stored_entry(&ask.resource, namespace, name);
         let number = port.parse::<u64>();
-        // A real server looks for the service only to find the name of a port.
+        // A real server looks up the service only to find the name of a port.
         let missing = if number.is_ok() { "services" } else { "endpoints" };
-        let service = service.ok_or_else(|| Refusal::not_found("", missing, name))?;
+        let service = service.ok_or_else(|| StatusError::not_found("", missing, name))?;
         let port = match number {
             Ok(number) => port_name(&ask.resource.tree(&service), name, number)?,
             Err(_) => port.to_owned(),
         };
         let none = || {
             let words = format!("no endpoints available for service {}", quote(id));
-            Refusal::unreachable(&words)
+            StatusError::unreachable(&words)
         };
         let pods = resource(self, "", "v1", "pods").ok_or_else(none)?;
-        let services = Services::of(&self.0.store);
+        let services = StoreServiceResolver::of(&self.0.store);
         let mut candidates = services.ready_pods(namespace, name, &port);
         fastrand::shuffle(&mut candidates);
         for (pod, address, port) in candidates {
-            // An endpoint that somebody wrote must not lead anywhere but to the pod it names.
-            if let Ok(target) = self.program_of(&pods, namespace, &pod)
-                && target.object["status"]["podIP"] == address
+            // A user-written endpoint must not lead anywhere but to the pod it names.
+            if let Ok(target) = self.pod_target(&pods, namespace, &pod)
+                && target.pod_object["status"]["podIP"] == address
             {
-                return Ok(Backend { nodes: self.nodes("proxy")?, target, port });
+                return Ok(Backend { nodes: self.kubelet_client("proxy")?, target, port });
             }
         }
         Err(none())
     }
 
-    fn program_of(&self, pods: &Resource, namespace: &str, name: &str) -> Result<Target, Refusal> {
+    fn pod_target(
+        &self,
+        pods: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<PodTarget, StatusError> {
         match self.locate_pod(pods, namespace, name, None)? {
-            Located::On(target) => Ok(target),
+            PodLocation::Scheduled(target) => Ok(target),
             // A pod without a node has no address either.
-            Located::Nowhere => Err(Refusal::bad_request("address not allowed")),
+            PodLocation::Unscheduled => Err(StatusError::bad_request("address not allowed")),
         }
     }
 }
 
-/// The port of a scheme without one.
-const HTTP: u16 = 80;
+/// The default port of a scheme.
+const DEFAULT_HTTP_PORT: u16 = 80;
 
-/// What the last part of a path names.
+/// The parsed name of a backend.
 #[derive(Debug, PartialEq, Eq)]
-struct Id<'a> {
+struct BackendName<'a> {
     name: &'a str,
     port: &'a str,
 }
 
-impl<'a> Id<'a> {
-    /// Reads `[scheme:]name[:port]`; `None` if it is none.
-    fn read(id: &'a str) -> Result<Option<Self>, Refusal> {
+impl<'a> BackendName<'a> {
+    /// Parses `[scheme:]name[:port]`; `None` if it is invalid.
+    fn read(id: &'a str) -> Result<Option<Self>, StatusError> {
         let parts: Vec<&str> = id.split(':').collect();
         let (scheme, name, port) = match parts.as_slice() {
             [name] => ("", *name, ""),
@@ -111,7 +124,7 @@ impl<'a> Id<'a> {
             _ => return Ok(None),
         };
         if scheme == "https" {
-            return Err(Refusal::bad_request(format!(
+            return Err(StatusError::bad_request(format!(
                 "the scheme \"https\" of {} is not supported: the programs of simulated pods are \
                  reached by http",
                 quote(id)
@@ -134,7 +147,7 @@ fn first_port(pod: &Value) -> Option<u16> {
     ports(pod).find_map(number)
 }
 
-/// A port by its number, or by the name that a container gives it.
+/// Returns a port by its number, or by the name that a container gives it.
 fn port_of_pod(pod: &Value, named: &str) -> Option<u16> {
     match named.parse() {
         Ok(0) => None,
@@ -143,13 +156,13 @@ fn port_of_pod(pod: &Value, named: &str) -> Option<u16> {
     }
 }
 
-/// The name of a service's port.
-fn port_name(service: &Value, name: &str, number: u64) -> Result<String, Refusal> {
+/// Returns the name of a service's port.
+fn port_name(service: &Value, name: &str, number: u64) -> Result<String, StatusError> {
     let mut ports = service["spec"]["ports"].as_array().into_iter().flatten();
     let found = ports.find(|it| it["port"].as_u64() == Some(number));
     let found = found.ok_or_else(|| {
         let words = format!("no service port {number} found for service {}", quote(name));
-        Refusal::unreachable(&words)
+        StatusError::unreachable(&words)
     })?;
     Ok(found["name"].as_str().unwrap_or_default().to_owned())
 }
@@ -162,7 +175,7 @@ mod tests {
 
     #[test]
     fn names_have_schemes_and_ports() {
-        let id = |name, port| Some(Id { name, port });
+        let id = |name, port| Some(BackendName { name, port });
         let table = [
             ("p", id("p", "")),
             ("p:80", id("p", "80")),
@@ -176,9 +189,9 @@ mod tests {
             ("", None),
         ];
         for (text, expected) in table {
-            assert_eq!(Id::read(text).unwrap(), expected, "{text}");
+            assert_eq!(BackendName::read(text).unwrap(), expected, "{text}");
         }
-        assert!(Id::read("https:p:443").unwrap_err().message.contains("\"https\""));
+        assert!(BackendName::read("https:p:443").unwrap_err().message.contains("\"https\""));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What is changed in a request on its way to a program, and in the answer on its way back.
+//! Rewrites proxied requests and responses.
 
 use bytes::Bytes;
 use http::header::{
@@ -10,27 +10,27 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Request, Response, Uri};
 use http_body_util::Full;
 
-use crate::api::Ask;
-use crate::body::Body;
-use crate::identity::BROWSER_TOKEN;
-use crate::query::decode;
-use crate::status::Refusal;
+use crate::access::authentication::WEBSOCKET_TOKEN_PREFIX;
+use crate::api::ResourceRequest;
+use crate::request::body::Body;
+use crate::request::query::decode;
+use crate::response::status::StatusError;
 
-/// The path of a request, taken apart.
+/// The parts of a proxy path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Proxied {
-    /// All of it, as it was sent but decoded.
+pub(super) struct ProxyPath {
+    /// All of it, decoded.
     whole: String,
     /// The part that names the program, up to `proxy`.
     prefix: String,
-    /// What the program is asked for; empty when nothing follows `proxy`, not even a slash.
+    /// The path for the program; empty when nothing follows `proxy`, not even a slash.
     pub(super) path: String,
-    /// What follows the question mark, as it was sent.
+    /// The query, as it was sent.
     query: Option<String>,
 }
 
-impl Proxied {
-    /// Takes the path of a request apart; `part` is what follows the name of the object.
+impl ProxyPath {
+    /// Splits the path of a request; `part` is what follows the name of the object.
     pub(super) fn of(uri: &Uri, part: &str) -> Self {
         let whole = decode(uri.path(), false);
         let rest = part.split_once('/').map_or("", |(_, rest)| rest);
@@ -42,7 +42,7 @@ impl Proxied {
         Self { prefix, path, query: uri.query().map(str::to_owned), whole }
     }
 
-    /// The same place, with a slash after it.
+    /// Returns the same path with a trailing slash.
     pub(super) fn with_slash(&self) -> String {
         self.with_query(format!("{}/", escape(&self.whole)))
     }
@@ -54,37 +54,37 @@ impl Proxied {
         }
     }
 
-    /// Where the program is asked, as the client names it.
+    /// Returns the URI of the program, as the client names it.
     fn forwarded(&self) -> String {
         join(&escape(&self.prefix), &escape(&self.path))
     }
 }
 
-/// Whether a request asks to go on as something else than HTTP.
+/// Whether a request asks for an upgrade to another protocol.
 pub(super) fn is_upgrade(headers: &HeaderMap) -> bool {
     let values = headers.get_all(CONNECTION).iter().filter_map(|it| it.to_str().ok());
     headers.contains_key(UPGRADE)
         && values.into_iter().any(|it| it.to_ascii_lowercase().contains("upgrade"))
 }
 
-/// Which headers about the connection are kept.
+/// Which connection headers are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeptHeaders {
     Nothing,
-    /// What it becomes.
+    /// The protocol of the upgrade.
     Upgrade,
 }
 
-/// The request as the program gets it.
+/// Builds the request for the program.
 pub(super) fn request(
-    ask: &Ask,
-    proxied: &Proxied,
+    ask: &ResourceRequest,
+    proxied: &ProxyPath,
     kept: KeptHeaders,
-) -> Result<Request<Full<Bytes>>, Refusal> {
+) -> Result<Request<Full<Bytes>>, StatusError> {
     let mut headers = ask.headers.clone();
     remove_hop_by_hop(&mut headers, kept);
     remove_credentials(&mut headers);
-    // These are said anew about the body, which was read already.
+    // These are set again for the body, which was read already.
     headers.remove(CONTENT_LENGTH);
     headers.remove(EXPECT);
     if !headers.contains_key(HOST)
@@ -97,7 +97,7 @@ pub(super) fn request(
     let path = if proxied.path.is_empty() { "/" } else { &proxied.path };
     let uri = proxied.with_query(escape(path));
     let uri: Uri = uri.parse().map_err(|error| {
-        Refusal::bad_request(format!("the path {uri:?} cannot be passed on: {error}"))
+        StatusError::bad_request(format!("the path {uri:?} cannot be passed on: {error}"))
     })?;
     let mut request = Request::new(Full::new(ask.body.clone()));
     *request.method_mut() = ask.method.clone();
@@ -106,7 +106,7 @@ pub(super) fn request(
     Ok(request)
 }
 
-fn add_forwarded(headers: &mut HeaderMap, ask: &Ask, proxied: &Proxied) {
+fn add_forwarded(headers: &mut HeaderMap, ask: &ResourceRequest, proxied: &ProxyPath) {
     let forwarded_for = HeaderName::from_static("x-forwarded-for");
     if let Some(address) = ask.client {
         let before = headers.get_all(&forwarded_for).iter().filter_map(|it| it.to_str().ok());
@@ -121,7 +121,7 @@ fn add_forwarded(headers: &mut HeaderMap, ask: &Ask, proxied: &Proxied) {
     }
 }
 
-/// Removes what is about one connection and not about the message.
+/// Removes headers about one connection (hop-by-hop).
 pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap, kept: KeptHeaders) {
     let listed = headers.get_all(CONNECTION).iter().filter_map(|it| it.to_str().ok());
     let listed: Vec<String> =
@@ -150,7 +150,7 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap, kept: KeptHeaders) {
     }
 }
 
-/// Removes everything by which a caller shows who they are, or says to be somebody else.
+/// Removes all credentials and impersonation headers.
 fn remove_credentials(headers: &mut HeaderMap) {
     headers.remove(AUTHORIZATION);
     let speaks_of_identity = |name: &HeaderName| {
@@ -167,7 +167,7 @@ fn remove_credentials(headers: &mut HeaderMap) {
         .filter_map(|it| it.to_str().ok())
         .flat_map(|it| it.split(','))
         .map(str::trim)
-        .filter(|it| !it.is_empty() && !it.starts_with(BROWSER_TOKEN))
+        .filter(|it| !it.is_empty() && !it.starts_with(WEBSOCKET_TOKEN_PREFIX))
         .map(str::to_owned)
         .collect();
     headers.remove(SEC_WEBSOCKET_PROTOCOL);
@@ -178,17 +178,17 @@ fn remove_credentials(headers: &mut HeaderMap) {
     }
 }
 
-/// The answer as the client gets it. `authority` is where the program was asked, `host` what the
-/// client calls this server.
+/// Builds the response for the client. `authority` is the program's address, `host` the client's
+/// name for this server.
 pub(super) fn response(
     mut response: Response<Body>,
-    proxied: &Proxied,
+    proxied: &ProxyPath,
     authority: &str,
     host: Option<&HeaderValue>,
-) -> Result<Response<Body>, Refusal> {
+) -> Result<Response<Body>, StatusError> {
     let headers = response.headers_mut();
     remove_hop_by_hop(headers, KeptHeaders::Nothing);
-    // A program must not say who may read what this server answers.
+    // A program must not set the CORS policy of this server.
     for name in [
         ACCESS_CONTROL_ALLOW_CREDENTIALS,
         ACCESS_CONTROL_ALLOW_HEADERS,
@@ -202,14 +202,14 @@ pub(super) fn response(
         let rewritten = location.to_str().ok().and_then(|location| {
             HeaderValue::from_str(&relocate(location, &proxied.prefix, authority, host)).ok()
         });
-        let rewritten =
-            rewritten.ok_or_else(|| Refusal::internal("error trying to parse Location header"))?;
+        let rewritten = rewritten
+            .ok_or_else(|| StatusError::internal("error trying to parse Location header"))?;
         headers.insert(LOCATION, rewritten);
     }
     Ok(response)
 }
 
-/// Where a program sends the client: through the proxy, if it is a place of the program's.
+/// Rewrites a redirect: through the proxy, if it leads to the program.
 fn relocate(location: &str, prefix: &str, authority: &str, host: &str) -> String {
     let after_scheme =
         ["http://", "https://", "//"].iter().find_map(|it| location.strip_prefix(it));
@@ -226,7 +226,7 @@ fn relocate(location: &str, prefix: &str, authority: &str, host: &str) -> String
         true => path.to_owned(),
         false => join(prefix, path),
     };
-    // A place under the name by which the client knows us keeps that name.
+    // A location under the name by which the client knows this server keeps that name.
     let before = match named {
         "" => "",
         named if named == host => &location[..location.len() - rest.len()],
@@ -235,7 +235,7 @@ fn relocate(location: &str, prefix: &str, authority: &str, host: &str) -> String
     format!("{before}{path}{tail}")
 }
 
-/// Joins two paths, and keeps a slash at the end.
+/// Joins two paths, and keeps a trailing slash.
 fn join(prefix: &str, path: &str) -> String {
     let joined = clean(&format!("{prefix}/{path}"));
     match path.ends_with('/') && !joined.ends_with('/') {
@@ -244,7 +244,7 @@ fn join(prefix: &str, path: &str) -> String {
     }
 }
 
-/// A path from the root without empty, `.` and `..` segments; no slash at its end.
+/// Returns an absolute path without empty, `.` and `..` segments; no trailing slash.
 fn clean(path: &str) -> String {
     let mut segments: Vec<&str> = Vec::new();
     for segment in path.split('/') {
@@ -257,7 +257,7 @@ fn clean(path: &str) -> String {
     format!("/{}", segments.join("/"))
 }
 
-/// A path as it is written in a request.
+/// Encodes a path for a request.
 fn escape(path: &str) -> String {
     let mut escaped = String::with_capacity(path.len());
     for byte in path.bytes() {

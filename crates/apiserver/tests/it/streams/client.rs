@@ -1,42 +1,42 @@
-//! A client of HTTP/1.1 that does what tests need: whole answers, chunks as they come, and frames.
+//! An HTTP/1.1 client with what tests need: complete responses, chunks as they arrive, and frames.
 
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(super) struct HttpResponse {
     pub(super) status: u16,
     headers: Vec<(String, String)>,
     pub(super) body: String,
 }
 
-impl Reply {
+impl HttpResponse {
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }
 
-/// Asks, and reads the whole answer.
-pub(super) async fn ask(
+/// Sends a request, and reads the whole response.
+pub(super) async fn send_request(
     address: SocketAddr,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
-) -> Reply {
+) -> HttpResponse {
     send(address, method, path, headers, "").await
 }
 
-/// Asks with a body, and reads the whole answer.
+/// Sends a request with a body, and reads the whole response.
 pub(super) async fn send(
     address: SocketAddr,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
     body: &str,
-) -> Reply {
+) -> HttpResponse {
     let length = body.len().to_string();
     let mut headers = headers.to_vec();
     if !body.is_empty() {
@@ -56,20 +56,20 @@ pub(super) async fn send(
     reply
 }
 
-async fn read_body(stream: &mut BufReader<TcpStream>, reply: &mut Reply) {
+async fn read_body(stream: &mut BufReader<TcpStream>, reply: &mut HttpResponse) {
     let length = reply.header("content-length").map_or(0, |it| it.parse().unwrap());
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await.unwrap();
     reply.body = String::from_utf8(body).unwrap();
 }
 
-/// Asks, and reads the head of the answer.
+/// Sends a request, and reads the head of the response.
 pub(super) async fn begin(
     address: SocketAddr,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
-) -> (BufReader<TcpStream>, Reply) {
+) -> (BufReader<TcpStream>, HttpResponse) {
     begin_with(address, method, path, headers, "").await
 }
 
@@ -79,7 +79,7 @@ async fn begin_with(
     path: &str,
     headers: &[(&str, &str)],
     body: &str,
-) -> (BufReader<TcpStream>, Reply) {
+) -> (BufReader<TcpStream>, HttpResponse) {
     let stream = TcpStream::connect(address).await.unwrap();
     stream.set_nodelay(true).unwrap();
     let mut stream = BufReader::new(stream);
@@ -92,7 +92,7 @@ async fn begin_with(
     stream.write_all(text.as_bytes()).await.unwrap();
     let first = line(&mut stream).await;
     let status = first.split(' ').nth(1).unwrap().parse().unwrap();
-    let mut reply = Reply { status, headers: Vec::new(), body: String::new() };
+    let mut reply = HttpResponse { status, headers: Vec::new(), body: String::new() };
     loop {
         let line = line(&mut stream).await;
         let Some((name, value)) = line.split_once(": ") else { break };
@@ -107,7 +107,7 @@ async fn line(stream: &mut BufReader<TcpStream>) -> String {
     line.trim_end().to_owned()
 }
 
-/// The next chunk of a body; `None` at its end.
+/// Reads the next chunk of a body; `None` at its end.
 async fn chunk(stream: &mut BufReader<TcpStream>) -> Option<String> {
     let length = usize::from_str_radix(&line(stream).await, 16).unwrap();
     let mut bytes = vec![0; length + 2];
@@ -116,10 +116,10 @@ async fn chunk(stream: &mut BufReader<TcpStream>) -> Option<String> {
     (length > 0).then(|| String::from_utf8(bytes).unwrap())
 }
 
-/// An answer that goes on.
-pub(super) struct Following(BufReader<TcpStream>);
+/// A streamed response.
+pub(super) struct StreamedResponse(BufReader<TcpStream>);
 
-impl Following {
+impl StreamedResponse {
     pub(super) async fn open(address: SocketAddr, path: &str) -> Self {
         let (stream, reply) = begin(address, "GET", path, &[]).await;
         assert_eq!(reply.status, 200);
@@ -133,17 +133,17 @@ impl Following {
 
 /// A WebSocket.
 #[derive(Debug)]
-pub(super) struct Socket {
+pub(super) struct WebSocket {
     stream: BufReader<TcpStream>,
-    pub(super) reply: Reply,
+    pub(super) response: HttpResponse,
 }
 
-impl Socket {
+impl WebSocket {
     pub(super) async fn open(
         address: SocketAddr,
         path: &str,
         protocol: &str,
-    ) -> Result<Self, Reply> {
+    ) -> Result<Self, HttpResponse> {
         let headers = [
             ("upgrade", "websocket"),
             ("connection", "Upgrade"),
@@ -158,7 +158,7 @@ impl Socket {
         }
         let proof = reply.header("sec-websocket-accept");
         assert_eq!(proof, Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
-        Ok(Self { stream, reply })
+        Ok(Self { stream, response: reply })
     }
 
     pub(super) async fn send(&mut self, bytes: &[u8]) {
@@ -166,7 +166,7 @@ impl Socket {
     }
 
     /// Sends a frame.
-    pub(super) async fn say(&mut self, first: u8, payload: &[u8]) {
+    pub(super) async fn send_frame(&mut self, first: u8, payload: &[u8]) {
         let mut head = vec![first];
         match u8::try_from(payload.len()) {
             Ok(length) if length < 126 => head.push(0x80 | length),
@@ -181,8 +181,8 @@ impl Socket {
         self.send(&head).await;
     }
 
-    /// The next frame: its first byte and what is in it.
-    pub(super) async fn hear(&mut self) -> (u8, Vec<u8>) {
+    /// Reads the next frame: its first byte and its payload.
+    pub(super) async fn receive_frame(&mut self) -> (u8, Vec<u8>) {
         let head = self.stream.read_u16().await.unwrap().to_be_bytes();
         let length = match head[1] {
             126 => self.stream.read_u16().await.unwrap().into(),
@@ -194,8 +194,8 @@ impl Socket {
         (head[0], payload)
     }
 
-    /// Reads to the end of the connection, and says how much there was.
-    pub(super) async fn end(&mut self) -> usize {
+    /// Reads to the end of the connection, and returns how much there was.
+    pub(super) async fn read_to_close(&mut self) -> usize {
         self.stream.read_to_end(&mut Vec::new()).await.unwrap()
     }
 }

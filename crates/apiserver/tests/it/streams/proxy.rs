@@ -1,15 +1,15 @@
-//! Requests that are passed on to programs in pods.
+//! Proxied requests to programs in pods.
 
 use serde_json::{Value, json};
 use tokio::io::{
     AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream,
 };
 
-use super::client::{self, Reply};
-use super::{Listening, PODS};
+use super::client::{self, HttpResponse};
+use super::{PODS, TestListener};
 
 /// A small web server for one request.
-pub(super) async fn program(stream: DuplexStream) {
+pub(super) async fn backend(stream: DuplexStream) {
     let mut stream = BufReader::new(stream);
     let (mut head, mut length) = (String::new(), 0);
     loop {
@@ -58,7 +58,12 @@ pub(super) async fn program(stream: DuplexStream) {
     }
 }
 
-async fn ask(listening: &Listening, method: &str, path: &str, body: &str) -> Reply {
+async fn send_request(
+    listening: &TestListener,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> HttpResponse {
     let headers = [
         ("authorization", "Bearer secret"),
         ("accept", "text/html"),
@@ -70,11 +75,11 @@ async fn ask(listening: &Listening, method: &str, path: &str, body: &str) -> Rep
 }
 
 #[tokio::test]
-async fn a_request_goes_on_without_what_proves_the_caller() {
-    let listening = Listening::start().await;
+async fn requests_are_forwarded_without_credentials() {
+    let listening = TestListener::start().await;
     for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
         let body = if method == "POST" { "a body" } else { "" };
-        let reply = ask(&listening, method, "p:80/proxy/a%20b/c/?d=%2F&e", body).await;
+        let reply = send_request(&listening, method, "p:80/proxy/a%20b/c/?d=%2F&e", body).await;
         assert_eq!(reply.status, 201, "{method}: {}", reply.body);
         assert_eq!(reply.header("content-type"), Some("text/x-head"));
         assert_eq!(reply.header("keep-alive"), None);
@@ -93,35 +98,35 @@ async fn a_request_goes_on_without_what_proves_the_caller() {
         ];
         assert_eq!(lines, expected, "{method}");
     }
-    let reply = ask(&listening, "HEAD", "http:p:80/proxy/x", "").await;
+    let reply = send_request(&listening, "HEAD", "http:p:80/proxy/x", "").await;
     assert_eq!((reply.status, reply.body.as_str()), (201, ""));
 }
 
 #[tokio::test]
-async fn an_answer_comes_back_as_it_is_but_for_what_leads_astray() {
-    let listening = Listening::start().await;
-    let reply = ask(&listening, "GET", "p:80/proxy/redirect", "").await;
+async fn responses_are_unchanged_except_for_redirects() {
+    let listening = TestListener::start().await;
+    let reply = send_request(&listening, "GET", "p:80/proxy/redirect", "").await;
     let login = format!("{PODS}/p:80/proxy/login?next=1");
     assert_eq!((reply.status, reply.header("location")), (302, Some(login.as_str())));
     assert_eq!(reply.header("access-control-allow-origin"), None);
-    let reply = ask(&listening, "GET", "p:80/proxy?a=b", "").await;
+    let reply = send_request(&listening, "GET", "p:80/proxy?a=b", "").await;
     let slash = format!("{PODS}/p:80/proxy/?a=b");
     assert_eq!((reply.status, reply.header("location")), (301, Some(slash.as_str())));
-    let reply = ask(&listening, "GET", "p:80/proxy/big", "").await;
+    let reply = send_request(&listening, "GET", "p:80/proxy/big", "").await;
     assert_eq!((reply.status, reply.body.len()), (200, 300_000));
-    // A program that says less than it promised: the client can tell.
+    // A program that sends less than its content length: the client can detect it.
     let mut stream = tokio::net::TcpStream::connect(listening.address).await.unwrap();
     let request = format!("GET {PODS}/p:80/proxy/cut HTTP/1.1\r\nhost: test\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
-    // However the connection ends, it ends before what was promised has come.
+    // However the connection ends, it ends before the promised length.
     let _ = stream.read_to_end(&mut answer).await;
     assert!(answer.len() < 1000, "{answer:?}");
 }
 
 #[tokio::test]
-async fn what_cannot_be_reached_is_told_in_the_words_of_the_real_server() {
-    let listening = Listening::start().await;
+async fn unreachable_backends_have_kubernetes_messages() {
+    let listening = TestListener::start().await;
     let refused =
         "error trying to reach service: dial tcp 127.16.0.2:81: connect: connection refused";
     let closed = "error trying to reach service: dial tcp: lookup tcp/web: unknown port";
@@ -133,20 +138,21 @@ async fn what_cannot_be_reached_is_told_in_the_words_of_the_real_server() {
         ("ftp:p:80/proxy/", 400, "invalid pod request \"ftp:p:80\""),
     ];
     for (path, code, words) in table {
-        let reply = ask(&listening, "GET", path, "").await;
+        let reply = send_request(&listening, "GET", path, "").await;
         let status: Value = serde_json::from_str(&reply.body).unwrap();
         assert_eq!((reply.status, status["message"].as_str()), (code, Some(words)), "{path}");
     }
-    let reply = ask(&listening, "GET", "https:p:443/proxy/", "").await;
+    let reply = send_request(&listening, "GET", "https:p:443/proxy/", "").await;
     assert_eq!(reply.status, 400);
-    let reply = client::ask(listening.address, "GET", "/api/v1/nodes/n/proxy/pods", &[]).await;
+    let reply =
+        client::send_request(listening.address, "GET", "/api/v1/nodes/n/proxy/pods", &[]).await;
     assert_eq!(reply.status, 500);
     assert!(reply.body.contains("the proxy of nodes is not served"), "{}", reply.body);
 }
 
 #[tokio::test]
-async fn an_upgrade_joins_both_sides() {
-    let listening = Listening::start().await;
+async fn upgraded_connections_are_joined() {
+    let listening = TestListener::start().await;
     let headers = [("connection", "Upgrade"), ("upgrade", "test")];
     let path = format!("{PODS}/p:80/proxy/ws");
     let (mut stream, reply) = client::begin(listening.address, "GET", &path, &headers).await;
@@ -157,31 +163,31 @@ async fn an_upgrade_joins_both_sides() {
     stream.read_exact(&mut word).await.unwrap();
     assert_eq!(&word, b"hello");
     assert_eq!(stream.read(&mut word).await.unwrap(), 0, "the program has left");
-    // A program that does not want to.
+    // A program that refuses the upgrade.
     let path = format!("{PODS}/p:80/proxy/no");
-    let reply = client::ask(listening.address, "GET", &path, &headers).await;
+    let reply = client::send_request(listening.address, "GET", &path, &headers).await;
     assert_eq!((reply.status, reply.body.as_str()), (403, "no"));
     let path = format!("{PODS}/p:80/proxy/else");
-    let reply = client::ask(listening.address, "GET", &path, &headers).await;
+    let reply = client::send_request(listening.address, "GET", &path, &headers).await;
     assert_eq!(reply.status, 500);
     assert!(reply.body.contains("invalid upgrade response: status code 201"), "{}", reply.body);
     let path = format!("{PODS}/p:81/proxy/ws");
-    let reply = client::ask(listening.address, "GET", &path, &headers).await;
+    let reply = client::send_request(listening.address, "GET", &path, &headers).await;
     assert!(reply.body.contains("error dialing backend: dial tcp"), "{}", reply.body);
 }
 
 #[tokio::test]
-async fn a_service_leads_to_a_pod_that_is_ready() {
-    let listening = Listening::start().await;
+async fn a_service_proxies_to_a_ready_pod() {
+    let listening = TestListener::start().await;
     let kind = "application/merge-patch+json";
     let address =
         json!({ "status": { "podIP": "127.16.0.2", "podIPs": [{ "ip": "127.16.0.2" }] } });
-    listening.server.ask("PATCH", &format!("{PODS}/p/status"), kind, &address).await;
+    listening.server.send_request("PATCH", &format!("{PODS}/p/status"), kind, &address).await;
     let services = "/api/v1/namespaces/default/services";
     for name in ["s", "idle", "astray"] {
         let ports = json!([{ "name": "web", "port": 8000 }, { "name": "off", "port": 81 }]);
         listening
-            .make(
+            .create(
                 services,
                 &json!({
                     "metadata": { "name": name }, "spec": { "ports": ports },
@@ -201,10 +207,10 @@ async fn a_service_leads_to_a_pod_that_is_ready() {
         })
     };
     let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
-    listening.make(slices, &slice("s", "127.16.0.2", true)).await;
-    listening.make(slices, &slice("idle", "127.16.0.2", false)).await;
-    // Somebody wrote an address that is not the pod's.
-    listening.make(slices, &slice("astray", "127.16.0.9", true)).await;
+    listening.create(slices, &slice("s", "127.16.0.2", true)).await;
+    listening.create(slices, &slice("idle", "127.16.0.2", false)).await;
+    // An endpoint with an address that is not the pod's.
+    listening.create(slices, &slice("astray", "127.16.0.9", true)).await;
     let none = |id: &str| format!("no endpoints available for service \"{id}\"");
     let table = [
         ("s:8000", 201, None),
@@ -221,7 +227,7 @@ async fn a_service_leads_to_a_pod_that_is_ready() {
     ];
     for (id, code, words) in table {
         let path = format!("{services}/{id}/proxy/");
-        let reply = client::ask(listening.address, "GET", &path, &[]).await;
+        let reply = client::send_request(listening.address, "GET", &path, &[]).await;
         assert_eq!(reply.status, code, "{id}: {}", reply.body);
         if let Some(words) = words {
             let status: Value = serde_json::from_str(&reply.body).unwrap();

@@ -1,77 +1,77 @@
-//! What is told about the claims of a file. Fields are in the order in which they are printed.
+//! The results for the claims of a file. Fields are in the order in which they are printed.
 
 use gantry_api::devices::{AccessMode, TopologyAssignment};
 use gantry_api::quantity::Quantity;
 use serde::Serialize;
 
-/// What was found on a node.
+/// The result for a node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FileResult {
-    /// For the pod, then for each of its containers.
+    /// The results for the pod, then for each of its containers.
     pub capacity_claim_results: Vec<CapacityClaimResult>,
     /// Name of the node.
     pub node_name: String,
-    /// From 1 to 100; 0 if not all claims are satisfied.
+    /// The score, from 1 to 100; 0 if not all claims are satisfied.
     #[serde(skip)]
     pub score: u32,
-    /// Whether they are.
+    /// Whether all claims are satisfied.
     #[serde(skip)]
-    pub standing: Standing,
+    pub outcome: FileOutcome,
 }
 
-/// What became of the claims of a pod on a node.
+/// The outcome of the claims of a pod on a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Standing {
+pub enum FileOutcome {
     /// All are satisfied.
     #[default]
     Succeeded,
     /// Some are not.
     Failed,
-    /// The search ended before it knew.
+    /// The search ended without a result.
     Undecided,
 }
 
-/// What was found for a pod or a container.
+/// The result for a pod or a container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CapacityClaimResult {
     /// Its name.
     pub claim_name: String,
-    /// For each of its claims.
+    /// The result for each of its claims.
     pub device_claim_results: Vec<FileClaimResult>,
-    /// From 1 to 100; 0 if not all are satisfied.
+    /// The score, from 1 to 100; 0 if not all are satisfied.
     #[serde(skip)]
     pub score: u32,
 }
 
-/// What was found for a claim.
+/// The result for a claim.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FileClaimResult {
-    /// The pool that serves it, by place in `pool_results`; -1 if none does.
+    /// The pool that serves it, by its index in `pool_results`; -1 if none does.
     pub best: i64,
     /// Its name.
     pub claim_name: String,
     /// Why none does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<String>,
-    /// For each pool of the node.
+    /// The result for each pool of the node.
     pub pool_results: Vec<FilePoolResult>,
-    /// From 1 to 100; 0 if it is not satisfied.
+    /// The score, from 1 to 100; 0 if it is not satisfied.
     #[serde(skip)]
     pub score: u32,
 }
 
-/// What a pool has for a claim.
+/// What a pool offers for a claim.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FilePoolResult {
-    /// The device that serves it, or would, by place in `device_results`; -1 if none does.
+    /// The device that serves it, or would, by its index in `device_results`; -1 if none does.
     pub best: i64,
-    /// For each device; none if they were not looked at.
+    /// The result for each device; `None` if they were not checked.
     pub device_results: Option<Vec<DeviceResult>>,
-    /// Why the pool has nothing.
+    /// Why the pool offers nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<String>,
     /// Name of the pool.
@@ -81,18 +81,18 @@ pub struct FilePoolResult {
     pub score: u32,
 }
 
-/// What a device has for a claim.
+/// What a device offers for a claim.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceResult {
-    /// For each request, in parts if it is split; none if they were not looked at.
+    /// The result for each request, in parts if it is split; `None` if they were not checked.
     pub capacity_results: Option<Vec<CapacityResult>>,
     /// Name of the device.
     pub device_name: String,
     /// Why it does not serve the claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<String>,
-    /// From 1 to 100; 0 if it does not.
+    /// The score, from 1 to 100; 0 if it does not serve the claim.
     pub score: u32,
 }
 
@@ -102,26 +102,26 @@ pub struct DeviceResult {
 pub struct CapacityResult {
     /// Access to the device, as it is granted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub access_mode: Option<Asked<AccessMode>>,
+    pub access_mode: Option<RequestedAmount<AccessMode>>,
     /// The capacity.
     pub capacity: String,
-    /// A whole number.
+    /// An integer amount.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub counter: Option<Asked<i64>>,
+    pub counter: Option<RequestedAmount<i64>>,
     /// Why it cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<String>,
-    /// An amount, rounded as it is handed out.
+    /// An amount, rounded as it is allocated.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub quantity: Option<Asked<Quantity>>,
-    /// Where it is taken from.
+    pub quantity: Option<RequestedAmount<Quantity>>,
+    /// The topology domains it is taken from.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub topologies: Vec<TopologyAssignment>,
 }
 
-/// An amount, in the place where files write it.
+/// An amount, at the field where files write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Asked<T> {
+pub struct RequestedAmount<T> {
     /// The amount.
     pub request: T,
 }

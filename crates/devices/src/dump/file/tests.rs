@@ -6,8 +6,8 @@ use crate::constraint::Constraints;
 use crate::lower::{Catalog, Snapshot, file_pools};
 use crate::problem::Budget;
 
-/// What is found for claims on a node, with so many steps.
-fn found(nodes: &str, claims: &str, steps: u64) -> FileResult {
+/// Returns the result for claims on a node, with so many steps.
+fn file_result_for(nodes: &str, claims: &str, steps: u64) -> FileResult {
     let read = |text: &str| {
         let mut documents = decode::documents(text, Options::default()).unwrap();
         assert_eq!(documents[0].errors, []);
@@ -20,7 +20,7 @@ fn found(nodes: &str, claims: &str, steps: u64) -> FileResult {
     let catalog = Catalog::new(Source::File, &[], &[]);
     let mut snapshot = Snapshot::new(&catalog, &labels, &pools);
     let request = snapshot.file_request(&catalog, &Constraints::default(), &pod).unwrap().request;
-    let question = FileQuestion {
+    let question = FileQuery {
         inventory: &snapshot.inventory,
         pools: &pools,
         request: &request,
@@ -42,7 +42,7 @@ const NODE: &str = "
     - {name: e, capacities: [{name: m, counter: {capacity: 8}}]}
 ";
 
-/// What each device says, as `name: reason`.
+/// Returns the reason of each device, as `name: reason`.
 fn reasons(result: &FileResult, claim: usize) -> Vec<String> {
     let claim = &result.capacity_claim_results[0].device_claim_results[claim];
     let devices = claim.pool_results[0].device_results.as_deref().unwrap_or_default();
@@ -54,7 +54,7 @@ fn reasons(result: &FileResult, claim: usize) -> Vec<String> {
 }
 
 #[test]
-fn every_device_says_what_it_lacks() {
+fn every_device_has_a_failure_reason() {
     let claims = |extra: &str, request: &str| {
         format!(
             "podClaim: {{name: pod, claims: [{{name: x, driver: d{extra}, requests: [{{name: m, {request}}}]}}]}}"
@@ -87,12 +87,16 @@ fn every_device_says_what_it_lacks() {
         ),
     ];
     for (claims, expected) in table {
-        assert_eq!(reasons(&found(NODE, &claims, Budget::STEPS), 0), expected, "{claims}");
+        assert_eq!(
+            reasons(&file_result_for(NODE, &claims, Budget::STEPS), 0),
+            expected,
+            "{claims}"
+        );
     }
 }
 
 #[test]
-fn claims_are_shown_what_those_before_them_left() {
+fn later_claims_see_remaining_capacity() {
     let claim = |name: &str, amount: u32| {
         format!(
             "{{name: {name}, driver: d, requests: [{{name: m, quantity: {{request: '{amount}'}}}}]}}"
@@ -104,8 +108,8 @@ fn claims_are_shown_what_those_before_them_left() {
         claim("second", 5),
         claim("third", 4)
     );
-    let result = found(NODE, &claims, Budget::STEPS);
-    assert_eq!(result.standing, Standing::Failed);
+    let result = file_result_for(NODE, &claims, Budget::STEPS);
+    assert_eq!(result.outcome, FileOutcome::Failed);
     let claims = &result.capacity_claim_results[0].device_claim_results;
     let served: Vec<u32> = claims.iter().map(|claim| claim.score).collect();
     assert_eq!(served, [100, 0, 100], "the third does not wait for the second");
@@ -116,16 +120,16 @@ fn claims_are_shown_what_those_before_them_left() {
 }
 
 #[test]
-fn a_search_that_ends_too_soon_says_so() {
+fn an_exhausted_budget_is_undecided() {
     let claims = "podClaim: {name: pod, claims: [{name: x, driver: d}]}";
-    let result = found(NODE, claims, 0);
-    assert_eq!(result.standing, Standing::Undecided);
-    let text = answer(&[result], true, Wording::Device).unwrap();
-    assert!(text.contains("node \"node-1\" (0): the search ended before it knew\n"), "{text}");
+    let result = file_result_for(NODE, claims, 0);
+    assert_eq!(result.outcome, FileOutcome::Undecided);
+    let text = file_text(&[result], true, Wording::Device).unwrap();
+    assert!(text.contains("node \"node-1\" (0): the search ended without a result\n"), "{text}");
 }
 
 #[test]
 fn a_pod_without_claims_fits() {
-    let result = found(NODE, "podClaim: {name: pod, claims: []}", Budget::STEPS);
-    assert_eq!((result.standing, result.score), (Standing::Succeeded, 100));
+    let result = file_result_for(NODE, "podClaim: {name: pod, claims: []}", Budget::STEPS);
+    assert_eq!((result.outcome, result.score), (FileOutcome::Succeeded, 100));
 }

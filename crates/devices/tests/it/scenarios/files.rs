@@ -1,11 +1,11 @@
 //! 32 to 45: the claims of pods in files from before there were API kinds.
 
-use gantry_devices::problem::Answer;
+use gantry_devices::problem::AllocationOutcome;
 
-use super::stage::Stage;
+use super::loaded_files::LoadedFiles;
 
 fn placed(nodes: &str, pod: &str) -> Option<String> {
-    Stage::load(&[&format!("nodes/{nodes}"), &format!("pods/{pod}")]).placed()
+    LoadedFiles::load(&[&format!("nodes/{nodes}"), &format!("pods/{pod}")]).placed()
 }
 
 #[test]
@@ -55,9 +55,9 @@ fn scenario_37_three_containers_that_are_too_much() {
 
 #[test]
 fn scenario_38_no_such_driver() {
-    let stage = Stage::load(&["nodes/shape-zero", "pods/foozer-1-8"]);
+    let stage = LoadedFiles::load(&["nodes/shape-zero", "pods/foozer-1-8"]);
     assert_eq!(stage.placed(), None);
-    let reasons = stage.question().reasons("shape-zero-000", 2);
+    let reasons = stage.query().reasons("shape-zero-000", 2);
     assert_eq!(reasons, ["primary: claim and pool driver do not match"]);
 }
 
@@ -124,10 +124,10 @@ fn scenario_43_the_last_memory_is_split() {
 }
 
 #[test]
-fn scenario_44_one_card_for_two_that_want_it_alone() {
-    let stage = Stage::load(&["nodes/tiny-1x2x1-foozer1000", "pods/1x2-exclusive-foozer"]);
-    let question = stage.question();
-    let Answer::Unsatisfiable(report) = question.answer(0) else { panic!("it fits") };
+fn scenario_44_one_card_for_two_exclusive_claims() {
+    let stage = LoadedFiles::load(&["nodes/tiny-1x2x1-foozer1000", "pods/1x2-exclusive-foozer"]);
+    let question = stage.query();
+    let AllocationOutcome::Unsatisfiable(report) = question.allocate(0) else { panic!("it fits") };
     assert_eq!(
         report.claims,
         [Some(true), Some(false)],
@@ -136,11 +136,13 @@ fn scenario_44_one_card_for_two_that_want_it_alone() {
 }
 
 #[test]
-fn scenario_44_the_second_is_told_what_is_missing() {
-    let stage = Stage::load(&["nodes/tiny-1x2x1-foozer1000", "pods/1x2-exclusive-foozer"]);
-    let mut question = stage.question();
+fn scenario_44_the_second_claim_has_a_reason() {
+    let stage = LoadedFiles::load(&["nodes/tiny-1x2x1-foozer1000", "pods/1x2-exclusive-foozer"]);
+    let mut question = stage.query();
     let second = question.request.claims[1].terms.pop().unwrap();
-    let Answer::Allocated(first) = question.answer(0) else { panic!("the first does not fit") };
+    let AllocationOutcome::Allocated(first) = question.allocate(0) else {
+        panic!("the first does not fit")
+    };
     for hold in first.holds() {
         question.snapshot.inventory.hold(hold).unwrap();
     }
@@ -155,7 +157,7 @@ fn scenario_44_the_second_is_told_what_is_missing() {
 }
 
 #[test]
-fn scenario_45_two_cards_for_two_that_want_them_alone() {
+fn scenario_45_two_cards_for_two_exclusive_claims() {
     let shown = placed("medium-8x64x4-foozer1000-numa", "1x2-exclusive-foozer").unwrap();
     let cards: Vec<&str> = shown.lines().skip(3).collect();
     let expected = [

@@ -1,11 +1,12 @@
-//! 58 to 68: what pods are meant to say, each with an inventory that has it and one that has not.
+//! Scenarios 58 to 68: typical claims of pods, each with an inventory that satisfies them and one
+//! that does not.
 
 use gantry_devices::lower::allocations;
 
-use super::stage::Stage;
+use super::loaded_files::LoadedFiles;
 
 fn placed(file: &str) -> Option<String> {
-    Stage::load(&[&format!("intents/{file}")]).placed()
+    LoadedFiles::load(&[&format!("intents/{file}")]).placed()
 }
 
 #[test]
@@ -73,7 +74,7 @@ fn scenario_66_eight_share_a_card_and_the_ninth_goes_elsewhere() {
     }
     let eight: Vec<String> = (0..8).map(|number| format!("slice-{number}")).collect();
     let eight: Vec<&str> = eight.iter().map(String::as_str).collect();
-    assert!(Stage::load(&["intents/66-negative"]).with_claims(&eight).placed().is_some());
+    assert!(LoadedFiles::load(&["intents/66-negative"]).with_claims(&eight).placed().is_some());
 }
 
 #[test]
@@ -86,7 +87,7 @@ fn scenario_63_scores_tell_alternatives_apart() {
 
 #[test]
 fn scenario_68_amounts_are_recorded_in_the_suffixes_of_the_request() {
-    let question = Stage::load(&["intents/68"]).question();
+    let question = LoadedFiles::load(&["intents/68"]).query();
     let (_, given) = question.best().unwrap();
     let inventory = &question.snapshot.inventory;
     let recorded = allocations(inventory, &question.request.claims[0], &given.claims[0]);

@@ -1,15 +1,15 @@
 //! 46 to 57: node selection among pools that count their devices.
 
-use super::stage::Stage;
+use super::loaded_files::LoadedFiles;
 
 const MIXED: [&str; 2] = ["pools/shape-zero", "pools/shape-three"];
 
-fn mixed(claims: &str) -> Stage {
-    Stage::load(&[MIXED[0], MIXED[1], &format!("claims/{claims}")])
+fn mixed(claims: &str) -> LoadedFiles {
+    LoadedFiles::load(&[MIXED[0], MIXED[1], &format!("claims/{claims}")])
 }
 
-fn on(pools: &str, claims: &str) -> Stage {
-    Stage::load(&[&format!("pools/{pools}"), &format!("claims/{claims}")])
+fn on(pools: &str, claims: &str) -> LoadedFiles {
+    LoadedFiles::load(&[&format!("pools/{pools}"), &format!("claims/{claims}")])
 }
 
 fn reasons(pools: [&str; 4], reason: &str) -> Vec<String> {
@@ -28,7 +28,7 @@ fn scenario_46_by_driver() {
     let stage = mixed("46-by-driver");
     let expected = "shape-zero-00 (100)\nmyclaim/main: 1 of shape-zero-00-foozer-00";
     assert_eq!(stage.placed().as_deref(), Some(expected));
-    let told = stage.question().reasons("shape-three-00", 0);
+    let told = stage.query().reasons("shape-three-00", 0);
     assert_eq!(told, reasons(THREE, "claim and pool driver do not match"));
 }
 
@@ -37,7 +37,7 @@ fn scenario_47_by_model() {
     let stage = mixed("47-by-model");
     let expected = "shape-zero-00 (100)\nmyclaim/main: 1 of shape-zero-00-foozer-00";
     assert_eq!(stage.placed().as_deref(), Some(expected));
-    let told = stage.question().reasons("shape-three-00", 0);
+    let told = stage.query().reasons("shape-three-00", 0);
     assert_eq!(told, reasons(THREE, "constraints not met"));
 }
 
@@ -63,7 +63,7 @@ fn scenario_50_four_of_two_pools() {
 fn scenario_51_no_node_has_both() {
     let stage = mixed("51-foozers-and-barzers");
     assert_eq!(stage.placed(), None);
-    let question = stage.question();
+    let question = stage.query();
     assert_eq!(question.report("shape-zero-00").claims, [Some(true), Some(false)]);
     assert_eq!(question.report("shape-three-00").claims, [Some(false), Some(true)]);
 }
@@ -86,25 +86,25 @@ fn scenario_53_no_four_on_one_numa_node() {
 fn scenario_54_a_pool_without_devices() {
     let stage = on("54-none-left", "46-by-driver");
     assert_eq!(stage.placed(), None);
-    assert_eq!(stage.question().reasons("node-a", 0), ["empty: no available devices"]);
+    assert_eq!(stage.query().reasons("node-a", 0), ["empty: no available devices"]);
 }
 
 #[test]
 fn scenario_55_a_pool_without_a_node() {
     let stage = on("55-nowhere", "46-by-driver").with_node("node-a");
     assert_eq!(stage.placed(), None);
-    assert_eq!(stage.question().reasons("node-a", 0), [""; 0]);
+    assert_eq!(stage.query().reasons("node-a", 0), [""; 0]);
 }
 
 #[test]
 fn scenario_56_the_same_devices_are_not_given_twice() {
     let stage = on("shape-zero", "56-twice-two");
     assert_eq!(stage.placed(), None);
-    assert_eq!(stage.question().report("shape-zero-00").claims, [Some(true), Some(false)]);
+    assert_eq!(stage.query().report("shape-zero-00").claims, [Some(true), Some(false)]);
 }
 
 #[test]
 fn scenario_57_a_pod_without_claims_fits_everywhere() {
-    let stage = Stage::load(&["pools/shape-zero"]);
+    let stage = LoadedFiles::load(&["pools/shape-zero"]);
     assert_eq!(stage.placed().as_deref(), Some("shape-zero-00 (100)"));
 }

@@ -1,11 +1,12 @@
-//! 32 to 57 again, as they are printed. What is long is in `scenarios/printed`, by number.
+//! Scenarios 32 to 57 again, as they are printed. Long outputs are in `scenarios/printed`, by
+//! number.
 
 use std::fs;
 
 use gantry_api::decode::{self, Options as Reading};
 use gantry_api::finding::Source;
 use gantry_devices::dump::file::Wording;
-use gantry_devices::schedule::{Asked, Decision, Objects, Options, Verdict, decide};
+use gantry_devices::schedule::{Decision, Objects, Options, ScheduleTarget, Verdict, decide};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scenarios");
 
@@ -24,7 +25,7 @@ fn load(files: &[&str]) -> Objects {
 /// The claims of a pod on the nodes of a file.
 fn pod(nodes: &str, pod: &str, wording: Wording) -> Decision {
     let objects = load(&[&format!("nodes/{nodes}"), &format!("pods/{pod}")]);
-    let asked = Asked::CapacityClaim(&objects.capacity_claims[0]);
+    let asked = ScheduleTarget::CapacityClaim(&objects.capacity_claims[0]);
     decide(&objects, asked, &Options { wording, ..Options::default() }).unwrap()
 }
 
@@ -33,7 +34,7 @@ fn select(pools: &[&str], claims: Option<&str>) -> Decision {
     let mut files: Vec<String> = pools.iter().map(|name| format!("pools/{name}")).collect();
     files.extend(claims.map(|name| format!("claims/{name}")));
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
-    decide(&load(&files), Asked::Claims, &Options::default()).unwrap()
+    decide(&load(&files), ScheduleTarget::Claims, &Options::default()).unwrap()
 }
 
 /// Compares a text with the file of that name.
@@ -153,7 +154,7 @@ fn scenarios_46_to_57_are_printed() {
 }
 
 #[test]
-fn scenario_55_is_told_of_a_pool_without_a_node() {
+fn scenario_55_reports_a_pool_without_a_node() {
     let decision = select(&["55-nowhere", "shape-three"], Some("46-by-driver"));
     assert_eq!(decision.verdict, Verdict::Unsatisfied);
     let told = decision.notes.iter().any(|note| note.ends_with("is not associated with a node"));

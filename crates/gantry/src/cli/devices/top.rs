@@ -1,4 +1,4 @@
-//! `gantry devices top`: how many devices are used and free.
+//! `gantry devices top`: shows how many devices are used and free.
 
 use std::path::PathBuf;
 
@@ -8,34 +8,35 @@ use gantry_devices::schedule::Objects;
 use gantry_devices::top::{table, top};
 
 use super::snapshot;
+use crate::cli::cluster_client::ClusterFlags;
 use crate::cli::files::load;
-use crate::cli::reach::Reach;
-use crate::cli::{End, Form, render};
+use crate::cli::{CommandOutcome, OutputFormat, render};
 use crate::output::Output;
 
 /// Show how many devices there are, are used and are free, by node and class.
 ///
-/// A device may be of several classes, and is counted in each. Free are those that a claim could have
-/// for itself now; what is neither used nor free is tainted, or lacks something of its pool.
+/// A device may be in several classes, and is counted in each. A device is free if a claim could be
+/// allocated it exclusively now; devices that are neither used nor free are tainted, or their pool
+/// lacks something they need.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gantry devices top
   gantry devices top --kubeconfig prod.kubeconfig -o json
   gantry devices top -f cluster/")]
 pub(super) struct Arguments {
-    /// Files instead of a cluster: folders of *.yaml, *.yml and *.json files, or `-`.
+    /// Read files instead of a cluster: files, folders of *.yaml, *.yml and *.json files, or `-`.
     #[arg(short, long, value_name = "FILE")]
     filename: Vec<PathBuf>,
 
-    /// Print all facts in this form.
+    /// Print all facts in this format.
     #[arg(short, long, value_name = "FORM")]
-    output: Option<Form>,
+    output: Option<OutputFormat>,
 
     #[command(flatten)]
-    reach: Reach,
+    reach: ClusterFlags,
 }
 
-pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<End> {
+pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<CommandOutcome> {
     let Arguments { filename, output: form, reach } = arguments;
     let objects = match filename.is_empty() {
         true => {
@@ -52,9 +53,9 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<
     };
     let rows = top(&objects)?;
     match form {
-        None if rows.is_empty() => output.note("there are no devices"),
+        None if rows.is_empty() => output.note("no devices found"),
         None => output.result_text(&table(&rows))?,
         Some(form) => output.result_text(&render(&rows, *form)?)?,
     }
-    Ok(End::Done)
+    Ok(CommandOutcome::Success)
 }

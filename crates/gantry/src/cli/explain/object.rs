@@ -1,4 +1,4 @@
-//! The page about an object of any kind: what every object has, and what subsystems add.
+//! Explains an object of any kind: its generic state and events, and what subsystems add.
 
 use std::fmt::Write as _;
 
@@ -13,15 +13,15 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cli::reach::{AskError, Reached};
+use crate::cli::cluster_client::{ClusterClient, ClusterRequestError};
 use crate::output::Output;
 use crate::subsystems::SUBSYSTEMS;
 use crate::up::STATUS_PATH;
 
-/// The most events that are shown, the newest.
-const MOST_EVENTS: usize = 10;
+/// The maximum number of events that are shown, the newest.
+const MAX_EVENTS: usize = 10;
 
-/// What there is to say about one object.
+/// The explanation of one object.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ObjectPage {
@@ -33,13 +33,13 @@ pub(super) struct ObjectPage {
     state: Option<String>,
     /// Its conditions.
     conditions: Vec<Condition>,
-    /// What its containers do, if it is a pod.
+    /// The state of its containers, if it is a pod.
     containers: Vec<String>,
-    /// What controllers hold back about it; absent where that cannot be read.
+    /// Why controllers hold it; absent if that cannot be read.
     held: Option<Vec<HeldReason>>,
-    /// What happened, the newest last.
+    /// The events about it, the newest last.
     events: Vec<Event>,
-    /// What subsystems add, by subsystem.
+    /// The explanations of the subsystems, by subsystem.
     subsystems: serde_json::Map<String, Value>,
     #[serde(skip)]
     sections: Vec<Explanation>,
@@ -69,9 +69,9 @@ struct Event {
     count: u64,
 }
 
-/// Which object is meant.
+/// The object to explain.
 #[derive(Debug)]
-pub(super) struct Named<'a> {
+pub(super) struct ObjectReference<'a> {
     /// The kind as it was typed.
     pub(super) kind: &'a str,
     /// The name.
@@ -82,8 +82,8 @@ pub(super) struct Named<'a> {
 
 /// Reads everything about an object.
 pub(super) async fn explain(
-    cluster: &Reached,
-    named: &Named<'_>,
+    cluster: &ClusterClient,
+    named: &ObjectReference<'_>,
     values: &Values,
     now: Timestamp,
     output: &mut Output,
@@ -95,7 +95,7 @@ pub(super) async fn explain(
     };
     let key = Key::new(namespace, named.name);
     let object = match cluster.get(&resource.path(&key)?).await {
-        Err(AskError::Absent { .. }) => {
+        Err(ClusterRequestError::NotFound { .. }) => {
             let place = match resource.scope {
                 Scope::Namespaced => format!(" -n {namespace}"),
                 Scope::Cluster => String::new(),
@@ -130,12 +130,12 @@ pub(super) async fn explain(
 }
 
 impl ObjectPage {
-    /// The page for people.
+    /// Renders the explanation as text.
     pub(super) fn text(&self) -> String {
         let Self { kind, object, state, conditions, containers, held, events, sections, .. } = self;
         let mut text = format!("{kind} {object}");
         if let Some(state) = state {
-            // Writing to a text cannot fail.
+            // Writing to a `String` cannot fail.
             let _ = write!(text, ": {state}");
         }
         text.push('\n');
@@ -161,7 +161,7 @@ impl ObjectPage {
         let held = held.iter().flatten();
         let held =
             held.map(|it| format!("{} ({})", joined(&it.reason, &it.message), it.controller));
-        section("held back", held.collect());
+        section("held", held.collect());
         for Explanation { title, lines, .. } in sections {
             section(title, lines.clone());
         }
@@ -174,10 +174,10 @@ impl ObjectPage {
     }
 }
 
-/// The resource that somebody means: `pod`, `po`, `deviceclaims.devmgmtproto.k8s.io`.
-async fn find_resource(cluster: &Reached, word: &str) -> anyhow::Result<Resource> {
+/// Finds the resource for what the user typed: `pod`, `po`, `deviceclaims.devmgmtproto.k8s.io`.
+async fn find_resource(cluster: &ClusterClient, word: &str) -> anyhow::Result<Resource> {
     let (name, group) = word.split_once('.').map_or((word, None), |(name, it)| (name, Some(it)));
-    // Of a name that several groups have, Gantry's own kind is meant.
+    // If several groups have the name, Gantry's own kind is used.
     let own = |it: &&Kind| {
         let names = [it.kind, it.plural];
         names.iter().chain(it.short_names).any(|it| it.eq_ignore_ascii_case(name))
@@ -198,8 +198,10 @@ async fn find_resource(cluster: &Reached, word: &str) -> anyhow::Result<Resource
     for version in versions {
         let document = match cluster.get(&ApiPath::version(&version)?).await {
             Ok(document) => document,
-            // A group whose own server is away hides no other.
-            Err(AskError::Absent { .. } | AskError::Refused { .. }) => continue,
+            // An API group whose aggregated server is unavailable does not hide the others.
+            Err(ClusterRequestError::NotFound { .. } | ClusterRequestError::Refused { .. }) => {
+                continue;
+            }
             Err(error) => return Err(error.into()),
         };
         if let Some(found) = ResourceList::read(&version, &document)?.resource_called(name) {
@@ -231,7 +233,7 @@ fn state(object: &Value) -> Option<String> {
     fields.into_iter().find(|it| !it.is_empty())
 }
 
-/// What the containers of a pod do, a line each.
+/// Describes the state of the containers of a pod, one line per container.
 fn containers(object: &Value) -> Vec<String> {
     let lists = ["initContainerStatuses", "containerStatuses"];
     let all = lists.iter().flat_map(|it| object["status"][it].as_array().into_iter().flatten());
@@ -241,7 +243,7 @@ fn containers(object: &Value) -> Vec<String> {
             message if message.is_empty() => String::new(),
             message => format!(": {}", message.trim_end()),
         };
-        format!("ended with code {code} ({reason}){message}")
+        format!("terminated with exit code {code} ({reason}){message}")
     };
     let line = |it: &Value| {
         let state = &it["state"];
@@ -249,22 +251,22 @@ fn containers(object: &Value) -> Vec<String> {
             (waiting, _, _) if waiting.is_object() => {
                 let (reason, message) = (text(waiting, "/reason"), text(waiting, "/message"));
                 let colon = if message.is_empty() { "" } else { ": " };
-                format!("waits: {reason}{colon}{message}")
+                format!("waiting: {reason}{colon}{message}")
             }
             (_, running, _) if running.is_object() => match it["ready"] == true {
-                true => "runs and is ready".to_owned(),
-                false => "runs and is not ready".to_owned(),
+                true => "running, ready".to_owned(),
+                false => "running, not ready".to_owned(),
             },
             (_, _, terminated) => ended(terminated),
         };
         let restarts = it["restartCount"].as_u64().unwrap_or(0);
         if restarts > 0 {
-            // Writing to a text cannot fail.
+            // Writing to a `String` cannot fail.
             let _ = write!(line, "; {restarts} restarts");
         }
         let last = &it["lastState"]["terminated"];
         if last.is_object() {
-            let _ = write!(line, "; the run before {}", ended(last));
+            let _ = write!(line, "; previous run {}", ended(last));
         }
         format!("{}  {line}", text(it, "/name"))
     };
@@ -282,20 +284,20 @@ fn conditions(object: &Value) -> Vec<Condition> {
     all.map(condition).collect()
 }
 
-/// What the controllers of `gantry up` hold back about an object.
+/// Returns why the controllers of `gantry up` hold an object.
 async fn held(
-    cluster: &Reached,
+    cluster: &ClusterClient,
     resource: &Resource,
     key: &Key,
     output: &mut Output,
-) -> Result<Option<Vec<HeldReason>>, AskError> {
+) -> Result<Option<Vec<HeldReason>>, ClusterRequestError> {
     let page = match cluster.get(&ApiPath::from_static(STATUS_PATH)).await {
         Ok(page) => page,
-        // Only `gantry up` has it there.
-        Err(AskError::Absent { .. }) => return Ok(None),
-        Err(AskError::Forbidden { path, .. }) => {
+        // Only `gantry up` serves this path.
+        Err(ClusterRequestError::NotFound { .. }) => return Ok(None),
+        Err(ClusterRequestError::Forbidden { path, .. }) => {
             output.warning(format_args!(
-                "may not read {path}: what controllers hold back is not shown"
+                "may not read {path}: the reasons of controllers are not shown"
             ));
             return Ok(None);
         }
@@ -316,20 +318,20 @@ async fn held(
 }
 
 async fn events(
-    cluster: &Reached,
+    cluster: &ClusterClient,
     resource: &Resource,
     key: &Key,
     output: &mut Output,
 ) -> anyhow::Result<Vec<Event>> {
     let selector =
         format!("involvedObject.kind={},involvedObject.name={}", resource.kind, key.name());
-    // Events about objects beside namespaces are in any of them.
+    // Events about cluster-scoped objects may be in any namespace.
     let path = ApiPath::collection("v1", key.namespace(), "events")?;
     let path = path.with(Parameter::FieldSelector(&selector));
     let mut found = match cluster.items(&path).await {
         Ok(found) => found,
-        Err(AskError::Forbidden { .. }) => {
-            output.warning("may not read events: none are shown");
+        Err(ClusterRequestError::Forbidden { .. }) => {
+            output.warning("may not list events: none are shown");
             return Ok(Vec::new());
         }
         Err(error) => return Err(error.into()),
@@ -340,7 +342,7 @@ async fn events(
         own.unwrap_or_else(|| text(it, "/metadata/creationTimestamp"))
     };
     found.sort_by_cached_key(time);
-    let skip = found.len().saturating_sub(MOST_EVENTS);
+    let skip = found.len().saturating_sub(MAX_EVENTS);
     let event = |it: &Value| Event {
         at: time(it),
         r#type: text(it, "/type"),
@@ -351,9 +353,9 @@ async fn events(
     Ok(found.iter().skip(skip).map(event).collect())
 }
 
-/// What one page of a subsystem says.
+/// Evaluates the explanation of one subsystem.
 async fn section(
-    cluster: &Reached,
+    cluster: &ClusterClient,
     page: &ExplainPage,
     resource: &Resource,
     key: &Key,
@@ -371,20 +373,20 @@ async fn section(
         let resource = kind.resource();
         let objects = match cluster.items(&resource.collection("")?).await {
             Ok(objects) => objects,
-            Err(AskError::Absent { .. }) => Vec::new(),
-            Err(AskError::Forbidden { .. }) if *resource == own => {
+            Err(ClusterRequestError::NotFound { .. }) => Vec::new(),
+            Err(ClusterRequestError::Forbidden { .. }) if *resource == own => {
                 vec![cluster.get(&resource.path(key)?).await?]
             }
-            Err(AskError::Forbidden { path, .. }) => {
-                output.warning(format_args!("may not read {path}: the page says less"));
+            Err(ClusterRequestError::Forbidden { path, .. }) => {
+                output.warning(format_args!("may not read {path}: the explanation is incomplete"));
                 unread.push(resource.clone());
                 continue;
             }
             Err(error) => return Err(error.into()),
         };
-        let Some(shelf) = world.find(resource) else { continue };
+        let Some(store) = world.single_store_for(resource) else { continue };
         for object in objects {
-            if let Err(error) = shelf.saw(&object.to_string()) {
+            if let Err(error) = store.observe(&object.to_string()) {
                 output.warning(format_args!("{error}"));
             }
         }
@@ -400,7 +402,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_says_what_is_known_and_leaves_out_what_is_not() {
+    fn a_page_omits_unknown_facts() {
         let object = json!({"metadata": {}, "status": {"phase": "Pending", "conditions": [
             {"type": "Ready", "status": "False", "reason": "NoNode", "message": "no node fits"},
             {"type": "Fine", "status": "True"},
@@ -425,7 +427,7 @@ mod tests {
             ..ObjectPage::default()
         };
         let expected = "Pod n/p: Pending\n\nconditions\n  Ready=False  NoNode: no node fits\n  \
-                        Fine=True\n\nheld back\n  Unschedulable: 0/3 nodes (scheduler)\n\nevents\n  \
+                        Fine=True\n\nheld\n  Unschedulable: 0/3 nodes (scheduler)\n\nevents\n  \
                         2026-01-01T00:00:00Z  Warning  FailedScheduling: 0/3 (x2)\n";
         assert_eq!(page.text(), expected);
         let bare =
@@ -439,8 +441,9 @@ mod tests {
         assert_eq!(
             containers(&pod),
             [
-                "a  waits: CrashLoopBackOff; 2 restarts; the run before ended with code 1 (Error): no port",
-                "b  runs and is ready"
+                "a  waiting: CrashLoopBackOff; 2 restarts; previous run terminated with exit \
+                 code 1 (Error): no port",
+                "b  running, ready"
             ]
         );
         let node = |status: &str| {

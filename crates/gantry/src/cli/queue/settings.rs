@@ -1,4 +1,4 @@
-//! By which settings the operator of a cluster decides, as far as that can be read.
+//! Finds the settings that the operator of a cluster decides by, as far as they can be read.
 
 use std::path::PathBuf;
 
@@ -8,20 +8,22 @@ use gantry_queue::{Settings, UserAccess};
 use gantry_reconcile::{ApiPath, Parameter};
 use serde_json::Value;
 
+use crate::cli::cluster_client::{ClusterClient, ClusterRequestError};
 use crate::cli::files;
-use crate::cli::reach::{AskError, Reached};
 use crate::config::document;
-use crate::config::operator::settle;
-use crate::config::source::{self, File, LEGACY, Map, OWN, Seen, Source, Step};
+use crate::config::operator::merge_and_check;
+use crate::config::source::{
+    self, ConfigFile, ConfigMapState, LEGACY, NextStep, OWN, SourceState, TextSource,
+};
 use crate::config::values::Values;
 use crate::manifests;
 use crate::subsystems::CONTROLLERS;
 use crate::up::STATUS_PATH;
 
-/// Where the settings of the queue are.
+/// Flags that say where the settings of the queue are.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct SettingsFlags {
-    /// The configuration of the operator, instead of its ConfigMap.
+    /// The configuration file of the operator, instead of its ConfigMap.
     #[arg(long, value_name = "FILE", help_heading = "Settings of the queue")]
     config_file: Option<PathBuf>,
 
@@ -30,123 +32,138 @@ pub(in crate::cli) struct SettingsFlags {
           help_heading = "Settings of the queue")]
     config: String,
 
-    /// Its namespace; by default where there is one.
+    /// The namespace of the ConfigMap; by default it is searched for.
     #[arg(long, value_name = "NAMESPACE", help_heading = "Settings of the queue")]
     config_namespace: Option<String>,
 }
 
-/// Settings, and who says so.
-pub(in crate::cli) struct Found {
-    /// The settings.
+/// The settings of the queue, and their source.
+pub(in crate::cli) struct QueueSettings {
+    /// The queue's settings.
     pub(in crate::cli) settings: Settings,
-    /// Where they are from, in words.
+    /// The source of the settings, as text for the user.
     pub(in crate::cli) source: String,
-    /// The keys below `mcad`, as the file has them.
+    /// The keys below `mcad`, as the configuration has them.
     pub(in crate::cli) values: Value,
-    /// All settings.
+    /// All settings of the configuration.
     pub(in crate::cli) all: Values,
-    /// What its user should know about them.
+    /// Warnings about the settings, for the user.
     pub(in crate::cli) warnings: Vec<String>,
 }
 
-/// The words for settings that nobody has set.
+/// How the source is described when no settings are configured.
 const DEFAULTS: &str = "the default settings";
 
 impl SettingsFlags {
-    /// Those of the file that is named, or the defaults.
-    fn of_file(&self) -> anyhow::Result<Found> {
+    /// Returns the settings of the file given by `--config-file`, or the defaults.
+    fn read_file(&self) -> anyhow::Result<QueueSettings> {
         match &self.config_file {
             Some(path) => {
                 let name = path.display().to_string();
                 read(&files::read(path)?, format!("the settings of {name}"), &name)
             }
-            None => defaults(format!("{DEFAULTS}; say --config-file for others")),
+            None => defaults(format!("{DEFAULTS}; use --config-file for others")),
         }
     }
 
-    /// The same, for files instead of a cluster: they do not say what anybody may create.
-    pub(in crate::cli) fn for_files(&self) -> anyhow::Result<Found> {
-        let mut found = self.of_file()?;
+    /// Returns the settings for objects read from files: files do not say what a user may create,
+    /// so the permissions of authors are not checked.
+    pub(in crate::cli) fn for_files(&self) -> anyhow::Result<QueueSettings> {
+        let mut found = self.read_file()?;
         found.settings.user_access = UserAccess::Unchecked;
         Ok(found)
     }
 
-    /// Those of the file that is named, those in effect as `gantry up` or the operator publishes them,
-    /// those of the operator's ConfigMap, or the defaults.
-    pub(in crate::cli) async fn find(&self, cluster: &Reached) -> anyhow::Result<Found> {
+    /// Returns the settings of the file given by `--config-file`, the effective ones that `gantry
+    /// up` or the operator publishes, those of the operator's ConfigMap, or the defaults, in this
+    /// order.
+    pub(in crate::cli) async fn load(
+        &self,
+        cluster: &ClusterClient,
+    ) -> anyhow::Result<QueueSettings> {
         if self.config_file.is_some() {
-            return self.of_file();
+            return self.read_file();
         }
-        if let Some(found) = of_process(cluster).await? {
+        if let Some(found) = from_gantry_up(cluster).await? {
             return Ok(found);
         }
-        if let Some(found) = self.in_effect(cluster).await? {
+        if let Some(found) = self.read_published(cluster).await? {
             return Ok(found);
         }
         match self.text(cluster).await {
             Ok(Some((text, name))) => {
                 let said = format!(
-                    "the settings of {name}; the operator publishes none that are in effect, and \
-                     its flags may say otherwise"
+                    "the settings of {name}; the operator publishes no effective settings, and \
+                     its flags may override these"
                 );
                 read(&text, said, &name)
             }
             Ok(None) => {
                 defaults(format!("{DEFAULTS}: the cluster has no ConfigMap {}", self.config))
             }
-            Err(Lookup::Ask(AskError::Forbidden { path, .. })) => {
-                defaults(format!("{DEFAULTS}: you may not read {path}; say --config-file"))
+            Err(SettingsError::Request(ClusterRequestError::Forbidden { path, .. })) => {
+                defaults(format!("{DEFAULTS}: you may not read {path}; use --config-file"))
             }
-            Err(Lookup::Ask(error)) => Err(error.into()),
-            Err(Lookup::Other(error)) => Err(error),
+            Err(SettingsError::Request(error)) => Err(error.into()),
+            Err(SettingsError::Other(error)) => Err(error),
         }
     }
 
-    /// Those that the operator publishes: its file or ConfigMap, with its flags and variables.
-    async fn in_effect(&self, cluster: &Reached) -> anyhow::Result<Option<Found>> {
-        let name = source::in_effect(&self.config);
+    /// Returns the effective settings that the operator publishes: its file or ConfigMap, with its
+    /// flags and environment variables applied.
+    async fn read_published(
+        &self,
+        cluster: &ClusterClient,
+    ) -> anyhow::Result<Option<QueueSettings>> {
+        let name = source::effective_config_map(&self.config);
         let looked = async {
             let Some(namespace) = self.namespace(cluster, &[&name]).await? else { return Ok(None) };
             Ok(Some((get(cluster, &namespace, &name).await?, namespace)))
         };
         let (map, namespace) = match looked.await {
             Ok(Some(found)) => found,
-            // Whoever may not read it may still read the ConfigMap it was made from.
-            Ok(None) | Err(Lookup::Ask(AskError::Forbidden { .. })) => return Ok(None),
-            Err(Lookup::Ask(error)) => return Err(error.into()),
-            Err(Lookup::Other(error)) => return Err(error),
+            // A user who may not read it may still read the ConfigMap it was made from.
+            Ok(None) | Err(SettingsError::Request(ClusterRequestError::Forbidden { .. })) => {
+                return Ok(None);
+            }
+            Err(SettingsError::Request(error)) => return Err(error.into()),
+            Err(SettingsError::Other(error)) => return Err(error),
         };
-        let Map::Present { data, .. } = map else { return Ok(None) };
+        let ConfigMapState::Present { data, .. } = map else { return Ok(None) };
         let text = data.into_iter().find(|(key, _)| key == source::WRITTEN_KEY);
         let Some((key, text)) = text else { return Ok(None) };
         let name = format!("ConfigMap {namespace}/{name}, {key}");
-        read(&text, format!("the settings in effect of {name}"), &name).map(Some)
+        read(&text, format!("the effective settings of {name}"), &name).map(Some)
     }
 
-    /// The text of the ConfigMap, and what it is called.
-    async fn text(&self, cluster: &Reached) -> Result<Option<(String, String)>, Lookup> {
+    /// Returns the text of the ConfigMap, and the ConfigMap's display name.
+    async fn text(
+        &self,
+        cluster: &ClusterClient,
+    ) -> Result<Option<(String, String)>, SettingsError> {
         let names = if self.config == OWN { vec![OWN, LEGACY] } else { vec![self.config.as_str()] };
         let Some(namespace) = self.namespace(cluster, &names).await? else { return Ok(None) };
-        let mut seen = Seen {
-            file: File::Unnamed,
+        let mut seen = SourceState {
+            file: ConfigFile::NotConfigured,
             name: &self.config,
-            named: Map::Unknown,
-            legacy: Map::Unknown,
+            named: ConfigMapState::NotRead,
+            legacy: ConfigMapState::NotRead,
         };
         loop {
-            let looked = match source::choose(&seen).map_err(|it| Lookup::Other(it.into()))? {
-                Step::Use { source, text } => {
-                    let (name, key) = match source {
-                        Source::Named { name, key } => (name, key),
-                        Source::Legacy { key } => (LEGACY, key),
-                        Source::File(_) => return Ok(None),
-                    };
-                    let name = format!("ConfigMap {namespace}/{name}, {key}");
-                    return Ok(Some((text.to_owned(), name)));
-                }
-                Step::Create(_) => return Ok(None),
-                Step::Look(name) => name.to_owned(),
-            };
+            let looked =
+                match source::next_step(&seen).map_err(|it| SettingsError::Other(it.into()))? {
+                    NextStep::Use { source, text } => {
+                        let (name, key) = match source {
+                            TextSource::Named { name, key } => (name, key),
+                            TextSource::Legacy { key } => (LEGACY, key),
+                            TextSource::File(_) => return Ok(None),
+                        };
+                        let name = format!("ConfigMap {namespace}/{name}, {key}");
+                        return Ok(Some((text.to_owned(), name)));
+                    }
+                    NextStep::Create(_) => return Ok(None),
+                    NextStep::Read(name) => name.to_owned(),
+                };
             let map = get(cluster, &namespace, &looked).await?;
             if looked == self.config {
                 seen.named = map;
@@ -156,8 +173,12 @@ impl SettingsFlags {
         }
     }
 
-    /// The namespace that has a ConfigMap of one of these names; the first name that is found counts.
-    async fn namespace(&self, cluster: &Reached, names: &[&str]) -> Result<Option<String>, Lookup> {
+    /// Finds the namespace that has a ConfigMap of one of these names; the first name found wins.
+    async fn namespace(
+        &self,
+        cluster: &ClusterClient,
+        names: &[&str],
+    ) -> Result<Option<String>, SettingsError> {
         if let Some(namespace) = &self.config_namespace {
             return Ok(Some(namespace.clone()));
         }
@@ -168,8 +189,9 @@ impl SettingsFlags {
             let path = path.with(Parameter::FieldSelector(&selector));
             let list = match cluster.get(&path).await {
                 Ok(list) => list,
-                // Whoever may not search may still read the usual one.
-                Err(AskError::Forbidden { .. }) => return Ok(Some(usual)),
+                // A user who may not list ConfigMaps may still read the one in the default
+                // namespace.
+                Err(ClusterRequestError::Forbidden { .. }) => return Ok(Some(usual)),
                 Err(error) => return Err(error.into()),
             };
             let found = list["items"].as_array().into_iter().flatten();
@@ -180,8 +202,8 @@ impl SettingsFlags {
                 all if all.contains(&usual.as_str()) => return Ok(Some(usual)),
                 [only] => return Ok(Some((*only).to_owned())),
                 several => {
-                    return Err(Lookup::Other(anyhow::anyhow!(
-                        "several namespaces have a ConfigMap {name}: {}; say --config-namespace",
+                    return Err(SettingsError::Other(anyhow::anyhow!(
+                        "several namespaces have a ConfigMap {name}: {}; use --config-namespace",
                         several.join(", ")
                     )));
                 }
@@ -191,18 +213,21 @@ impl SettingsFlags {
     }
 }
 
-/// Those of a cluster that `gantry up` runs, where one does and shows them.
-async fn of_process(cluster: &Reached) -> anyhow::Result<Option<Found>> {
+/// Returns the settings of a cluster that `gantry up` runs, if it is one and the user may read
+/// them.
+async fn from_gantry_up(cluster: &ClusterClient) -> anyhow::Result<Option<QueueSettings>> {
     let page = match cluster.get(&ApiPath::from_static(STATUS_PATH)).await {
         Ok(page) => page,
-        Err(AskError::Absent { .. } | AskError::Forbidden { .. }) => return Ok(None),
+        Err(ClusterRequestError::NotFound { .. } | ClusterRequestError::Forbidden { .. }) => {
+            return Ok(None);
+        }
         Err(error) => return Err(error.into()),
     };
     let keys =
         page["configuration"].get("values").filter(|it| it.is_object()).map(Value::to_string);
     let Some(text) = keys else { return Ok(None) };
     if page["configuration"]["values"]["mcadEnabled"] == false {
-        // The queue is an operator's.
+        // The queue is run by a separate operator.
         return Ok(None);
     }
     let mut found = read(&text, "the settings of gantry up".to_owned(), "gantry up")?;
@@ -212,43 +237,50 @@ async fn of_process(cluster: &Reached) -> anyhow::Result<Option<Found>> {
     Ok(Some(found))
 }
 
-/// Why settings are not found.
-enum Lookup {
-    /// The cluster does not tell.
-    Ask(AskError),
+/// Why the settings cannot be loaded.
+enum SettingsError {
+    /// A request to the cluster failed.
+    Request(ClusterRequestError),
     Other(anyhow::Error),
 }
 
-impl From<AskError> for Lookup {
-    fn from(error: AskError) -> Self {
-        Self::Ask(error)
+impl From<ClusterRequestError> for SettingsError {
+    fn from(error: ClusterRequestError) -> Self {
+        Self::Request(error)
     }
 }
 
-async fn get(cluster: &Reached, namespace: &str, name: &str) -> Result<Map, AskError> {
+async fn get(
+    cluster: &ClusterClient,
+    namespace: &str,
+    name: &str,
+) -> Result<ConfigMapState, ClusterRequestError> {
     let path = ApiPath::object("v1", namespace, "configmaps", name)?;
     let map = match cluster.get(&path).await {
         Ok(map) => map,
-        Err(AskError::Absent { .. }) => return Ok(Map::Absent),
+        Err(ClusterRequestError::NotFound { .. }) => return Ok(ConfigMapState::Absent),
         Err(error) => return Err(error),
     };
     let data = map["data"].as_object().into_iter().flatten();
     let data = data.map(|(key, text)| (key.clone(), text.as_str().unwrap_or_default().to_owned()));
     let binary = map["binaryData"].as_object().into_iter().flatten();
-    Ok(Map::Present { data: data.collect(), binary: binary.map(|(key, _)| key.clone()).collect() })
+    Ok(ConfigMapState::Present {
+        data: data.collect(),
+        binary: binary.map(|(key, _)| key.clone()).collect(),
+    })
 }
 
-/// Settings that nobody has set.
-fn defaults(source: String) -> anyhow::Result<Found> {
+/// Returns the default settings.
+fn defaults(source: String) -> anyhow::Result<QueueSettings> {
     let mut found = read("", source, "defaults")?;
     found.warnings.clear();
     Ok(found)
 }
 
-/// Settings as a text has them, on top of the defaults.
-fn read(text: &str, source: String, name: &str) -> anyhow::Result<Found> {
+/// Parses settings on top of the defaults.
+fn read(text: &str, source: String, name: &str) -> anyhow::Result<QueueSettings> {
     let (layer, report) = document::read(text, name);
-    let checked = match settle([&layer], report, &CONTROLLERS) {
+    let checked = match merge_and_check([&layer], report, &CONTROLLERS) {
         Ok(checked) => checked,
         Err(report) => {
             let errors: Vec<String> = report.errors.iter().map(ToString::to_string).collect();
@@ -258,11 +290,11 @@ fn read(text: &str, source: String, name: &str) -> anyhow::Result<Found> {
     let mut warnings: Vec<String> = checked.warnings.iter().map(ToString::to_string).collect();
     if !configuration::is_enabled(&checked.values) {
         warnings.push(
-            "the operator's configuration has mcadEnabled: false: nobody runs this queue"
+            "the operator's configuration has mcadEnabled: false: this queue is not running"
                 .to_owned(),
         );
     }
-    Ok(Found {
+    Ok(QueueSettings {
         settings: configuration::settings(&checked.values)?,
         source,
         values: checked.values.tree()["mcad"].clone(),
@@ -311,7 +343,7 @@ devices: {enabled: true}";
         assert!(read("mcad: {preemption: true}", String::new(), "f").unwrap().settings.preemption);
         for text in ["mcadEnabled: false", "mcad: {enabled: false}"] {
             let said = read(text, String::new(), "f").unwrap().warnings;
-            assert!(said.len() == 1 && said[0].contains("nobody runs this queue"), "{said:?}");
+            assert!(said.len() == 1 && said[0].contains("this queue is not running"), "{said:?}");
         }
         let said = read("mcad: {backoftime: 3}", String::new(), "f").unwrap().warnings;
         assert_eq!(
@@ -321,13 +353,13 @@ devices: {enabled: true}";
     }
 
     #[test]
-    fn nothing_said_is_what_the_operator_does_by_itself() {
+    fn defaults_match_the_operator() {
         let found = defaults(DEFAULTS.to_owned()).unwrap();
         assert_eq!((found.settings, found.warnings), (Settings::default(), Vec::new()));
     }
 
     #[test]
-    fn a_configuration_that_no_operator_takes_is_refused() {
+    fn an_invalid_configuration_is_refused() {
         let error = read("mcad: {backoffTime: soon}", "the settings of f".to_owned(), "f");
         let error = error.map(|_| ()).unwrap_err().to_string();
         assert!(error.contains("cannot use the settings of f: f:1:"), "{error}");

@@ -1,6 +1,6 @@
-//! What the queue decides by, read once: from a cluster, or from files.
+//! Reads what the queue decides by, once: from a cluster, or from files.
 
-mod rights;
+mod author_access;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -11,29 +11,30 @@ use gantry_api::decode::{self, Decoded};
 use gantry_controller::discovery::ResourceList;
 use gantry_queue::app_wrapper::{AppWrapper, TypeName};
 use gantry_queue::kind_discovery::{self, ServedKind};
-use gantry_queue::outlook::Sight;
-use gantry_queue::wrapped::Wrapped;
-use gantry_queue::{Dispatch, Live, Settings};
+use gantry_queue::queue_report::Visibility;
+use gantry_queue::wrapped::WrappedObject;
+use gantry_queue::{Dispatch, LiveSettings, Settings};
 use gantry_reconcile::{ApiPath, Controller as _, Key, Kind, Resource, Scope, View as _, World};
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::cli::cluster_client::{ClusterClient, ClusterRequestError};
 use crate::cli::files::load;
-use crate::cli::reach::{AskError, Reached};
 use crate::output::Output;
 
-/// What was read.
+/// The objects the queue is evaluated with.
 pub(in crate::cli) struct Snapshot {
-    /// All objects, and what is known of the kinds of items as far as they were looked for.
+    /// All objects, and the discovered kinds of the items as far as they were looked up.
     pub(in crate::cli) world: World,
-    /// How much of what the queue decides by is among them.
-    pub(in crate::cli) sight: Sight,
+    /// How much of what the queue decides by could be read.
+    pub(in crate::cli) visibility: Visibility,
 }
 
 impl Snapshot {
-    /// Reads a cluster. Where somebody may not read the AppWrappers of all namespaces, those of one.
-    pub(in crate::cli) async fn of_cluster(
-        cluster: &Reached,
+    /// Reads a cluster. If the user may not list the AppWrappers of all namespaces, reads those of
+    /// one.
+    pub(in crate::cli) async fn from_cluster(
+        cluster: &ClusterClient,
         namespace: Option<&str>,
         settings: &Settings,
         output: &mut Output,
@@ -41,9 +42,9 @@ impl Snapshot {
         Self::with_items(cluster, namespace, None, settings, output).await
     }
 
-    /// The same, with the objects of one AppWrapper.
+    /// Reads a cluster like [`Self::from_cluster`], with the objects of one AppWrapper.
     pub(in crate::cli) async fn with_items(
-        cluster: &Reached,
+        cluster: &ClusterClient,
         namespace: Option<&str>,
         of: Option<&AppWrapper>,
         settings: &Settings,
@@ -55,38 +56,39 @@ impl Snapshot {
         };
         let names = of.iter().flat_map(|it| it.items()).filter_map(|it| it.name.clone());
         let world = world(settings, &kinds, names);
-        let mut sight = Sight::Whole;
-        let wrapped: BTreeSet<&Resource> = wrapped(&kinds).collect();
-        let read = world.shelves().map(|it| it.resource()).filter(|it| !wrapped.contains(it));
+        let mut sight = Visibility::Full;
+        let wrapped: BTreeSet<&Resource> = namespaced_item_kinds(&kinds).collect();
+        let read = world.stores().map(|it| it.resource()).filter(|it| !wrapped.contains(it));
         for resource in read.collect::<Vec<_>>() {
-            let Some(objects) = all(cluster, &resource, namespace, output).await? else {
-                sight = Sight::Told;
+            let Some(objects) = list_readable(cluster, &resource, namespace, output).await? else {
+                sight = Visibility::StatusOnly;
                 continue;
             };
             fill(&world, &resource, &objects, output);
         }
         let access = settings.user_access;
-        if access.is_checked() && sight == Sight::Whole {
-            rights::fill(cluster, &world, access, output).await?;
+        if access.is_checked() && sight == Visibility::Full {
+            author_access::record_author_access(cluster, &world, access, output).await?;
         }
         if let Some(wrapper) = of {
-            for (resource, key) in places(wrapper, &world) {
+            for (resource, key) in item_keys(wrapper, &world) {
                 match cluster.get(&resource.path(&key)?).await {
                     Ok(object) => fill(&world, &resource, &[object], output),
-                    Err(AskError::Absent { .. }) => {}
-                    Err(AskError::Forbidden { path, .. }) => {
-                        output
-                            .warning(format_args!("may not read {path}: it is shown as not made"));
+                    Err(ClusterRequestError::NotFound { .. }) => {}
+                    Err(ClusterRequestError::Forbidden { path, .. }) => {
+                        output.warning(format_args!(
+                            "may not read {path}: it is shown as not created"
+                        ));
                     }
                     Err(error) => return Err(error.into()),
                 }
             }
         }
-        Ok(Self { world, sight })
+        Ok(Self { world, visibility: sight })
     }
 
-    /// Reads files. What is an item is taken for a kind that every server has.
-    pub(in crate::cli) fn of_files(
+    /// Reads files. Every kind that items use is assumed to be served.
+    pub(in crate::cli) fn from_files(
         named: &[PathBuf],
         settings: &Settings,
         output: &mut Output,
@@ -109,7 +111,7 @@ impl Snapshot {
         let kinds: BTreeSet<Resource> = templates.iter().filter_map(|it| guess(it)).collect();
         let names = templates.iter().map(|it| TypeName::of_object(it));
         let world = world(settings, &kinds, names);
-        let shelves: Vec<Resource> = world.shelves().map(|it| it.resource()).collect();
+        let shelves: Vec<Resource> = world.stores().map(|it| it.resource()).collect();
         for mut object in flat {
             let is = |it: &&Resource| {
                 object["apiVersion"] == it.api_version() && object["kind"] == it.kind.as_ref()
@@ -120,35 +122,38 @@ impl Snapshot {
             }
             fill(&world, resource, &[object], output);
         }
-        Ok(Self { world, sight: Sight::Whole })
+        Ok(Self { world, visibility: Visibility::Full })
     }
 }
 
-/// A world without objects for all that the queue decides by. Of the kinds that items name, the server has these.
+/// Creates a world without objects, with a store for every kind the queue reads. `served` are the
+/// kinds of items that the server has.
 fn world(
     settings: &Settings,
     served: &BTreeSet<Resource>,
     named: impl Iterator<Item = TypeName>,
 ) -> World {
-    let kinds: Vec<Kind> = Dispatch::new(Live::new(*settings)).kinds();
-    let wrapped = wrapped(served).map(|it| Kind::at::<Wrapped>(it.clone()));
+    let kinds: Vec<Kind> = Dispatch::new(LiveSettings::new(*settings)).kinds();
+    let wrapped =
+        namespaced_item_kinds(served).map(|it| Kind::with_resource::<WrappedObject>(it.clone()));
     let world = World::new(kinds.into_iter().chain(wrapped));
     let facts = world.facts::<ServedKind>();
     for name in named {
-        // What was asked now counts for every AppWrapper, whenever it was admitted. Nobody follows the changes.
+        // The result of this discovery applies to every AppWrapper, whenever it was admitted;
+        // changes are not followed.
         let _ = facts.record(name, ServedKind::NotServed, Timestamp::MAX);
     }
-    kind_discovery::record(&world, served.iter().cloned(), Timestamp::MAX);
+    kind_discovery::record_served(&world, served.iter().cloned(), Timestamp::MAX);
     world
 }
 
-/// The kinds of items whose objects are in namespaces and are read for them alone.
-fn wrapped(served: &BTreeSet<Resource>) -> impl Iterator<Item = &Resource> {
+/// The namespaced kinds of items, which are read only for those items.
+fn namespaced_item_kinds(served: &BTreeSet<Resource>) -> impl Iterator<Item = &Resource> {
     let namespaced = served.iter().filter(|it| it.scope == Scope::Namespaced);
-    namespaced.filter(|it| kind_discovery::followed_anyway(&TypeName::of(it)).is_none())
+    namespaced.filter(|it| kind_discovery::always_watched(&TypeName::of(it)).is_none())
 }
 
-/// The objects of a list, or the object.
+/// Returns the objects of a list, or the object itself.
 fn flatten(object: Value, into: &mut Vec<Value>) {
     match (object["kind"].as_str(), object["items"].as_array()) {
         (Some("List"), Some(items)) => {
@@ -158,9 +163,9 @@ fn flatten(object: Value, into: &mut Vec<Value>) {
     }
 }
 
-/// All objects of a kind; nothing where whoever asks may not see them.
-async fn all(
-    cluster: &Reached,
+/// Lists all objects of a kind; empty if the user may not list them.
+async fn list_readable(
+    cluster: &ClusterClient,
     resource: &Resource,
     namespace: Option<&str>,
     output: &mut Output,
@@ -168,26 +173,26 @@ async fn all(
     let own = *resource == AppWrapper::RESOURCE;
     match cluster.items(&resource.collection("")?).await {
         Ok(objects) => Ok(Some(objects)),
-        Err(error @ AskError::Absent { .. }) if own => Err(error).context(
-            "the cluster has no AppWrappers; install the kinds with `gantry crds | kubectl apply \
-             --server-side -f -`",
+        Err(error @ ClusterRequestError::NotFound { .. }) if own => Err(error).context(
+            "the cluster does not serve AppWrappers; install the CRDs with `gantry crds | kubectl \
+             apply --server-side -f -`",
         ),
-        Err(AskError::Absent { .. }) => Ok(Some(Vec::new())),
-        Err(AskError::Forbidden { .. }) if own && namespace.is_some() => {
+        Err(ClusterRequestError::NotFound { .. }) => Ok(Some(Vec::new())),
+        Err(ClusterRequestError::Forbidden { .. }) if own && namespace.is_some() => {
             let namespace = namespace.unwrap_or_default();
             output.warning(format_args!(
-                "may not read AppWrappers of all namespaces: places are those among the ones of \
+                "may not list AppWrappers of all namespaces: positions are those within namespace \
                  {namespace}"
             ));
             Ok(Some(cluster.items(&resource.collection(namespace)?).await?))
         }
-        Err(error @ AskError::Forbidden { .. }) if own => {
-            Err(error).context("say -n NAMESPACE to see those of one namespace")
+        Err(error @ ClusterRequestError::Forbidden { .. }) if own => {
+            Err(error).context("use -n NAMESPACE to list the AppWrappers of one namespace")
         }
-        Err(AskError::Forbidden { .. }) => {
+        Err(ClusterRequestError::Forbidden { .. }) => {
             output.warning(format_args!(
-                "may not read {resource}: what the queue said last is shown, not what it would say \
-                 now"
+                "may not read {resource}: the reasons last recorded by the queue are shown, not \
+                 the current ones"
             ));
             Ok(None)
         }
@@ -195,29 +200,30 @@ async fn all(
     }
 }
 
-/// Puts objects on their shelf, and says which cannot be read.
+/// Adds objects to their store, and warns about those that cannot be decoded.
 fn fill(world: &World, resource: &Resource, objects: &[Value], output: &mut Output) {
-    let Some(shelf) = world.find(resource) else { return };
+    let Some(store) = world.single_store_for(resource) else { return };
     for object in objects {
-        if let Err(error) = shelf.saw(&object.to_string()) {
+        if let Err(error) = store.observe(&object.to_string()) {
             let why = std::error::Error::source(&error).map(ToString::to_string);
             output.warning(format_args!("{error}: {}", why.unwrap_or_default()));
         }
     }
 }
 
-/// The kinds of the items of an AppWrapper that the server has.
+/// Returns the kinds of an AppWrapper's items that the server has.
 async fn discover(
-    cluster: &Reached,
+    cluster: &ClusterClient,
     wrapper: &AppWrapper,
     output: &mut Output,
 ) -> anyhow::Result<BTreeSet<Resource>> {
     let mut kinds = BTreeSet::new();
     for object in wrapper.items().iter().filter_map(|it| it.object()) {
-        match served(cluster, &TypeName::of_object(&object)).await {
+        match find_served_resource(cluster, &TypeName::of_object(&object)).await {
             Ok(found) => kinds.extend(found),
-            Err(AskError::Forbidden { path, .. }) => {
-                output.warning(format_args!("may not read {path}: its kinds count as unknown"));
+            Err(ClusterRequestError::Forbidden { path, .. }) => {
+                output
+                    .warning(format_args!("may not read {path}: its kinds are treated as unknown"));
             }
             Err(error) => return Err(error.into()),
         }
@@ -225,21 +231,25 @@ async fn discover(
     Ok(kinds)
 }
 
-/// How a server addresses a kind; nothing where it does not have it, which is told as what it is.
-async fn served(cluster: &Reached, name: &TypeName) -> Result<Option<Resource>, AskError> {
-    // Users write it: what is no group and version is served by nobody.
+/// Finds the resource of a kind in the server's discovery; `None` if the server does not have the
+/// kind, which is reported as such.
+async fn find_served_resource(
+    cluster: &ClusterClient,
+    name: &TypeName,
+) -> Result<Option<Resource>, ClusterRequestError> {
+    // The value is written by users: an invalid group and version is never served.
     let Ok(path) = ApiPath::version(&name.api_version) else { return Ok(None) };
     let list = match cluster.get(&path).await {
         Ok(list) => list,
-        Err(AskError::Absent { .. }) => return Ok(None),
+        Err(ClusterRequestError::NotFound { .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
     let list = ResourceList::read(&name.api_version, &list);
-    let list = list.map_err(|error| cluster.no_answer(error.into()))?;
+    let list = list.map_err(|error| cluster.no_response(error.into()))?;
     Ok(list.resource_of(&name.kind).map(|it| it.resource))
 }
 
-/// The kind of an object as every server may have it.
+/// Returns the resource that a kind has by convention.
 fn guess(object: &Value) -> Option<Resource> {
     let name = TypeName::of_object(object);
     let plural = format!("{}s", name.kind.to_lowercase());
@@ -256,17 +266,17 @@ fn resource(name: &TypeName, plural: String) -> Resource {
         plural: Cow::Owned(plural),
         kind: Cow::Owned(kind.to_string()),
         scope: Scope::Namespaced,
-        status: true,
+        has_status: true,
     }
 }
 
-/// Where the items of an AppWrapper are, or would be.
-fn places(wrapper: &AppWrapper, world: &World) -> Vec<(Resource, Key)> {
+/// Returns the keys of the objects that the items of an AppWrapper create.
+fn item_keys(wrapper: &AppWrapper, world: &World) -> Vec<(Resource, Key)> {
     let items = wrapper.items().iter().enumerate();
     let made = items.filter_map(|(at, item)| {
-        let made = gantry_queue::dispatch::make(world, wrapper, at, item).ok()?;
-        // Pods were read with the others.
-        let is_wrapped = world.shelf_at::<Wrapped>(&made.resource).is_some();
+        let made = gantry_queue::item_objects::build_item(world, wrapper, at, item).ok()?;
+        // Pods were already read with all others.
+        let is_wrapped = world.store_for::<WrappedObject>(&made.resource).is_some();
         is_wrapped.then_some((made.resource, made.key))
     });
     made.collect()

@@ -1,4 +1,4 @@
-//! What is read, what is warned about, and what is refused, with its place.
+//! Valid, warned and rejected configuration texts, with positions.
 
 use super::*;
 use proptest::prelude::*;
@@ -17,11 +17,11 @@ fn warnings(text: &str) -> Vec<String> {
 fn value(text: &str, key: &str) -> Value {
     let (layer, report) = read(text, "f");
     assert_eq!(report.errors, [], "{text}");
-    Values::stack(keys::KEYS.as_slice(), [&layer]).get(key).clone()
+    Values::from_layers(keys::KEYS.as_slice(), [&layer]).get(key).clone()
 }
 
 #[test]
-fn cf_4_a_text_lies_on_top_of_the_defaults() {
+fn cf_4_a_document_overrides_the_defaults() {
     let table = [
         ("an empty text", "", "mcad.backoffTime", json!(20)),
         ("a comment", "# nothing\n", "mcad.backoffTime", json!(20)),
@@ -87,12 +87,12 @@ backoffTime: 4
             "f:6:1: backoffTime: ignored: unknown key; did you mean mcad.backoffTime?",
         ]
     );
-    assert_eq!(report.unknown, ["mcad.backofTime", "mcad.zzz", "extra", "backoffTime"]);
+    assert_eq!(report.unknown_keys, ["mcad.backofTime", "mcad.zzz", "extra", "backoffTime"]);
     assert_eq!(report.errors, []);
 }
 
 #[test]
-fn keys_without_effect_are_warned_about_once_they_say_something() {
+fn keys_without_effect_warn_when_set() {
     let said = warnings("kuberay: {a: 1}\nclientConnection: {contentType: ''}\n");
     assert_eq!(said, ["f:1:1: kuberay: has no effect: Gantry does not run KubeRay"]);
     let said = warnings("clientConnection: {contentType: application/json}\n");
@@ -100,7 +100,7 @@ fn keys_without_effect_are_warned_about_once_they_say_something() {
 }
 
 #[test]
-fn letter_case_is_forgiven_with_a_warning() {
+fn wrong_letter_case_is_accepted_with_a_warning() {
     assert_eq!(
         warnings("mcad: {backofftime: 5}"),
         ["f:1:8: mcad.backofftime: taken for backoffTime; write it so"]
@@ -158,7 +158,8 @@ fn cf_5_texts_that_are_no_configuration_are_refused() {
 }
 
 proptest! {
-    /// Whatever a key is given, it is taken, warned about or refused; nothing is lost in between.
+    /// Whatever value a key has, it is accepted, warned about or rejected; nothing is lost in
+    /// between.
     #[test]
     fn nothing_that_is_written_is_lost(
         index in 0..keys::KEYS.len(),
@@ -177,7 +178,7 @@ proptest! {
                 let (again, _) = read(&again.to_string(), "f");
                 prop_assert_eq!(again.get(key.path), Some(taken));
             }
-            None => prop_assert!(report.blames(&[key.path]), "{} {}", key.path, value),
+            None => prop_assert!(report.has_error_for(&[key.path]), "{} {}", key.path, value),
         }
     }
 }
@@ -193,7 +194,7 @@ fn cf_6_the_originals_switch_of_the_queue_works() {
     ] {
         assert_eq!(value(text, "mcadEnabled"), json!(expected), "{text}");
         assert_eq!(value(text, "instascale.enabled"), json!(false), "{text}");
-        assert!(read(text, "f").1.unknown.is_empty(), "{text}");
+        assert!(read(text, "f").1.unknown_keys.is_empty(), "{text}");
     }
     for text in
         ["mcadEnabled: true\nmcad: {enabled: false}", "mcad: {enabled: false}\nmcadEnabled: true"]
@@ -208,9 +209,9 @@ fn cf_6_the_originals_switch_of_the_queue_works() {
     );
 }
 
-/// A name that several sections have is no hint: following it would switch on something else.
+/// A name that several sections have is no hint: following it would enable something else.
 #[test]
-fn a_hint_never_leads_to_another_section_by_a_common_name() {
+fn a_hint_stays_in_its_section() {
     for (text, expected) in [
         ("enabled: true", "f:1:1: enabled: ignored: unknown key"),
         ("logging: {enabled: false}", "f:1:11: logging.enabled: ignored: unknown key"),
@@ -225,7 +226,7 @@ fn a_hint_never_leads_to_another_section_by_a_common_name() {
 }
 
 #[test]
-fn cf_6_the_manifest_of_a_config_map_stands_for_its_text() {
+fn cf_6_a_config_map_manifest_is_read() {
     let map =
         |rest: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\n{rest}");
     let text = map("data:\n  config.yaml: |\n    mcad: {backoffTime: 5}\n    other: 1\n");
@@ -258,7 +259,7 @@ fn cf_6_the_manifest_of_a_config_map_stands_for_its_text() {
     }
 }
 
-/// What is not the keys of a configuration is refused as a whole, not ignored key by key.
+/// A text that is not the keys of a configuration is rejected as a whole, not ignored key by key.
 #[test]
 fn cf_6_other_objects_and_other_forms_are_refused() {
     let object = "expected the keys of the configuration, or a ConfigMap with them";
@@ -278,10 +279,10 @@ fn cf_6_other_objects_and_other_forms_are_refused() {
         let said = errors(text);
         assert!(said.len() == 1 && said[0].contains(expected), "{text}: {said:?}");
     }
-    // A configuration that also says what it is, as component configurations do.
+    // A configuration that also has a kind, as component configurations do.
     let text = "apiVersion: x/v1\nkind: ControllerManagerConfig\nmcad: {backoffTime: 5}\n";
     assert_eq!(value(text, "mcad.backoffTime"), json!(5));
-    assert_eq!(read(text, "f").1.unknown, ["apiVersion", "kind"]);
+    assert_eq!(read(text, "f").1.unknown_keys, ["apiVersion", "kind"]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use gantry_process::health::BindAddress;
 
-use super::{Remark, Report, Values, refuse};
+use super::{ConfigMessage, ConfigReport, Values, refuse};
 
 const ADDRESS: &str = "metrics.bindAddress";
 const SECURE: &str = "metrics.secureServing";
@@ -10,9 +10,9 @@ const CERTIFICATE: &str = "metrics.certFile";
 const KEY: &str = "metrics.keyFile";
 const PROBES: &str = "health.bindAddress";
 
-pub(super) fn check(values: &Values, report: &mut Report) {
+pub(super) fn check(values: &Values, report: &mut ConfigReport) {
     check_files(values, report);
-    if report.blames(&[ADDRESS, SECURE, PROBES]) {
+    if report.has_error_for(&[ADDRESS, SECURE, PROBES]) {
         return;
     }
     let text = |key| values.get(key).as_str().unwrap_or_default();
@@ -21,8 +21,8 @@ pub(super) fn check(values: &Values, report: &mut Report) {
     let secure = values.get(SECURE) == true;
     if !secure && !metrics.is_loopback() {
         let text = format!(
-            "found false, expected true: {ADDRESS} is {metrics}, and without TLS and tokens metrics are \
-             served on loopback only"
+            "found false, expected true: {ADDRESS} is {metrics}, and without TLS and tokens \
+             metrics are served on loopback only"
         );
         refuse(values, report, SECURE, text);
     }
@@ -30,14 +30,14 @@ pub(super) fn check(values: &Values, report: &mut Report) {
     let chosen = metrics.candidates().iter().any(|it| it.port() == 0);
     if secure && metrics == probes && metrics != BindAddress::Disabled && !chosen {
         let text = format!(
-            "found {metrics}, which is {PROBES} too: metrics take TLS and a token, which kubelets do \
-             not have; choose another port"
+            "found {metrics}, which is {PROBES} too: metrics take TLS and a token, which kubelets \
+             do not have; choose another port"
         );
         refuse(values, report, ADDRESS, text);
     }
 }
 
-fn check_files(values: &Values, report: &mut Report) {
+fn check_files(values: &Values, report: &mut ConfigReport) {
     let is_set = |key| values.get(key).as_str().is_some_and(|it| !it.is_empty());
     let (there, missing) = match (is_set(CERTIFICATE), is_set(KEY)) {
         (true, false) => (CERTIFICATE, KEY),
@@ -47,7 +47,7 @@ fn check_files(values: &Values, report: &mut Report) {
             if values.get(SECURE) == false {
                 let text = format!("has no effect: {SECURE} is false");
                 let origin = values.origin(CERTIFICATE);
-                report.warnings.push(Remark { origin, key: CERTIFICATE.to_owned(), text });
+                report.warnings.push(ConfigMessage { origin, key: CERTIFICATE.to_owned(), text });
             }
             return;
         }

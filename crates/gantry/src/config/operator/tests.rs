@@ -2,22 +2,24 @@
 
 use gantry_placement::admission::Mode;
 use gantry_placement::subsystem::configuration::{Configuration as Devices, Webhook};
-use gantry_scaling::subsystem::configuration::{Configuration, MachineSets, SecretReference};
+use gantry_scaling::subsystem::configuration::{
+    Configuration, MachineSetsStrategy, SecretReference,
+};
 
 use super::*;
 use crate::config::document;
-use crate::config::keys::{Effect, KEYS, Usual};
+use crate::config::keys::{DefaultValue, Effect, KEYS};
 use serde_json::json;
 
 const QUEUE: ControllerSwitch = ControllerSwitch::on("queue");
 const DEPLOYMENT: ControllerSwitch = ControllerSwitch { name: "deployment", on_by_default: false };
 
-fn checked(text: &str) -> Result<Checked, Report> {
+fn checked(text: &str) -> Result<CheckedConfig, ConfigReport> {
     let (layer, report) = document::read(text, "f");
-    settle([&layer], report, &[QUEUE, DEPLOYMENT])
+    merge_and_check([&layer], report, &[QUEUE, DEPLOYMENT])
 }
 
-fn settings(text: &str) -> Operator {
+fn settings(text: &str) -> OperatorSettings {
     checked(text).unwrap_or_else(|report| panic!("{text}: {report:?}")).settings
 }
 
@@ -50,8 +52,8 @@ fn op_7_there_is_one_of_each_part() {
 }
 
 #[test]
-fn op_9_nothing_needs_to_be_said() {
-    let Operator {
+fn op_9_every_key_has_a_default() {
+    let OperatorSettings {
         client_connection,
         logging,
         metrics,
@@ -68,7 +70,7 @@ fn op_9_nothing_needs_to_be_said() {
     let (cert_file, key_file) = (String::new(), String::new());
     let expected = MetricsServer { bind_address: local, secure_serving: true, cert_file, key_file };
     assert_eq!(metrics, expected);
-    assert_eq!(health.bind_address, BindAddress::Everywhere(8081));
+    assert_eq!(health.bind_address, BindAddress::AllInterfaces(8081));
     assert_eq!(health.endpoints(), Endpoints::default());
     let seconds = Duration::from_secs;
     let expected = LeaderElection {
@@ -89,10 +91,10 @@ fn op_9_nothing_needs_to_be_said() {
     let expected = Configuration {
         enabled: false,
         max_scaleout_allowed: 5,
-        machine_sets_strategy: MachineSets::Reuse,
+        machine_sets_strategy: MachineSetsStrategy::Reuse,
         ocm_secret_ref: None,
-        ocm_url: gantry_scaling::effects::SERVICE.to_owned(),
-        ocm_token_url: gantry_scaling::effects::TOKENS.to_owned(),
+        ocm_url: gantry_scaling::effects::OCM_API_URL.to_owned(),
+        ocm_token_url: gantry_scaling::effects::OCM_TOKEN_URL.to_owned(),
         provision_timeout: seconds(1200),
         cooldown: seconds(0),
         infer_shapes: false,
@@ -104,7 +106,7 @@ fn op_9_nothing_needs_to_be_said() {
         mode: Mode::Scheduler,
         webhook: Webhook {
             enabled: false,
-            bind_address: BindAddress::Everywhere(9443),
+            bind_address: BindAddress::AllInterfaces(9443),
             url: String::new(),
         },
     };
@@ -125,7 +127,7 @@ fn op_10_scaling_is_off_unless_it_is_switched_on() {
     assert!(scaling("instascale: {enabled: true}").enabled);
 }
 
-/// The list of keys and the structure agree: what a key is given arrives.
+/// The list of keys and the structure agree: the value of every key arrives.
 #[test]
 fn op_6_every_key_reaches_the_structure() {
     let all = |text: &str| {
@@ -145,7 +147,7 @@ fn op_6_every_key_reaches_the_structure() {
             ("leaderElection.leaseDuration", _) => json!("31s"),
             ("leaderElection.renewDeadline", _) => json!("11s"),
             ("leaderElection.retryPeriod", _) => json!("3s"),
-            // The only word there is, what must not be said or has no effect, and pairs.
+            // The only valid value, what must not be set or has no effect, and pairs.
             (
                 "leaderElection.resourceLock"
                 | "mcad.dispatcher"
@@ -156,15 +158,15 @@ fn op_6_every_key_reaches_the_structure() {
                 | "instascale.ocmSecretRef.namespace",
                 _,
             ) => continue,
-            (_, Usual::Flag(flag)) => json!(!flag),
-            (_, Usual::Count(number)) => json!(number + 1),
-            (path, Usual::Text(_)) if path.ends_with("bindAddress") => json!(":1"),
-            (_, Usual::Text(text)) if text.ends_with('s') => json!("77s"),
-            (_, Usual::Text(_)) => json!("other"),
-            (_, Usual::Empty) => json!(["a"]),
+            (_, DefaultValue::Flag(flag)) => json!(!flag),
+            (_, DefaultValue::Count(number)) => json!(number + 1),
+            (path, DefaultValue::Text(_)) if path.ends_with("bindAddress") => json!(":1"),
+            (_, DefaultValue::Text(text)) if text.ends_with('s') => json!("77s"),
+            (_, DefaultValue::Text(_)) => json!("other"),
+            (_, DefaultValue::Empty) => json!(["a"]),
             ("logging.verbosity", _) => json!(4),
-            (_, Usual::Unset) if key.effect == Effect::Restart => json!("other"),
-            (_, Usual::Unset) => json!({"a": 1}),
+            (_, DefaultValue::Unset) if key.effect == Effect::Restart => json!("other"),
+            (_, DefaultValue::Unset) => json!({"a": 1}),
         };
         let text = key.path.rsplit('.').fold(other, |inner, name| json!({ name: inner }));
         let after = all(&text.to_string());
@@ -193,7 +195,7 @@ fn a_webhook_has_an_address_that_a_server_can_call() {
     assert_eq!(devices("devices: {mode: Gate}").mode, Mode::Gate);
 }
 
-/// Tokens go there: over TLS, or not beyond this machine.
+/// Tokens are sent there: over TLS, or not beyond this machine.
 #[test]
 fn is_20_the_service_of_pools_is_called_over_tls() {
     for key in ["ocmUrl", "ocmTokenUrl"] {
@@ -216,7 +218,7 @@ fn zero_lease_times_are_the_recommended_ones() {
 }
 
 #[test]
-fn times_of_an_election_must_leave_room_for_one_another() {
+fn leader_election_times_are_ordered() {
     let table = [
         ("all are fine", "60s", "40s", "5s", None),
         (
@@ -248,7 +250,7 @@ fn times_of_an_election_must_leave_room_for_one_another() {
             Some(expected) => assert_eq!(errors(&text), [expected], "{why}"),
         }
     }
-    // Where an election is held there must be time to try again, and for the last write to arrive.
+    // With leader election there must be time to retry, and for the last write to arrive.
     let held = "leaderElection: {leaderElect: true, leaseDuration: ";
     drop(settings(&format!("{held}3s, renewDeadline: 2s, retryPeriod: 1s}}")));
     assert_eq!(
@@ -263,7 +265,7 @@ fn times_of_an_election_must_leave_room_for_one_another() {
             "f:1:77: leaderElection.retryPeriod: the retry period (9s) must be above zero and at most half of the renew deadline (12s)"
         ]
     );
-    // The key that was written is blamed, not the default it does not go with.
+    // The key that was set is reported, not the default it conflicts with.
     assert_eq!(
         errors("leaderElection:\n  leaseDuration: 5s\n"),
         [
@@ -287,7 +289,7 @@ leaderElection: {leaseDuration: soon, renewDeadline: 20s}
             "f:1:39: mcad.backoffTime: found \"x\", expected a whole number from 0 to 2147483647",
             "f:5:33: leaderElection.leaseDuration: found \"soon\", expected a duration such as 15s, 1m30s or 0s",
             "f:4:1: controllers: there is no controller \"quue\"; did you mean queue?",
-            "f:4:1: controllers: there is no controller \"other\"; there are queue, deployment",
+            "f:4:1: controllers: there is no controller \"other\"; choose from queue, deployment",
             "f:2:10: health.readinessEndpointName: cannot use \"a/b\" as an endpoint name: write one path segment such as \"readyz\"",
             "f:1:8: mcad.dispatcher: Gantry does not dispatch to other clusters; remove it",
             "f:3:29: instascale.ocmSecretRef.name: is of no use without instascale.ocmSecretRef.namespace; set both or none",
@@ -318,7 +320,11 @@ fn controllers_are_chosen_by_map_or_by_list() {
     ];
     for (why, text, queue, deployment) in table {
         let settings = settings(text);
-        assert_eq!((settings.runs(QUEUE), settings.runs(DEPLOYMENT)), (queue, deployment), "{why}");
+        assert_eq!(
+            (settings.is_controller_enabled(QUEUE), settings.is_controller_enabled(DEPLOYMENT)),
+            (queue, deployment),
+            "{why}"
+        );
     }
 }
 
@@ -336,7 +342,7 @@ fn addresses_mean_what_the_table_says() {
 fn later_layers_win() {
     let (low, report) = document::read("mcad: {backoffTime: 1, preemption: true}", "low");
     let (high, _) = document::read("mcad: {backoffTime: 2}", "high");
-    let checked = settle([&low, &high], report, &[]).unwrap();
+    let checked = merge_and_check([&low, &high], report, &[]).unwrap();
     assert_eq!(*checked.values.get("mcad.backoffTime"), 2);
     assert!(checked.values.is_on("mcad.preemption"));
     assert_eq!(checked.values.origin("mcad.backoffTime").to_string(), "high:1:8");
@@ -366,7 +372,7 @@ fn metrics_without_tls_and_tokens_stay_on_loopback() {
     }
 }
 
-/// A kubelet has no token, so what takes one cannot answer probes too.
+/// A kubelet has no token, so an address that needs one cannot serve probes too.
 #[test]
 fn metrics_with_tokens_are_apart_from_probes() {
     for same in [":8081", "127.0.0.1:8081"] {

@@ -1,48 +1,49 @@
-//! The certificate of the metrics server: from files, or one of our own.
+//! The certificate of the metrics server: from files, or self-signed.
 
 use std::fmt;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use gantry_serve::pki::{Identity, Sealed};
+use gantry_serve::pki::{Identity, StandaloneCertificate};
 use gantry_serve::tls::ServerCertificate;
 use jiff::Timestamp;
 
 use crate::config::operator::MetricsServer;
 
-/// The largest file that is read: many times the longest chain of certificates.
-const LARGEST: u64 = 1 << 20;
+/// The maximum size of a file: many times the longest chain of certificates.
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Where the certificate is from.
+/// The source of the certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    /// Two files of somebody who renews them, such as a Secret of cert-manager that is mounted.
+pub(super) enum CertificateSource {
+    /// Two files that are renewed externally, such as a mounted Secret of cert-manager.
     Files {
-        /// The certificate.
+        /// The certificate file.
         certificate: PathBuf,
-        /// Its key.
+        /// The key file.
         key: PathBuf,
     },
-    /// Made at the start and never kept. Clients that want to verify it need files.
+    /// Created at the start and never stored. Clients that verify certificates need files.
     SelfSigned {
-        /// What it is for.
+        /// The names in the certificate.
         names: Vec<String>,
     },
 }
 
-/// What is shown now.
+/// The certificate that is served now.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct ServedCertificate {
     pub(super) identity: Identity,
-    /// When another must be made; never for files, which are simply read again.
+    /// When it must be renewed; never for files, which are simply read again.
     renew_at: Timestamp,
-    /// Whether the last try to renew it failed: one line in the log for each time that it breaks.
+    /// Whether the last renewal failed: each failure is logged once.
     failing: bool,
 }
 
-impl Source {
-    /// The files of the settings; without, our own for the service of the metrics.
+impl CertificateSource {
+    /// Returns the files of the settings; without them, a self-signed certificate for the metrics
+    /// service.
     pub(super) fn new(settings: &MetricsServer, namespace: Option<&str>) -> Self {
         let MetricsServer { cert_file, key_file, .. } = settings;
         if !cert_file.is_empty() && !key_file.is_empty() {
@@ -53,38 +54,38 @@ impl Source {
         Self::SelfSigned { names: names.into_iter().flatten().collect() }
     }
 
-    /// The certificate as it is now.
+    /// Loads the current certificate.
     ///
-    /// # Errors
-    /// A file cannot be read, or the machine gave no randomness.
-    pub(super) fn load(&self, now: Timestamp) -> anyhow::Result<Shown> {
+    /// # Errors A file cannot be read, or there is no source of randomness.
+    pub(super) fn load(&self, now: Timestamp) -> anyhow::Result<ServedCertificate> {
         let (identity, renew_at) = match self {
             Self::Files { certificate, key } => {
                 (Identity { certificate: read(certificate)?, key: read(key)? }, Timestamp::MAX)
             }
             Self::SelfSigned { names } => {
-                let Sealed { identity, renew_at, .. } = Sealed::create(names, now)?;
+                let StandaloneCertificate { identity, renew_at, .. } =
+                    StandaloneCertificate::create(names, now)?;
                 (identity, renew_at)
             }
         };
-        Ok(Shown { identity, renew_at, failing: false })
+        Ok(ServedCertificate { identity, renew_at, failing: false })
     }
 
-    /// Shows another certificate if there is one, or if it is time for one. What cannot be used leaves
-    /// the old one in place.
+    /// Serves a new certificate if there is one, or if it is time to renew it. If that fails, the
+    /// old one stays in use.
     pub(super) fn renew(
         &self,
-        shown: Shown,
+        shown: ServedCertificate,
         certificate: &ServerCertificate,
         now: Timestamp,
-    ) -> Shown {
+    ) -> ServedCertificate {
         if matches!(self, Self::SelfSigned { .. }) && now < shown.renew_at {
             return shown;
         }
         let renewed = self.load(now).and_then(|fresh| {
             if fresh.identity != shown.identity {
                 certificate.replace(&fresh.identity)?;
-                tracing::info!(certificate = %self, "metrics are served with another certificate");
+                tracing::info!(certificate = %self, "metrics are served with a new certificate");
             }
             Ok(fresh)
         });
@@ -92,15 +93,15 @@ impl Source {
             if !shown.failing {
                 tracing::warn!(
                     error = format!("{error:#}"),
-                    "could not renew the certificate of metrics; the one before stays in use"
+                    "could not renew the certificate of metrics; the previous one stays in use"
                 );
             }
-            Shown { failing: true, ..shown }
+            ServedCertificate { failing: true, ..shown }
         })
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for CertificateSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Files { certificate, key } => write!(
@@ -118,8 +119,8 @@ fn read(path: &Path) -> anyhow::Result<String> {
     let read = || {
         let mut text = String::new();
         let file = std::fs::File::open(path)?;
-        match file.take(LARGEST + 1).read_to_string(&mut text)? as u64 {
-            0..=LARGEST => Ok(text),
+        match file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)? as u64 {
+            0..=MAX_FILE_BYTES => Ok(text),
             _ => Err(io::Error::other("it is larger than a megabyte")),
         }
     };
@@ -135,8 +136,9 @@ mod tests {
     }
 
     #[test]
-    fn our_own_is_renewed_before_it_ends() {
-        let source = Source::SelfSigned { names: vec!["manager-metrics.a.svc".to_owned()] };
+    fn self_signed_certificates_are_renewed_in_time() {
+        let source =
+            CertificateSource::SelfSigned { names: vec!["manager-metrics.a.svc".to_owned()] };
         let shown = source.load(at("2026-01-01T00:00:00Z")).unwrap();
         let (before, certificate) =
             (shown.identity.clone(), ServerCertificate::new(&shown.identity).unwrap());
@@ -148,10 +150,10 @@ mod tests {
     }
 
     #[test]
-    fn files_are_followed_and_broken_ones_change_nothing() {
+    fn certificate_files_are_reloaded_unless_broken() {
         let folder = tempfile::tempdir().unwrap();
         let now = at("2026-01-01T00:00:00Z");
-        let source = Source::Files {
+        let source = CertificateSource::Files {
             certificate: folder.path().join("tls.crt"),
             key: folder.path().join("tls.key"),
         };
@@ -160,7 +162,8 @@ mod tests {
             std::fs::write(folder.path().join("tls.crt"), &identity.certificate).unwrap();
             std::fs::write(folder.path().join("tls.key"), &identity.key).unwrap();
         };
-        let [one, two] = [(); 2].map(|()| Sealed::create(&[], now).unwrap().identity);
+        let [one, two] =
+            [(); 2].map(|()| StandaloneCertificate::create(&[], now).unwrap().identity);
         write(&one);
         let shown = source.load(now).unwrap();
         let certificate = ServerCertificate::new(&shown.identity).unwrap();

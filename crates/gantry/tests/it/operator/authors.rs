@@ -9,13 +9,13 @@ use super::site;
 use crate::shared_authors::{config, ds_9, prepare};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ds_9_who_may_not_create_a_job_has_none_made() {
+async fn ds_9_unauthorized_authors_get_no_job() {
     let (server, site) = site().await;
     site.install_definitions().await;
     prepare(&site).await;
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let (mut operator, folder) = start(&site, &config(port)).await;
-    operator.line_with("answering the API server about the authors of AppWrappers");
+    operator.wait_for_line("serving admission webhooks for the authors of AppWrappers");
     let kubeconfig = server.kubeconfig().to_str().unwrap().to_owned();
     let file = folder.path().join("gantry.yaml").to_str().unwrap().to_owned();
     let ask = |arguments: &[&str]| {

@@ -16,7 +16,7 @@ async fn rb_5_metrics_take_tls_a_token_and_the_right_to_read_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rb_5_without_the_right_to_review_nobody_reads_and_probes_answer() {
+async fn rb_5_without_review_rights_only_probes_answer() {
     let (_server, site) = site().await;
     site.install_definitions().await;
     let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/gantry-metrics-auth";
@@ -26,16 +26,16 @@ async fn rb_5_without_the_right_to_review_nobody_reads_and_probes_answer() {
     let (status, said) = served.metrics.send(Some(&token), Request::get("/metrics")).await;
     assert_eq!(status, 503, "{said}");
     assert!(said.contains("the log of the operator says why"), "{said}");
-    let line = served.operator.line_with("could not review a reader of metrics");
+    let line = served.operator.wait_for_line("could not review a reader of metrics");
     assert!(line.contains("may not create tokenreviews.authentication.k8s.io"), "{line}");
 
-    // Kubelets have no token, and are answered elsewhere; there are no metrics there.
+    // Kubelets have no token, and use another address; there are no metrics there.
     assert_eq!(get(&served.probes, "/healthz").await, (200, "ok".to_owned()));
     assert_eq!(get(&served.probes, "/metrics").await.0, 404);
     assert_eq!(get(&served.probes, "/status").await.0, 200, "from this machine");
 }
 
-/// Without files there is still TLS, which nobody can take for that of somebody else.
+/// Without files there is still TLS, with a self-signed certificate.
 #[tokio::test(flavor = "multi_thread")]
 async fn rb_5_by_default_there_is_tls_on_loopback() {
     let (server, site) = site().await;
@@ -45,7 +45,7 @@ async fn rb_5_by_default_there_is_tls_on_loopback() {
         super::file("health: {bindAddress: '0'}\nmetrics: {bindAddress: 'localhost:0'}\n");
     let flags = ["--config-file", &file, "--kubeconfig", kubeconfig.to_str().unwrap()];
     let mut operator = Operator::start(&flags);
-    let line = operator.line_with("listening");
+    let line = operator.wait_for_line("listening");
     assert!(line.contains("tls=true") && line.contains("127.0.0.1:"), "{line}");
     let (_, rest) = line.split_once("address=").unwrap();
     let address = rest.trim_matches('"').split(['"', ' ']).next().unwrap();

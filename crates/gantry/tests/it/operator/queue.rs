@@ -1,11 +1,11 @@
-//! The queue through an operator with its own rights, on the embedded server: nobody but it and the test
-//! does anything there.
+//! The queue through an operator with its own permissions, on the embedded server: no other
+//! controllers run there.
 
 use gantry_testkit::http::Request;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::simulation::{start, until_page};
+use super::simulation::{start, wait_for_page};
 use super::site;
 use crate::shared_operator::{Site, done, manifests};
 
@@ -48,7 +48,7 @@ async fn op_18_a_job_completes_though_its_operator_dies() {
     site.install_definitions().await;
     let (mut operator, _folder) = start(&site, CONFIG).await;
     let (probes, metrics) = (operator.address(), operator.address());
-    until_page(&probes, "/readyz", |status, _| status == 200).await;
+    wait_for_page(&probes, "/readyz", |status, _| status == 200).await;
     let settings =
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "settings" } });
     let items = json!([
@@ -66,11 +66,11 @@ async fn op_18_a_job_completes_though_its_operator_dies() {
             && page.contains("gantry_queue_evaluations_total{result=\"passed\"} 1\n")
             && page.contains("gantry_queue_dispatch_seconds_count 1\n")
     };
-    until_page(&metrics, "/metrics", counted).await;
+    wait_for_page(&metrics, "/metrics", counted).await;
 
     operator.signal(Signal::KILL);
-    assert!(!operator.end().0.success());
-    // The job ends while nobody looks.
+    assert!(!operator.wait_for_exit().0.success());
+    // The job ends while no operator runs.
     let ended = json!({ "status": {
         "startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:00:01Z", "succeeded": 1,
         "uncountedTerminatedPods": {}, "terminating": 0, "ready": 0,
@@ -85,17 +85,17 @@ async fn op_18_a_job_completes_though_its_operator_dies() {
     assert_eq!(seen["status"]["canrun"], Value::Null, "it gave its reservation back: {seen:#}");
     assert_eq!(done(&site.get(JOB).await)["metadata"]["uid"], made["metadata"]["uid"]);
     operator.signal(Signal::TERM);
-    assert_eq!(operator.end().0.code(), Some(0));
+    assert_eq!(operator.wait_for_exit().0.code(), Some(0));
 }
 
-/// Definitions and rights that come while the operator runs are used without a restart.
+/// Definitions and permissions that are added while the operator runs are used without a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn rb_2_kinds_and_rights_may_come_later() {
     let (_server, site) = site().await;
     site.install_definitions().await;
     let (mut operator, _folder) = start(&site, CONFIG).await;
     let probes = operator.address();
-    until_page(&probes, "/readyz", |status, _| status == 200).await;
+    wait_for_page(&probes, "/readyz", |status, _| status == 200).await;
     let item = |name: &str| {
         json!([{ "generictemplate": {
         "apiVersion": "example.com/v1", "kind": "Widget", "metadata": { "name": name },
@@ -137,7 +137,7 @@ async fn rb_2_kinds_and_rights_may_come_later() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn quotas_are_charged_and_told() {
+async fn quotas_are_charged_and_reported() {
     let (_server, site) = site().await;
     site.install_definitions().await;
     site.apply_file(&manifests().join("optional/quota.yaml")).await;
@@ -166,7 +166,7 @@ async fn quotas_are_charged_and_told() {
     let config = format!("{CONFIG}mcad: {{quotaEnabled: true, backoffTime: 1}}\n");
     let (mut operator, _folder) = start(&site, &config).await;
     let probes = operator.address();
-    until_page(&probes, "/readyz", |status, _| status == 200).await;
+    wait_for_page(&probes, "/readyz", |status, _| status == 200).await;
     let create = async |name: &str| {
         let item = json!([{
             "generictemplate": { "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name } },

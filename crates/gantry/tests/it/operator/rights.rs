@@ -1,4 +1,5 @@
-//! The manifests, applied to a server that lets roles decide: what the operator may do, and what not.
+//! The manifests, applied to a server that lets roles decide: what the operator may do, and what
+//! not.
 
 use super::site;
 use crate::shared_operator::{rb_1, rb_2, rb_3};

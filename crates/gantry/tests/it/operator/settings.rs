@@ -1,9 +1,9 @@
-//! The settings in effect, as an operator publishes them and people read them.
+//! The effective settings, as an operator publishes them and users read them.
 
 use serde_json::Value;
 use tokio::task::spawn_blocking;
 
-use super::simulation::until_page;
+use super::simulation::wait_for_page;
 use super::{Run, gantry_with, site};
 use crate::shared_operator::{Site, config_map};
 use crate::shared_process::Operator;
@@ -15,7 +15,7 @@ mcad: {backoffTime: 5}
 ";
 
 /// Runs a command with the credentials of an administrator.
-async fn ask(kubeconfig: &std::path::Path, words: &[&str]) -> Run {
+async fn run_as_admin(kubeconfig: &std::path::Path, words: &[&str]) -> Run {
     let mut arguments: Vec<String> = words.iter().map(|it| (*it).to_owned()).collect();
     arguments.extend(["--kubeconfig".to_owned(), kubeconfig.display().to_string()]);
     let run = move || {
@@ -34,7 +34,7 @@ async fn published(site: &Site, line: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cf_8_flags_reach_those_who_look_at_the_queue() {
+async fn cf_8_flags_appear_in_queue_output() {
     let (server, site) = site().await;
     site.install_definitions().await;
     let kubeconfig = site.kubeconfig().await;
@@ -49,23 +49,23 @@ async fn cf_8_flags_reach_those_who_look_at_the_queue() {
     ];
     let mut operator = Operator::start(&flags);
     let probes = operator.address();
-    until_page(&probes, "/readyz", |status, _| status == 200).await;
-    // In a file, from a flag, and the default: each with where it is from.
+    wait_for_page(&probes, "/readyz", |status, _| status == 200).await;
+    // From a file, from a flag, and the default: each with its source.
     let text =
         published(&site, "  headOfLineHoldingTime: 60 # from --headoflineholdingtime\n").await;
     assert!(text.contains(&format!("  backoffTime: 5 # from {file}:3:8\n")), "{text}");
     assert!(text.contains("  wakeOnRelease: true\n"), "{text}");
 
-    let run = ask(server.kubeconfig(), &["queue", "-o", "json"]).await;
+    let run = run_as_admin(server.kubeconfig(), &["queue", "-o", "json"]).await;
     assert_eq!(run.code, 0, "{}", run.err);
     let page: Value = serde_json::from_str(&run.out).unwrap();
     let source =
-        "the settings in effect of ConfigMap gantry-system/gantry-config-in-effect, config.yaml";
+        "the effective settings of ConfigMap gantry-system/gantry-config-in-effect, config.yaml";
     assert_eq!(page["settings"]["source"], source);
     assert_eq!(page["settings"]["values"]["headOfLineHoldingTime"], 60);
     assert_eq!(page["settings"]["values"]["backoffTime"], 5);
 
-    // What changes while it runs is published; what needs a restart is not in effect.
+    // Changes that take effect while it runs are published; those that need a restart are not.
     let path = folder.path().join("beside");
     std::fs::write(&path, CONFIG.replace("backoffTime: 5", "backoffTime: 9, preemption: true"))
         .unwrap();
@@ -74,7 +74,7 @@ async fn cf_8_flags_reach_those_who_look_at_the_queue() {
     assert!(text.contains("  preemption: false\n"), "{text}");
 }
 
-/// Without the right nothing else suffers, and it is said.
+/// Without the permission everything else works, and the failure is logged.
 #[tokio::test(flavor = "multi_thread")]
 async fn cf_8_an_operator_that_may_not_publish_goes_on() {
     let (server, site) = site().await;
@@ -85,9 +85,9 @@ async fn cf_8_an_operator_that_may_not_publish_goes_on() {
         ["--config-file", &file, "--config=other", "--kubeconfig", kubeconfig.to_str().unwrap()];
     let mut operator = Operator::start(&flags);
     let probes = operator.address();
-    let line = operator.line_with("could not publish the settings in effect");
+    let line = operator.wait_for_line("could not publish the effective settings");
     assert!(line.contains("may not patch configmaps other-in-effect"), "{line}");
-    until_page(&probes, "/readyz", |status, _| status == 200).await;
-    let run = ask(server.kubeconfig(), &["queue", "--config=other"]).await;
-    assert!(run.err.contains("by the default settings"), "{}", run.err);
+    wait_for_page(&probes, "/readyz", |status, _| status == 200).await;
+    let run = run_as_admin(server.kubeconfig(), &["queue", "--config=other"]).await;
+    assert!(run.err.contains("with the default settings"), "{}", run.err);
 }

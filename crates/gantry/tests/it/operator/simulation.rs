@@ -1,4 +1,4 @@
-//! Pretended nodes on the embedded server, through an operator that holds a lease.
+//! Simulated nodes on the embedded server, through an operator that holds a lease.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -32,8 +32,8 @@ pub(super) async fn allow(site: &Site) {
     site.apply_file(&manifests().join("optional/simulation.yaml")).await;
 }
 
-/// Asks a page until it says what is wanted.
-pub(super) async fn until_page(
+/// Reads a page until it has the expected content.
+pub(super) async fn wait_for_page(
     address: &str,
     path: &str,
     wanted: impl Fn(u16, &str) -> bool,
@@ -56,17 +56,17 @@ fn is_ready(node: &Value) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pretended_node_becomes_ready_through_the_operator() {
+async fn a_simulated_node_becomes_ready() {
     let (_server, site) = site().await;
     site.install_definitions().await;
     let (mut operator, _folder) = start(&site, CONFIG).await;
     let (probes, metrics) = (operator.address(), operator.address());
-    // Without the rights of the part it is not ready, and says which it lacks.
-    let missing = "controllers failed: not seen yet: leases.coordination.k8s.io (the server \
-                   answered 403 Forbidden: ";
-    until_page(&probes, "/readyz", |_, page| page.contains(missing)).await;
+    // Without the permissions of the subsystem it is not ready, and names what it lacks.
+    let missing = "controllers failed: caches not synced yet: leases.coordination.k8s.io (the \
+                   server answered 403 Forbidden: ";
+    wait_for_page(&probes, "/readyz", |_, page| page.contains(missing)).await;
     allow(&site).await;
-    until_page(&probes, "/readyz", |status, _| status == 200).await;
+    wait_for_page(&probes, "/readyz", |status, _| status == 200).await;
 
     let fake = json!({ "metadata": {
         "name": "fake", "annotations": { "kwok.x-k8s.io/node": "fake" },
@@ -91,7 +91,7 @@ async fn a_pretended_node_becomes_ready_through_the_operator() {
     let real = done(&site.get("/api/v1/nodes/real").await);
     assert!(!is_ready(&real), "it is no business of ours: {real:#}");
 
-    // A program runs in the operator, as the account of its pod.
+    // A program runs in the operator, with the account of its pod.
     let roots = json!({ "metadata": { "name": "kube-root-ca.crt" }, "data": { "ca.crt": "none" } });
     site.create(&format!("{namespace}/configmaps"), &roots).await;
     let allow = json!([{ "name": "ECHO_ALLOW", "value": "api" }]);
@@ -111,7 +111,7 @@ async fn a_pretended_node_becomes_ready_through_the_operator() {
     site.admin.send(Request::delete(path.clone())).await.unwrap();
     site.until(&path, |it| it["code"] == 404).await;
 
-    // What is held back is shown, and who leads.
+    // The status shows what is held, and whether this replica is the leader.
     let down = json!({ "metadata": { "annotations": { "gantry.dev/sim-node": "down" } } });
     done(&site.admin.send(Request::patch("/api/v1/nodes/fake", MERGE, &down)).await.unwrap());
     let shown = |_, page: &str| {
@@ -124,32 +124,32 @@ async fn a_pretended_node_becomes_ready_through_the_operator() {
             && held["controller"] == "kubelet-nodes"
             && held["name"] == "fake"
     };
-    until_page(&probes, "/status", shown).await;
-    until_page(&metrics, "/metrics", |_, page| page.contains("gantry_controller_leading 1\n"))
+    wait_for_page(&probes, "/status", shown).await;
+    wait_for_page(&metrics, "/metrics", |_, page| page.contains("gantry_controller_leading 1\n"))
         .await;
     assert!(get(&probes, "/healthz?verbose").await.1.contains("[+]lease ok"));
 
-    // Whoever stops leaves the lease to the next.
+    // An operator that stops releases the lease for the next one.
     let identity = done(&site.get(LEASE).await)["spec"]["holderIdentity"].clone();
     assert!(identity.as_str().is_some_and(|it| it.contains('_')), "{identity}");
     operator.signal(Signal::TERM);
-    let (status, log) = spawn_blocking(|| operator.end()).await.unwrap();
+    let (status, log) = spawn_blocking(|| operator.wait_for_exit()).await.unwrap();
     assert_eq!(status.code(), Some(0), "{log}");
-    assert!(log.contains("gave the lease back"), "{log}");
+    assert!(log.contains("released the lease"), "{log}");
     assert_eq!(done(&site.get(LEASE).await)["spec"]["holderIdentity"], "");
 }
 
-/// A lease that somebody else holds is lost, whoever wrote that.
+/// A lease that another identity holds is lost, no matter which client wrote it.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_loses_the_lease_ends_with_code_4() {
+async fn losing_the_lease_exits_with_code_4() {
     let (_server, site) = site().await;
     allow(&site).await;
     let config = format!("mcadEnabled: false\n{CONFIG}");
     let (mut operator, _folder) = start(&site, &config).await;
-    operator.line_with("took the lease");
+    operator.wait_for_line("acquired the lease");
     let taken = json!({ "spec": { "holderIdentity": "somebody" } });
     done(&site.admin.send(Request::patch(LEASE, MERGE, &taken)).await.unwrap());
-    let (status, log) = spawn_blocking(|| operator.end()).await.unwrap();
+    let (status, log) = spawn_blocking(|| operator.wait_for_exit()).await.unwrap();
     assert_eq!(status.code(), Some(4), "{log}");
     let said = "error: lost the lease gantry-system/gantry-operator: somebody holds it";
     assert!(log.ends_with(said), "{log}");
@@ -157,16 +157,16 @@ async fn who_loses_the_lease_ends_with_code_4() {
     assert_eq!(lease["spec"]["holderIdentity"], "somebody", "it is left as it is");
 }
 
-/// Without an election there is no lease, and the only operator leads.
+/// Without leader election there is no lease, and the only operator is the leader.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_that_nobody_competes_with_needs_no_lease() {
+async fn without_leader_election_no_lease_is_needed() {
     let (_server, site) = site().await;
     allow(&site).await;
     let config = CONFIG.replace("leaderElect: true", "leaderElect: false");
     let (mut operator, _folder) = start(&site, &format!("mcadEnabled: false\n{config}")).await;
     let (probes, metrics) = (operator.address(), operator.address());
-    until_page(&probes, "/readyz", |status, _| status == 200).await;
-    until_page(&metrics, "/metrics", |_, page| page.contains("gantry_controller_leading 1\n"))
+    wait_for_page(&probes, "/readyz", |status, _| status == 200).await;
+    wait_for_page(&metrics, "/metrics", |_, page| page.contains("gantry_controller_leading 1\n"))
         .await;
     assert_eq!(site.get(LEASE).await.status.as_u16(), 404);
 }

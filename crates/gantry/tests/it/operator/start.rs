@@ -13,8 +13,8 @@ use crate::shared_process::Operator;
 
 const ENVIRONMENT: [(&str, &str); 1] = [("NAMESPACE", "gantry-system")];
 
-/// Runs an operator that is expected to end by itself.
-async fn ends(kubeconfig: &Path, flags: &[&str]) -> Run {
+/// Runs an operator that is expected to exit by itself.
+async fn run_to_exit(kubeconfig: &Path, flags: &[&str]) -> Run {
     let mut arguments = vec!["operator".to_owned()];
     arguments.extend(["--kubeconfig".to_owned(), kubeconfig.to_str().unwrap().to_owned()]);
     arguments
@@ -37,16 +37,20 @@ async fn make(site: &Site, name: &str, data: &Value, binary: &Value) {
 async fn cf_3_many_operators_that_start_at_once_agree_on_one_map() {
     let (_server, site) = site().await;
     let kubeconfig = site.kubeconfig().await;
-    // A rehearsal comes first, and leaves no trace.
-    let run = ends(&kubeconfig, &["--check-config"]).await;
+    // A dry run comes first, and writes nothing.
+    let run = run_to_exit(&kubeconfig, &["--check-config"]).await;
     assert_eq!(run.code, 0, "{}", run.err);
-    assert!(run.err.contains("gantry-system/gantry-config, config.yaml: absent"), "{}", run.err);
+    assert!(
+        run.err.contains("gantry-system/gantry-config, config.yaml: does not exist"),
+        "{}",
+        run.err
+    );
     assert_eq!(site.get(&config_map("gantry-config")).await.status.as_u16(), 404);
 
     let mut operators = JoinSet::new();
     for _ in 0..4 {
         let kubeconfig = kubeconfig.clone();
-        operators.spawn(async move { ends(&kubeconfig, &[]).await });
+        operators.spawn(async move { run_to_exit(&kubeconfig, &[]).await });
     }
     let runs = operators.join_all().await;
     for run in &runs {
@@ -71,29 +75,29 @@ async fn cf_2_and_cf_7_what_the_maps_say_is_what_is_used() {
     let kubeconfig = site.kubeconfig().await;
     let old = json!({ "any": "mcad: {backoffTime: 11}\n" });
     make(&site, "codeflare-operator-config", &old, &Value::Null).await;
-    let run = ends(&kubeconfig, &["--print-config"]).await;
+    let run = run_to_exit(&kubeconfig, &["--print-config"]).await;
     let line =
         "  backoffTime: 11 # from ConfigMap gantry-system/codeflare-operator-config, any:1:8\n";
     assert!(run.code == 0 && run.out.contains(line), "{}{}", run.out, run.err);
     // It is read and never written, and nothing is written in its place.
-    assert_eq!(ends(&kubeconfig, &[]).await.code, 3);
+    assert_eq!(run_to_exit(&kubeconfig, &[]).await.code, 3);
     assert_eq!(done(&site.get(&config_map("codeflare-operator-config")).await)["data"], old);
     assert_eq!(site.get(&config_map("gantry-config")).await.status.as_u16(), 404);
 
     // Gantry's own name comes first, and must have one key.
     make(&site, "gantry-config", &json!({ "a": "", "b": "" }), &Value::Null).await;
-    let run = ends(&kubeconfig, &[]).await;
+    let run = run_to_exit(&kubeconfig, &[]).await;
     let cannot =
         "cannot use ConfigMap gantry-config: exactly one data key must exist, found 2: a, b";
     assert!(run.code == 1 && run.err.contains(cannot), "{}", run.err);
 
     // An administrator's credentials read what the operator's may not.
     make(&site, "binary", &Value::Null, &json!({ "c": "AA==" })).await;
-    let run = ends(server.kubeconfig(), &["--config=binary"]).await;
+    let run = run_to_exit(server.kubeconfig(), &["--config=binary"]).await;
     let cannot = "exactly one data key must exist, found none; binaryData does not count (c)";
     assert!(run.code == 1 && run.err.contains(cannot), "{}", run.err);
     make(&site, "wrong", &json!({ "x": "mcad: {backoffTime: -1}" }), &Value::Null).await;
-    let run = ends(server.kubeconfig(), &["--config=wrong"]).await;
+    let run = run_to_exit(server.kubeconfig(), &["--config=wrong"]).await;
     let cannot = "error: ConfigMap gantry-system/wrong, x:1:21: mcad.backoffTime: found -1";
     assert!(run.code == 1 && run.err.contains(cannot), "{}", run.err);
 }
@@ -105,20 +109,21 @@ async fn what_is_refused_names_the_right_that_is_missing() {
     // Without what it may do with wrapped objects, the operator knows two ConfigMaps by name.
     let wrapped = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/gantry-wrapped";
     done(&site.admin.send(Request::delete(wrapped)).await.unwrap());
-    let run = ends(&kubeconfig, &["--config=other"]).await;
+    let run = run_to_exit(&kubeconfig, &["--config=other"]).await;
     let may_not = "may not get configmaps other in namespace gantry-system: give the operator's \
                    service account the verb get on configmaps";
     assert!(run.code == 1 && run.err.contains(may_not), "{}", run.err);
-    let run = ends(&kubeconfig, &["--check-config", "--ocm-secret-namespace=gantry-system"]).await;
+    let run =
+        run_to_exit(&kubeconfig, &["--check-config", "--ocm-secret-namespace=gantry-system"]).await;
     let may_not = "may not get secrets instascale-ocm-secret in namespace gantry-system";
     assert!(run.code == 1 && run.err.contains(may_not), "{}", run.err);
-    // A server that is not there is no refusal.
-    let run = ends(&kubeconfig, &["--check-config", "--master=https://127.0.0.1:1"]).await;
-    assert!(run.code == 1 && run.err.contains("the API server does not answer"), "{}", run.err);
+    // An unreachable server is not a refusal.
+    let run = run_to_exit(&kubeconfig, &["--check-config", "--master=https://127.0.0.1:1"]).await;
+    assert!(run.code == 1 && run.err.contains("the API server does not respond"), "{}", run.err);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn op_18_what_an_instascale_alone_left_is_taken_over() {
+async fn op_18_standalone_instascale_objects_are_read() {
     let (server, site) = site().await;
     let data = json!({ "maxScaleoutAllowed": "9", "machineSetsStrategy": "duplicate" });
     make(&site, "instascale-config", &data, &Value::Null).await;
@@ -133,7 +138,7 @@ async fn op_18_what_an_instascale_alone_left_is_taken_over() {
         "--configs-namespace=gantry-system",
         "--ocm-secret-namespace=gantry-system",
     ];
-    let run = ends(server.kubeconfig(), &flags).await;
+    let run = run_to_exit(server.kubeconfig(), &flags).await;
     assert_eq!(run.code, 0, "{}", run.err);
     let map = "ConfigMap gantry-system/instascale-config";
     for line in [
@@ -162,15 +167,15 @@ async fn c_4_an_operator_serves_probes_and_metrics_and_stops_when_told() {
             "--kubeconfig",
             kubeconfig.to_str().unwrap(),
         ]);
-        let said = operator.line_with("extra: ignored: unknown key");
+        let said = operator.wait_for_line("extra: ignored: unknown key");
         assert!(said.starts_with('W'), "{said}");
         let (probes, metrics) = (operator.address(), operator.address());
-        operator.line_with("nothing will be reconciled");
+        operator.wait_for_line("nothing will be reconciled");
 
         assert_eq!(get(&probes, "/healthz").await, (200, "ok".to_owned()));
         let (status, page) = get(&probes, "/readiness").await;
         assert_eq!(status, 500, "without controllers it is not ready: {page}");
-        assert!(page.contains("controllers failed: no controllers are switched on"), "{page}");
+        assert!(page.contains("controllers failed: no controllers are enabled"), "{page}");
         assert_eq!(get(&probes, "/metrics").await.0, 404);
         let (status, page) = get(&metrics, "/metrics").await;
         assert_eq!(status, 200);
@@ -178,22 +183,22 @@ async fn c_4_an_operator_serves_probes_and_metrics_and_stops_when_told() {
         assert!(page.contains("gantry_build_info"), "{page}");
 
         operator.signal(signal);
-        operator.line_with("stopping");
-        assert_eq!(operator.end().0.code(), Some(0), "{signal:?}");
+        operator.wait_for_line("shutting down");
+        assert_eq!(operator.wait_for_exit().0.code(), Some(0), "{signal:?}");
     }
 }
 
-/// A server that never says a word keeps nobody from stopping.
+/// An unresponsive server does not prevent the operator from stopping.
 #[test]
 fn an_operator_stops_when_told_before_it_knows_what_to_do() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let master = format!("--master=https://{}", silent.local_addr().unwrap());
     let mut operator = Operator::start(&[&master]);
-    operator.line_with("starting the operator");
+    operator.wait_for_line("starting the operator");
     let (_connection, _) = silent.accept().unwrap();
     operator.signal(Signal::TERM);
-    operator.line_with("told to stop before there was a configuration");
-    assert_eq!(operator.end().0.code(), Some(0));
+    operator.wait_for_line("stopped before the configuration was loaded");
+    assert_eq!(operator.wait_for_exit().0.code(), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -215,6 +220,6 @@ async fn an_address_that_is_taken_ends_the_start() {
         "{}",
         run.err
     );
-    // A file that is not there is no mistake: the volume it is in may be optional.
-    assert_eq!(ends(&kubeconfig, &[&flag]).await.code, 3);
+    // A missing file is not an error: its volume may be optional.
+    assert_eq!(run_to_exit(&kubeconfig, &[&flag]).await.code, 3);
 }

@@ -1,4 +1,5 @@
-//! The API server asks the operator about devices, over the network, with the rights of the manifests.
+//! The API server calls the operator's webhook about devices, over the network, with the
+//! permissions of the manifests.
 
 use std::net::TcpListener;
 
@@ -17,13 +18,14 @@ const CONFIGURATION: &str =
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/gantry-devices";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_server_is_answered_and_believes_it() {
+async fn the_api_server_trusts_the_webhook() {
     let (_server, site) = site().await;
     site.install_definitions().await;
     for file in ["optional/devices.yaml", "optional/devices-webhook.yaml"] {
         site.apply_file(&manifests().join(file)).await;
     }
-    // Nobody else takes a port that was free a moment ago; if so, the operator says it and ends.
+    // A port that was free a moment ago is rarely taken; if it is, the operator reports it and
+    // exits.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let config = format!(
         "mcadEnabled: false\nhealth: {{bindAddress: '0'}}\nmetrics: {{bindAddress: '0'}}\ndevices:\n  \
@@ -31,7 +33,7 @@ async fn the_server_is_answered_and_believes_it() {
          url: 'https://127.0.0.1:{port}'}}\n"
     );
     let (mut operator, _folder) = start(&site, &config).await;
-    operator.line_with("answering the API server about devices");
+    operator.wait_for_line("serving admission webhooks for devices");
     let class = json!({
         "apiVersion": "devmgmtproto.k8s.io/v1alpha1", "kind": "DeviceClass",
         "metadata": {"name": "odd"}, "spec": {"deviceType": "gpu", "deviceMaxCount": 1},
@@ -55,16 +57,16 @@ async fn the_server_is_answered_and_believes_it() {
     let refused = site.admin.send(Request::post(PODS, &pod("[{"))).await.unwrap();
     assert_eq!(refused.status.as_u16(), 422, "{}", refused.text());
 
-    // Another replica, or the next start, shows the same certificate.
+    // Another replica, or the next start, serves the same certificate.
     let shown = |it: &Value| it["webhooks"][0]["clientConfig"]["caBundle"].clone();
     let before = shown(&done(&site.get(CONFIGURATION).await));
     let secret = done(&site.get(&format!("{}/secrets/gantry-webhook", namespace())).await);
     assert_eq!(secret["type"], "kubernetes.io/tls");
     assert_eq!(before, secret["data"]["ca.crt"], "what the server believes is what is kept");
     operator.signal(Signal::TERM);
-    let (status, said) = spawn_blocking(move || operator.end()).await.unwrap();
+    let (status, said) = spawn_blocking(move || operator.wait_for_exit()).await.unwrap();
     assert!(status.success(), "{said}");
-    // Pods with devices are not taken while nobody answers, and others are.
+    // Pods with devices are rejected while the webhook is down, and others are accepted.
     let late = site.admin.send(Request::post(PODS, &pod(r#"[{"claimName":"c"}]"#))).await.unwrap();
     assert_eq!(late.status.as_u16(), 500, "{}", late.text());
     let mut plain = pod("");
@@ -72,6 +74,6 @@ async fn the_server_is_answered_and_believes_it() {
     site.create(PODS, &plain).await;
     done(&site.admin.send(Request::post(CLASSES, &class)).await.unwrap());
     let (mut operator, _folder) = start(&site, &config).await;
-    operator.line_with("answering the API server about devices");
+    operator.wait_for_line("serving admission webhooks for devices");
     assert_eq!(shown(&done(&site.get(CONFIGURATION).await)), before);
 }

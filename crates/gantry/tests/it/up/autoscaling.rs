@@ -44,7 +44,7 @@ impl Cluster {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_pods_and_nodes_use_is_shown_to_those_who_may_look() {
+async fn pod_and_node_metrics_need_read_access() {
     let cluster = Cluster::ephemeral().await;
     let mut web = deployment("web", 2);
     let template = &mut web["spec"]["template"];
@@ -54,7 +54,7 @@ async fn what_pods_and_nodes_use_is_shown_to_those_who_may_look() {
     cluster.post(DEPLOYMENTS, &web).await;
     let pods = format!("{METRICS}/namespaces/default/pods?labelSelector=app%3Dweb");
     let two = |list: &Value| list["items"].as_array().is_some_and(|it| it.len() == 2);
-    let list = cluster.until(&pods, "were two", two).await;
+    let list = cluster.wait_until(&pods, "were two", two).await;
     assert_eq!(list["kind"], "PodMetricsList");
     let used = json!([{"name": "main", "usage": {"cpu": "400m", "memory": "30Mi"}}]);
     assert_eq!(list["items"][0]["containers"], used);
@@ -102,14 +102,14 @@ async fn autoscalers_follow_what_pods_use() {
     let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
     cluster.post(AUTOSCALERS, &autoscaler("web", &target, 10)).await;
     let web = format!("{DEPLOYMENTS}/web");
-    cluster.until(&web, "had six replicas", |it| is_rolled_out(it, 6)).await;
+    cluster.wait_until(&web, "had six replicas", |it| is_rolled_out(it, 6)).await;
     let autoscaler_path = format!("{AUTOSCALERS}/web");
     let settled = |it: &Value| {
         it["status"]["currentReplicas"] == 6
             && it["status"]["desiredReplicas"] == 6
             && it["status"]["currentMetrics"][0]["resource"]["current"]["averageUtilization"] == 50
     };
-    let hpa = cluster.until(&autoscaler_path, "settled", settled).await;
+    let hpa = cluster.wait_until(&autoscaler_path, "settled", settled).await;
     let conditions = hpa["status"]["conditions"].as_array().unwrap().iter();
     let conditions: Vec<(&Value, &Value)> =
         conditions.map(|it| (&it["type"], &it["status"])).collect();
@@ -127,7 +127,7 @@ async fn autoscalers_follow_what_pods_use() {
                 && it["message"].as_str().unwrap().ends_with(said)
         })
     };
-    cluster.until(events, "told of the change", told).await;
+    cluster.wait_until(events, "told of the change", told).await;
 
     // The load goes, and the replicas with it.
     for (name, _) in cluster.pods("web").await {
@@ -138,12 +138,12 @@ async fn autoscalers_follow_what_pods_use() {
         cluster.client.send(Request::patch(path.as_str(), kind, &idle)).await.unwrap();
     }
     let fewer = |it: &Value| it["spec"]["replicas"].as_u64() < Some(6);
-    cluster.until(&web, "had less replicas", fewer).await;
+    cluster.wait_until(&web, "had less replicas", fewer).await;
     cluster.stop(Signal::TERM).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn autoscalers_move_whatever_has_a_scale() {
+async fn autoscalers_scale_any_scale_subresource() {
     let cluster = Cluster::ephemeral().await;
     let replicas = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let schema = json!({"type": "object", "properties": {"spec": replicas, "status": replicas}});
@@ -170,7 +170,7 @@ async fn autoscalers_move_whatever_has_a_scale() {
         "apiVersion": "example.com/v1", "kind": "Crew", "metadata": {"name": "deck"},
         "spec": {"replicas": 1}, "status": {"replicas": 1, "selector": "crew=deck"},
     });
-    cluster.until(crews, "were served", |it| it["kind"] == "CrewList").await;
+    cluster.wait_until(crews, "were served", |it| it["kind"] == "CrewList").await;
     cluster.post(crews, &crew).await;
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -183,7 +183,7 @@ async fn autoscalers_move_whatever_has_a_scale() {
     let target = json!({"apiVersion": "example.com/v1", "kind": "Crew", "name": "deck"});
     cluster.post(AUTOSCALERS, &autoscaler("deck", &target, 3)).await;
     let three = |it: &Value| it["spec"]["replicas"] == 3;
-    cluster.until(&format!("{crews}/deck"), "had three replicas", three).await;
+    cluster.wait_until(&format!("{crews}/deck"), "had three replicas", three).await;
 
     // What cannot be moved says so. A name is a name, whatever it looks like.
     let strange = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "x?watch=1"});
@@ -195,6 +195,6 @@ async fn autoscalers_move_whatever_has_a_scale() {
             it["reason"] == "FailedGetScale" && message.ends_with("\"x?watch=1\" not found")
         })
     };
-    cluster.until(&format!("{AUTOSCALERS}/strange"), "said why not", says).await;
+    cluster.wait_until(&format!("{AUTOSCALERS}/strange"), "said why not", says).await;
     cluster.stop(Signal::TERM).await;
 }

@@ -1,4 +1,5 @@
-//! Users who try to get devices or contents of objects that are not theirs, on a cluster in one process.
+//! Users who try to get devices or contents of objects that they may not use, on a cluster in one
+//! process.
 
 use gantry_testkit::http::Response;
 use http::{HeaderName, HeaderValue};
@@ -13,12 +14,12 @@ const HOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconf
 const MERGE: &str = "application/merge-patch+json";
 const TOLD: &str = "devmgmtproto.k8s.io/device-allocations";
 const CARRIER: &str = "devmgmtproto.k8s.io/device-claims";
-const OF_CONTAINERS: &str = "devmgmtproto.k8s.io/container-devices";
+const CONTAINER_DEVICES_ANNOTATION: &str = "devmgmtproto.k8s.io/container-devices";
 const FORGED: &str = r#"{"main":[{"driver":"gpu.example.com","pool":"cards","device":"card-3"}]}"#;
 
 impl Cluster {
     /// Publishes a pool of four devices on the first node, and a class for them. Returns the node.
-    async fn furnish(&self) -> String {
+    async fn publish_fixture_pool(&self) -> String {
         let nodes = self.get("/api/v1/nodes").await;
         let node = nodes["items"][0]["metadata"]["name"].as_str().unwrap().to_owned();
         let object = |kind: &str, name: &str| json!({"apiVersion": "devmgmtproto.k8s.io/v1alpha1", "kind": kind, "metadata": {"name": name}});
@@ -39,8 +40,8 @@ impl Cluster {
         self.client.send(request).await.unwrap()
     }
 
-    /// What a pod that waits says about it.
-    async fn held(&self, pod: &str, says: &str) -> String {
+    /// Returns the reason why a pod is held.
+    async fn wait_for_held_message(&self, pod: &str, says: &str) -> String {
         let message = |it: &Value| {
             let all = it["status"]["conditions"].as_array().cloned().unwrap_or_default();
             let found = all.iter().find(|it| it["type"] == "PodScheduled");
@@ -48,12 +49,12 @@ impl Cluster {
         };
         let what = format!("says {says:?}");
         let path = format!("{PODS}/{pod}");
-        message(&self.until(&path, &what, |it| message(it).contains(says)).await)
+        message(&self.wait_until(&path, &what, |it| message(it).contains(says)).await)
     }
 
-    async fn runs(&self, pod: &str) -> Value {
+    async fn wait_until_running(&self, pod: &str) -> Value {
         let runs = |it: &Value| it["status"]["phase"] == "Running";
-        self.until(&format!("{PODS}/{pod}"), "runs", runs).await
+        self.wait_until(&format!("{PODS}/{pod}"), "runs", runs).await
     }
 }
 
@@ -73,7 +74,7 @@ fn user_of(claim: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": format!("user-of-{claim}"), "annotations": {
-            CARRIER: claims, OF_CONTAINERS: r#"{"main":[{"name":"c"}]}"#,
+            CARRIER: claims, CONTAINER_DEVICES_ANNOTATION: r#"{"main":[{"name":"c"}]}"#,
         }},
         "spec": {
             "schedulerName": "gantry",
@@ -90,13 +91,13 @@ fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"x": "y"}})
 }
 
-/// A name that is a query would turn the read of one object into a watch that never ends, or into a list.
-/// It is refused; and stored all the same, where nobody was asked, it keeps nobody else waiting and copies
-/// nothing.
+/// A name that is a query would turn the read of one object into a watch that never ends, or into a
+/// list. It is rejected; and if it is stored all the same, without the webhook, it blocks no other
+/// claim and nothing is copied.
 #[tokio::test(flavor = "multi_thread")]
 async fn references_of_claims_address_objects_and_nothing_else() {
     let cluster = Cluster::ephemeral().await;
-    cluster.furnish().await;
+    cluster.publish_fixture_pool().await;
     let evil = [
         ("watch", json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "?watch=1"}]), "name"),
         ("list", json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "?limit=5"}]), "name"),
@@ -134,23 +135,23 @@ async fn references_of_claims_address_objects_and_nothing_else() {
     cluster.post(CONFIG_MAPS, &config_map("conf")).await;
     cluster.post(CLAIMS, &claim("good", &config("conf"))).await;
     cluster.post(PODS, &user_of("good")).await;
-    cluster.runs("user-of-good").await;
+    cluster.wait_until_running("user-of-good").await;
     let good = cluster.get(&format!("{CLAIMS}/good")).await;
     assert_eq!(good["status"]["claimConfigs"][0]["data"], json!({"x": "y"}), "{good:#}");
     for (name, _, field) in &evil {
-        let said = cluster.held(&format!("user-of-{name}"), field).await;
+        let said = cluster.wait_for_held_message(&format!("user-of-{name}"), field).await;
         assert!(said.contains("configs[0]"), "{name}: {said}");
         let stored = cluster.get(&format!("{CLAIMS}/{name}")).await;
         assert_eq!(stored["status"].get("claimConfigs"), None, "{name}");
     }
 }
 
-/// Nobody has an object copied into a claim who may not read it: ConfigMaps by the rights of the author, other
-/// kinds by what their definition says, Secrets never.
+/// A user cannot have an object copied into a claim that they may not read: ConfigMaps by the
+/// permissions of the author, other kinds if their definition allows it, Secrets never.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_copies_what_they_may_not_read() {
     let cluster = Cluster::ephemeral().await;
-    cluster.furnish().await;
+    cluster.publish_fixture_pool().await;
     cluster.post(CONFIG_MAPS, &config_map("conf")).await;
     let grant = async |name: &str, group: &str, resource: &str, verbs: &[&str]| {
         let rules = json!([{"apiGroups": [group], "resources": [resource], "verbs": verbs}]);
@@ -185,8 +186,8 @@ async fn nobody_copies_what_they_may_not_read() {
     let allowed = async || as_mallory(ask("copy", &config("conf"))).await.status == 201;
     let began = cluster.clock.moment();
     while !allowed().await {
-        assert!(cluster.clock.moment() - began < PATIENCE, "the right never counted");
-        cluster.clock.sleep(LOOK).await;
+        assert!(cluster.clock.moment() - began < CONDITION_TIMEOUT, "the right never counted");
+        cluster.clock.sleep(POLL_INTERVAL).await;
     }
     // A kind is copied when its definition says that it may be.
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -207,17 +208,17 @@ async fn nobody_copies_what_they_may_not_read() {
         let all = it["status"]["conditions"].as_array().cloned().unwrap_or_default();
         all.iter().any(|it| it["type"] == "Established" && it["status"] == "True")
     };
-    cluster.until(&own, "is served", established).await;
+    cluster.wait_until(&own, "is served", established).await;
     let object = json!({"apiVersion": "example.com/v1", "kind": "CardConfig", "metadata": {"name": "o"}, "mode": 1});
     cluster.post("/apis/example.com/v1/namespaces/default/cardconfigs", &object).await;
     let configs = json!([{"apiVersion": "example.com/v1", "kind": "CardConfig", "name": "o"}]);
     cluster.post(CLAIMS, &claim("own", &configs)).await;
     cluster.post(PODS, &user_of("own")).await;
     let label = "devmgmtproto.k8s.io/device-config";
-    cluster.held("user-of-own", label).await;
+    cluster.wait_for_held_message("user-of-own", label).await;
     cluster.merge(&own, &json!({"metadata": {"labels": {label: "true"}}})).await;
     // The allocator needs the right to read it beside that, which is the administrator's to give.
-    cluster.held("user-of-own", "may not be read by the allocator").await;
+    cluster.wait_for_held_message("user-of-own", "may not be read by the allocator").await;
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "read-card-configs"},
         "rules": [{"apiGroups": ["example.com"], "resources": ["cardconfigs"], "verbs": ["get"]}],
@@ -230,23 +231,24 @@ async fn nobody_copies_what_they_may_not_read() {
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:gantry:devices"}],
     });
     cluster.post(&format!("{RBAC}/clusterrolebindings"), &binding).await;
-    cluster.runs("user-of-own").await;
+    cluster.wait_until_running("user-of-own").await;
     let stored = cluster.get(&format!("{CLAIMS}/own")).await;
     assert_eq!(stored["status"]["claimConfigs"][0]["mode"], 1, "{stored:#}");
 }
 
-/// What drivers trust is written by the allocator and by nobody else, an administrator of the cluster included.
+/// What drivers trust is written only by the allocator, not even by an administrator of the
+/// cluster.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_drivers_trust_is_written_by_the_allocator_alone() {
     let cluster = Cluster::ephemeral().await;
-    let node = cluster.furnish().await;
+    let node = cluster.publish_fixture_pool().await;
     for name in ["victim", "own"] {
         cluster.post(CLAIMS, &claim(name, &Value::Null)).await;
     }
     cluster.post(PODS, &user_of("victim")).await;
     let victim = format!("{PODS}/user-of-victim");
     let is_told = |it: &Value| it["metadata"]["annotations"][TOLD].is_string();
-    let running = cluster.until(&victim, "has its devices", is_told).await;
+    let running = cluster.wait_until(&victim, "has its devices", is_told).await;
     let stolen = running["metadata"]["annotations"][TOLD].clone();
     assert!(stolen.as_str().unwrap().contains("card-"), "{stolen}");
     let refused = async |why: &str, request: Request, says: &str| {
@@ -294,7 +296,7 @@ async fn what_drivers_trust_is_written_by_the_allocator_alone() {
         "metadata": {"name": "waiting", "annotations": {TOLD: stolen}},
     });
     refused("by a binding", Request::post(format!("{PODS}/waiting/binding"), &binding), TOLD).await;
-    // Books, and what keeps them true.
+    // Ledgers, and what keeps them consistent.
     let claimed = format!("{CLAIMS}/victim");
     let own = format!("{CLAIMS}/own/status");
     let forged = json!({"status": {"allocations": [{"claimName": "main", "devicePoolName": "cards", "deviceName": "card-0"}]}});
@@ -307,7 +309,7 @@ async fn what_drivers_trust_is_written_by_the_allocator_alone() {
     let ledger = format!("{DEVICES}/devicepools/cards/status");
     let empty = json!({"status": {"allocations": []}});
     refused("a ledger", Request::patch(ledger.clone(), MERGE, &empty), "status.allocations").await;
-    // What is anybody's stays so: labels, what drivers report, nodes of pods without claims.
+    // Users may still write what is theirs: labels, driver reports, nodes of pods without claims.
     cluster.merge(&victim, &json!({"metadata": {"labels": {"a": "b"}}})).await;
     cluster.merge(&ledger, &json!({"status": {"availableDevices": 3}})).await;
     let report = json!({"status": {"deviceStatuses": [{"devicePoolName": "cards", "deviceName": "card-0"}]}});
@@ -316,7 +318,7 @@ async fn what_drivers_trust_is_written_by_the_allocator_alone() {
     placed["metadata"] = json!({"name": "placed"});
     placed["spec"]["nodeName"] = json!(node);
     cluster.post(PODS, &placed).await;
-    // And the allocator goes on.
+    // The allocator continues to work.
     cluster.post(PODS, &user_of("own")).await;
-    cluster.until(&format!("{PODS}/user-of-own"), "has its devices", is_told).await;
+    cluster.wait_until(&format!("{PODS}/user-of-own"), "has its devices", is_told).await;
 }

@@ -1,5 +1,6 @@
 //! Pods that claim devices, from manifests to nodes and back.
 
+use super::programs::{ask, is_ready};
 use super::*;
 
 const DEVICES: &str = "/apis/devmgmtproto.k8s.io/v1alpha1";
@@ -22,7 +23,7 @@ impl Cluster {
     }
 
     /// How many entries the ledgers have in all.
-    async fn entries(&self) -> usize {
+    async fn ledger_entries(&self) -> usize {
         let pools = self.get(&format!("{DEVICES}/devicepools")).await;
         let pools = pools["items"].as_array().unwrap().clone();
         pools.iter().map(|it| it["status"]["allocations"].as_array().map_or(0, Vec::len)).sum()
@@ -53,7 +54,7 @@ fn pod(name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_pods_share_devices_and_give_them_back() {
+async fn two_pods_share_and_release_devices() {
     let cluster = Cluster::ephemeral().await;
     let nodes = cluster.get("/api/v1/nodes").await;
     let node = nodes["items"][0]["metadata"]["name"].as_str().unwrap().to_owned();
@@ -109,15 +110,19 @@ async fn two_pods_share_devices_and_give_them_back() {
         },
     });
     cluster.publish("deviceclaims", "DeviceClaim", train).await;
-    for name in ["p", "q"] {
-        cluster.post(PODS, &pod(name)).await;
+    let mut echo = pod("p");
+    echo["spec"]["containers"][0]["image"] = json!("gantry.dev/echo");
+    echo["spec"]["containers"][0]["env"] = json!([{"name": "ECHO_ALLOW", "value": "devices"}]);
+    for pod in [echo, pod("q")] {
+        cluster.post(PODS, &pod).await;
     }
     for name in ["p", "q"] {
         let told = "devmgmtproto.k8s.io/device-allocations";
         let runs = |it: &Value| {
             it["status"]["phase"] == "Running" && it["metadata"]["annotations"][told].is_string()
         };
-        let pod = cluster.until(&format!("{PODS}/{name}"), "runs with its devices", runs).await;
+        let pod =
+            cluster.wait_until(&format!("{PODS}/{name}"), "runs with its devices", runs).await;
         assert_eq!(pod["spec"]["nodeName"], *node);
         let annotation = |name: &str| -> Value {
             serde_json::from_str(pod["metadata"]["annotations"][name].as_str().unwrap()).unwrap()
@@ -132,29 +137,41 @@ async fn two_pods_share_devices_and_give_them_back() {
             ]})
         );
     }
+    // A program is shown the devices of its container.
+    let running = cluster.wait_until(&format!("{PODS}/p"), "became ready", is_ready).await;
+    let address = format!("{}:8080", running["status"]["podIP"].as_str().unwrap());
+    let (_, devices) = ask("GET", &address, "/devices", "").await;
+    let devices: Value = serde_json::from_str(&devices).unwrap();
+    let devices: Vec<&Value> =
+        devices.as_array().into_iter().flatten().map(|it| &it["device"]).collect();
+    assert_eq!(devices, ["vf1", "full"]);
     let claim = cluster.get(CLAIM).await;
     let status = &claim["status"];
     assert_eq!(status["podNames"], json!(["p", "q"]), "{claim:#}");
     assert_eq!((&status["nodeName"], &status["selected"]), (&json!(node), &json!({"gpu": 0})));
     assert_eq!(claim["metadata"]["finalizers"], json!(["devmgmtproto.k8s.io/delete-protection"]));
-    assert_eq!(cluster.entries().await, 2);
+    assert_eq!(cluster.ledger_entries().await, 2);
 
     cluster.delete(&format!("{PODS}/p")).await;
     let alone = |it: &Value| it["status"]["podNames"] == json!(["q"]);
-    let claim = cluster.until(CLAIM, "is the other pod's alone", alone).await;
+    let claim = cluster.wait_until(CLAIM, "is the other pod's alone", alone).await;
     assert_eq!(claim["status"]["allocations"].as_array().unwrap().len(), 2, "it keeps its devices");
     cluster.delete(&format!("{PODS}/q")).await;
     let released = |it: &Value| {
         let free = it["status"]["allocations"].is_null() && it["status"]["podNames"].is_null();
         free && it["metadata"]["finalizers"].is_null()
     };
-    cluster.until(CLAIM, "is released", released).await;
-    assert_eq!(cluster.entries().await, 0, "the ledgers come before the finalizer");
+    cluster.wait_until(CLAIM, "is released", released).await;
+    assert_eq!(cluster.ledger_entries().await, 0, "the ledgers come before the finalizer");
     cluster.stop(Signal::TERM).await;
 }
 
 /// Sends what kubectl would, and gives back what it would print: the answer and its warnings.
-async fn told(cluster: &Cluster, path: &str, object: &Value) -> (Value, Vec<String>) {
+async fn create_with_warnings(
+    cluster: &Cluster,
+    path: &str,
+    object: &Value,
+) -> (Value, Vec<String>) {
     let answer = cluster.client.send(Request::post(path, object)).await.unwrap();
     let warnings = answer.headers.get_all("warning").iter();
     // `299 - "text"`, with quotes and backslashes escaped.
@@ -167,7 +184,7 @@ async fn told(cluster: &Cluster, path: &str, object: &Value) -> (Value, Vec<Stri
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_writes_is_told_what_is_odd_and_pods_wait_for_their_devices() {
+async fn writers_get_warnings_and_pods_wait_for_devices() {
     let cluster = Cluster::ephemeral().await;
     let classes = format!("{DEVICES}/deviceclasses");
     let class = json!({
@@ -175,7 +192,7 @@ async fn who_writes_is_told_what_is_odd_and_pods_wait_for_their_devices() {
         "metadata": {"name": "odd"},
         "spec": {"deviceTypes": "gpu", "deviceMaxCount": 1, "contstraints": "device.vendor = 'a'"},
     });
-    let (made, warnings) = told(&cluster, &classes, &class).await;
+    let (made, warnings) = create_with_warnings(&cluster, &classes, &class).await;
     assert_eq!(made["metadata"]["name"], "odd", "{made}");
     assert_eq!(
         warnings,
@@ -192,7 +209,7 @@ async fn who_writes_is_told_what_is_odd_and_pods_wait_for_their_devices() {
     let mut several = class.clone();
     several["metadata"]["name"] = json!("several");
     several["spec"]["deviceTypes"] = json!(["gpu", "nic"]);
-    let (refused, _) = told(&cluster, &classes, &several).await;
+    let (refused, _) = create_with_warnings(&cluster, &classes, &several).await;
     let message = refused["message"].as_str().unwrap();
     let expected = "spec.deviceTypes: a class has one device type, not 2; use \"deviceType\"";
     assert!(message.contains(expected), "{message}");
@@ -202,31 +219,31 @@ async fn who_writes_is_told_what_is_odd_and_pods_wait_for_their_devices() {
         "metadata": {"name": "all"}, "spec": {"driver": "gpu.example.com"},
     });
     let place = format!("{DEVICES}/namespaces/default/deviceprivilegedclaims");
-    let (refused, _) = told(&cluster, &place, &privileged).await;
+    let (refused, _) = create_with_warnings(&cluster, &place, &privileged).await;
     let message = refused["message"].as_str().unwrap();
     assert!(message.contains("needs the label devmgmtproto.k8s.io/admin-access"), "{message}");
 
     let mut bare = pod("bare");
     bare["spec"].as_object_mut().unwrap().remove("schedulerName");
-    let (made, warnings) = told(&cluster, PODS, &bare).await;
+    let (made, warnings) = create_with_warnings(&cluster, PODS, &bare).await;
     assert_eq!(made["spec"]["schedulerName"], "gantry", "{made}");
     assert_eq!(warnings, Vec::<String>::new());
     let mut wrong = pod("wrong");
     wrong["metadata"]["annotations"]["devmgmtproto.k8s.io/container-devices"] =
         json!(r#"{"side":[{"name":"t"}]}"#);
-    let (refused, _) = told(&cluster, PODS, &wrong).await;
+    let (refused, _) = create_with_warnings(&cluster, PODS, &wrong).await;
     let message = refused["message"].as_str().unwrap();
     assert!(message.contains("the pod has no container \"side\""), "{message}");
     let mut plain = pod("plain");
     plain["metadata"].as_object_mut().unwrap().remove("annotations");
     plain["spec"].as_object_mut().unwrap().remove("schedulerName");
-    let (made, _) = told(&cluster, PODS, &plain).await;
+    let (made, _) = create_with_warnings(&cluster, PODS, &plain).await;
     assert_eq!(made["spec"]["schedulerName"], "default-scheduler", "it claims nothing");
 }
 
 /// With `--devices-mode gate` pods get the gate, and the scheduler that they would have had.
 #[tokio::test(flavor = "multi_thread")]
-async fn where_the_gate_is_the_mode_pods_wait_behind_it_for_their_devices() {
+async fn in_gate_mode_pods_stay_gated_until_allocated() {
     let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).flag("--ephemeral");
     let cluster = Cluster::start(plan.flag("--devices-mode=gate")).await;
     let nodes = cluster.get("/api/v1/nodes").await;
@@ -239,16 +256,18 @@ async fn where_the_gate_is_the_mode_pods_wait_behind_it_for_their_devices() {
 
     let mut bare = pod("bare");
     bare["spec"].as_object_mut().unwrap().remove("schedulerName");
-    let (made, warnings) = told(&cluster, PODS, &bare).await;
+    let (made, warnings) = create_with_warnings(&cluster, PODS, &bare).await;
     assert_eq!(made["spec"]["schedulingGates"], json!([{"name": "devmgmtproto.k8s.io/devices"}]));
     assert_eq!(made["spec"]["schedulerName"], "default-scheduler", "its own stays");
     assert_eq!(warnings, Vec::<String>::new());
     let mut plain = pod("plain");
     plain["metadata"].as_object_mut().unwrap().remove("annotations");
     plain["spec"].as_object_mut().unwrap().remove("schedulerName");
-    let (made, _) = told(&cluster, PODS, &plain).await;
+    let (made, _) = create_with_warnings(&cluster, PODS, &plain).await;
     assert!(made["spec"]["schedulingGates"].is_null(), "it claims nothing: {made}");
-    cluster.until(&format!("{PODS}/plain"), "runs", |it| it["status"]["phase"] == "Running").await;
+    cluster
+        .wait_until(&format!("{PODS}/plain"), "runs", |it| it["status"]["phase"] == "Running")
+        .await;
 
     let place = format!("{PODS}/bare");
     let expected = format!(
@@ -263,7 +282,7 @@ async fn where_the_gate_is_the_mode_pods_wait_behind_it_for_their_devices() {
                 && it["message"] == expected.as_str()
         })
     };
-    let pod = cluster.until(&place, "says what it waits for", waits).await;
+    let pod = cluster.wait_until(&place, "says what it waits for", waits).await;
     assert!(pod["spec"]["nodeName"].is_null(), "{pod:#}");
     let spec = json!({"nodeName": node, "driver": "gpu.example.com", "deviceCount": 1});
     let pool = json!({"metadata": {"name": "p"}, "spec": spec});
@@ -272,7 +291,7 @@ async fn where_the_gate_is_the_mode_pods_wait_behind_it_for_their_devices() {
     let runs = |it: &Value| {
         it["status"]["phase"] == "Running" && it["metadata"]["annotations"][allocations].is_string()
     };
-    let pod = cluster.until(&place, "runs with its devices", runs).await;
+    let pod = cluster.wait_until(&place, "runs with its devices", runs).await;
     assert_eq!(pod["spec"]["nodeName"], *node);
     assert!(pod["spec"]["schedulingGates"].is_null(), "{pod:#}");
     assert_eq!(pod["spec"]["schedulerName"], "default-scheduler");
@@ -311,7 +330,7 @@ async fn a_pod_behind_the_gate_is_bound_by_the_other_scheduler() {
     let runs = |it: &Value| {
         it["status"]["phase"] == "Running" && it["metadata"]["annotations"][told].is_string()
     };
-    let pod = cluster.until(&format!("{PODS}/gated"), "runs with its devices", runs).await;
+    let pod = cluster.wait_until(&format!("{PODS}/gated"), "runs with its devices", runs).await;
     assert_eq!(pod["spec"]["nodeName"], *node);
     assert_eq!(pod["spec"]["schedulerName"], "default-scheduler");
     let terms = &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]

@@ -3,7 +3,7 @@
 #![expect(clippy::panic, reason = "a test that cannot go on has failed")]
 
 use bytes::BytesMut;
-use gantry_apiserver::spdy::{Decoder, Encoder, Frame, Headers};
+use gantry_apiserver::streams::spdy::{Decoder, Encoder, Frame, Headers};
 use http::header::{AUTHORIZATION, CONNECTION, HeaderName, HeaderValue, UPGRADE};
 
 use super::*;
@@ -32,7 +32,7 @@ async fn a_program_is_reached_through_the_proxy_and_through_forwarded_ports() {
     let cluster = Cluster::ephemeral().await;
     cluster.post(PODS, &echo("web")).await;
     let is_ready = |pod: &Value| pod["status"]["containerStatuses"][0]["ready"] == true;
-    let pod = cluster.until(&format!("{PODS}/web"), "was ready", is_ready).await;
+    let pod = cluster.wait_until(&format!("{PODS}/web"), "was ready", is_ready).await;
 
     // The proxy of the pod.
     for id in ["web", "web:8080", "http:web:web"] {
@@ -56,7 +56,7 @@ async fn a_program_is_reached_through_the_proxy_and_through_forwarded_ports() {
     let service = json!({"metadata": {"name": "site"}, "spec": spec});
     cluster.post(services, &service).await;
     let through = format!("{services}/site:80/proxy/x");
-    let said = cluster.until(&through, "led to the pod", |it| it["pod"] == "web").await;
+    let said = cluster.wait_until(&through, "led to the pod", |it| it["pod"] == "web").await;
     assert_eq!(said["path"], "/x");
 
     forward(&cluster, "web").await;
@@ -97,7 +97,7 @@ async fn forward(cluster: &Cluster, name: &str) {
                 other => panic!("{other:?}"),
             }
         }
-        input.extend_from_slice(&session.read(1, PATIENCE).await.unwrap());
+        input.extend_from_slice(&session.read(1, CONDITION_TIMEOUT).await.unwrap());
     }
     let said = String::from_utf8(said).unwrap();
     assert!(said.starts_with("HTTP/1.1 200 OK"), "{said}");

@@ -13,7 +13,7 @@ const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
 
 /// Asks a pod, and gives back the code and the body of its answer.
-async fn ask(method: &str, address: &str, path: &str, body: &str) -> (u16, String) {
+pub(super) async fn ask(method: &str, address: &str, path: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let length = body.len();
     let request = format!(
@@ -27,7 +27,7 @@ async fn ask(method: &str, address: &str, path: &str, body: &str) -> (u16, Strin
     (code, body.trim_end().to_owned())
 }
 
-fn is_ready(pod: &Value) -> bool {
+pub(super) fn is_ready(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
     conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True")
 }
@@ -82,7 +82,7 @@ async fn a_program_has_what_its_pod_says() {
     let events = "/api/v1/namespaces/default/events?fieldSelector=reason%3DFailedMount";
     let words = "MountVolume.SetUp failed for volume \"login\" : secret \"login\" not found";
     cluster
-        .until(events, "told of the missing Secret", |it| {
+        .wait_until(events, "told of the missing Secret", |it| {
             it["items"].as_array().into_iter().flatten().any(|it| it["message"] == words)
         })
         .await;
@@ -92,7 +92,7 @@ async fn a_program_has_what_its_pod_says() {
     let secret =
         json!({"metadata": {"name": "login"}, "stringData": {"user": "ada", "password": "one"}});
     cluster.post(SECRETS, &secret).await;
-    let pod = cluster.until(&path, "became ready", is_ready).await;
+    let pod = cluster.wait_until(&path, "became ready", is_ready).await;
     let address = format!("{}:18081", pod["status"]["podIP"].as_str().unwrap());
 
     // Its environment, its files, and no others.
@@ -113,8 +113,11 @@ async fn a_program_has_what_its_pod_says() {
     cluster.merge(&format!("{SECRETS}/login"), &json!({"stringData": {"password": "two"}})).await;
     let began = cluster.clock.moment();
     while file("/etc/login/password").await.1 != "two" {
-        assert!(cluster.clock.moment() - began < super::PATIENCE, "the file never changed");
-        cluster.clock.sleep(super::LOOK).await;
+        assert!(
+            cluster.clock.moment() - began < super::CONDITION_TIMEOUT,
+            "the file never changed"
+        );
+        cluster.clock.sleep(super::POLL_INTERVAL).await;
     }
 
     // The API server, as its account and with its rights.
@@ -128,11 +131,11 @@ async fn a_program_has_what_its_pod_says() {
     // It withdraws its readiness: the pod and its endpoints follow, both ways.
     for is in [false, true] {
         assert_eq!(ask("PUT", &address, "/ready", &is.to_string()).await.0, 200);
-        cluster.until(&path, "followed its program", |it| is_ready(it) == is).await;
+        cluster.wait_until(&path, "followed its program", |it| is_ready(it) == is).await;
         let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices\
                       ?labelSelector=kubernetes.io%2Fservice-name%3Ddemo";
         cluster
-            .until(slices, "followed its pod", |it| {
+            .wait_until(slices, "followed its pod", |it| {
                 it["items"][0]["endpoints"][0]["conditions"]["ready"] == is
             })
             .await;
@@ -143,11 +146,11 @@ async fn a_program_has_what_its_pod_says() {
     // Without notice: nothing answers any more.
     let gone = Request::delete(format!("{path}?gracePeriodSeconds=0"));
     assert!(cluster.client.send(gone).await.unwrap().status.is_success());
-    cluster.until(&path, "was gone", |it| it["code"] == 404).await;
+    cluster.wait_until(&path, "was gone", |it| it["code"] == 404).await;
     let began = cluster.clock.moment();
     while TcpStream::connect(&address).await.is_ok() {
-        assert!(cluster.clock.moment() - began < super::PATIENCE, "it still listens");
-        cluster.clock.sleep(super::LOOK).await;
+        assert!(cluster.clock.moment() - began < super::CONDITION_TIMEOUT, "it still listens");
+        cluster.clock.sleep(super::POLL_INTERVAL).await;
     }
 }
 
@@ -171,7 +174,7 @@ async fn a_program_that_is_not_alive_is_started_again() {
     let path = format!("{PODS}/sick");
     let restarted =
         |it: &Value| it["status"]["containerStatuses"][0]["restartCount"].as_u64() >= Some(1);
-    cluster.until(&path, "was started again", restarted).await;
+    cluster.wait_until(&path, "was started again", restarted).await;
     for (reason, words) in [
         ("Unhealthy", "Liveness probe failed: gone"),
         ("Killing", "Container echo failed liveness probe, will be restarted"),
@@ -179,7 +182,7 @@ async fn a_program_that_is_not_alive_is_started_again() {
     ] {
         let events = format!("/api/v1/namespaces/default/events?fieldSelector=reason%3D{reason}");
         cluster
-            .until(&events, words, |it| {
+            .wait_until(&events, words, |it| {
                 let all = it["items"].as_array().into_iter().flatten();
                 all.into_iter().any(|it| it["message"] == words)
             })
@@ -193,7 +196,7 @@ async fn a_program_that_is_not_alive_is_started_again() {
     });
     cluster.post(PODS, &pod).await;
     let path = format!("{PODS}/wrong");
-    let ended = cluster.until(&path, "failed", |it| it["status"]["phase"] == "Failed").await;
+    let ended = cluster.wait_until(&path, "failed", |it| it["status"]["phase"] == "Failed").await;
     let end = &ended["status"]["containerStatuses"][0]["state"]["terminated"];
     let words = "cannot listen on port \"many\": set PORT to a number";
     assert_eq!([&end["exitCode"], &end["message"]], [&json!(2), &json!(words)]);

@@ -44,7 +44,7 @@ async fn a_22_a_wrapped_job_runs_and_completes() {
     cluster.post(WRAPPERS, &wrapper("job", "Complete", &job)).await;
     let path = format!("{WRAPPERS}/job");
     let done = |it: &Value| it["status"]["state"] == "Completed";
-    let seen = cluster.until(&path, "completed", done).await;
+    let seen = cluster.wait_until(&path, "completed", done).await;
     for condition in ["Queueing", "HeadOfLine", "Dispatched", "Completed"] {
         assert!(has(&seen, condition), "{condition}: {seen:#}");
     }
@@ -78,17 +78,17 @@ async fn wrapped_workloads_and_pods_run() {
     for (name, pods, _) in &table {
         let running =
             |it: &Value| it["status"]["state"] == "Running" && it["status"]["running"] == *pods;
-        cluster.until(&format!("{WRAPPERS}/{name}"), "ran", running).await;
+        cluster.wait_until(&format!("{WRAPPERS}/{name}"), "ran", running).await;
     }
-    // What is wrapped goes with the wrapper.
+    // Wrapped objects are deleted with the AppWrapper.
     let path = format!("{WRAPPERS}/deployment");
     cluster.client.send(Request::delete(path.clone())).await.unwrap();
-    cluster.until(&path, "went", |it| it["code"] == 404).await;
+    cluster.wait_until(&path, "went", |it| it["code"] == 404).await;
     let web = format!("{}/web", super::DEPLOYMENTS);
-    cluster.until(&web, "went with it", |it| it["code"] == 404).await;
+    cluster.wait_until(&web, "went with it", |it| it["code"] == 404).await;
 }
 
-/// What makes each pod of a template claim a device.
+/// Makes each pod of a template claim a device.
 fn with_a_device(mut template: Value) -> Value {
     template["metadata"]["annotations"] = json!({
         "devmgmtproto.k8s.io/device-claims":
@@ -99,10 +99,10 @@ fn with_a_device(mut template: Value) -> Value {
     template
 }
 
-/// Two gangs of two pods and three devices: none gets half of what it needs while another waits for the
-/// other half.
+/// Two gangs of two pods and three devices: neither gets half of what it needs while the other
+/// waits for the other half.
 #[tokio::test(flavor = "multi_thread")]
-async fn gangs_pass_when_there_are_devices_for_all_their_pods() {
+async fn gangs_are_admitted_when_devices_suffice() {
     let cluster = Cluster::ephemeral().await;
     let nodes = cluster.get("/api/v1/nodes").await;
     let node = nodes["items"][0]["metadata"]["name"].clone();
@@ -124,7 +124,7 @@ async fn gangs_pass_when_there_are_devices_for_all_their_pods() {
     cluster.post(WRAPPERS, &wrapper("serve", "", &serve)).await;
     let first = format!("{WRAPPERS}/serve");
     let runs = |it: &Value| it["status"]["state"] == "Running" && it["status"]["running"] == 2;
-    cluster.until(&first, "ran", runs).await;
+    cluster.wait_until(&first, "ran", runs).await;
     let held = cluster.get(&format!("{group}/devicepools/gpus")).await;
     assert_eq!(held["status"]["allocations"].as_array().unwrap().len(), 2, "{held:#}");
 
@@ -138,15 +138,16 @@ async fn gangs_pass_when_there_are_devices_for_all_their_pods() {
     let second = format!("{WRAPPERS}/train");
     let says = "no devices for all pods at once: 2 pods, 1 of 2 find theirs";
     let waits = |it: &Value| message(it).contains(says);
-    cluster.until(&second, "said what it waits for", waits).await;
+    cluster.wait_until(&second, "said what it waits for", waits).await;
     assert_eq!(cluster.get(&format!("{JOBS}/train")).await["code"], 404, "nothing of it is there");
 
     cluster.client.send(Request::delete(first)).await.unwrap();
     let done = |it: &Value| it["status"]["state"] == "Completed";
-    cluster.until(&second, "completed", done).await;
+    cluster.wait_until(&second, "completed", done).await;
 }
 
-/// Nobody names a type: the queue says what would help, the nodes come, the job runs, and they go.
+/// No node type is named: the queue reports which nodes would help, they are added, the job runs,
+/// and they are removed.
 #[tokio::test(flavor = "multi_thread")]
 async fn is_27_nodes_are_chosen_from_shapes_that_may_grow() {
     let folder = tempfile::tempdir().unwrap();
@@ -174,20 +175,21 @@ async fn is_27_nodes_are_chosen_from_shapes_that_may_grow() {
     cluster.post(WRAPPERS, &waits).await;
     let path = format!("{WRAPPERS}/train");
     let done = |it: &Value| it["status"]["state"] == "Completed";
-    let seen = cluster.until(&path, "completed", done).await;
-    // Ten of sixteen accelerators are there: three small nodes have six more, one large node has eight.
+    let seen = cluster.wait_until(&path, "completed", done).await;
+    // Ten of sixteen accelerators are there: three small nodes have six more, one large node has
+    // eight.
     let annotations = &seen["metadata"]["annotations"];
     assert_eq!(annotations["instascale.codeflare.dev/nodes"], "gpu=3", "{seen:#}");
     let told = annotations["instascale.codeflare.dev/shapes"].as_str().unwrap();
     assert!(told.starts_with("needs 3 more nodes of gpu; plain: with 4 more"), "{told}");
     let three = |it: &Value| it["items"].as_array().is_some_and(|it| it.len() == 3);
-    cluster.until("/api/v1/nodes", "were given back", three).await;
+    cluster.wait_until("/api/v1/nodes", "were given back", three).await;
     let free = |it: &Value| it["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
-    cluster.until(&path, "was let go", free).await;
+    cluster.wait_until(&path, "was let go", free).await;
 }
 
-/// A node dies under a pod that nothing but its AppWrapper makes. Nobody ends that pod: for ever it would be said
-/// to run, and then for ever to end.
+/// A node fails under a pod that only its AppWrapper creates. No controller ends that pod: it would
+/// be reported as running for ever, and then as terminating for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn rq_10_a_job_on_a_dead_node_runs_again_elsewhere() {
     let cluster = Cluster::ephemeral().await;
@@ -203,21 +205,21 @@ async fn rq_10_a_job_on_a_dead_node_runs_again_elsewhere() {
     cluster.post(WRAPPERS, &gang).await;
     let path = format!("{WRAPPERS}/gang");
     let runs = |it: &Value| it["status"]["running"] == 1;
-    cluster.until(&path, "ran", runs).await;
+    cluster.wait_until(&path, "ran", runs).await;
     let bare = format!("{}/bare", super::PODS);
     let first = cluster.get(&bare).await;
     let node = first["spec"]["nodeName"].as_str().unwrap().to_owned();
     let dead = format!("/api/v1/nodes/{node}");
     let down = json!({ "metadata": { "annotations": { "gantry.dev/sim-node": "down" } } });
     cluster.merge(&dead, &down).await;
-    // What is said of it when it has been silent for a while.
+    // Its state after the node has not reported for a while.
     let unknown = json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown",
         "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status." }] } });
     cluster.merge(&format!("{dead}/status"), &unknown).await;
 
     let said = format!("1 pod on node {node:?}, which is not ready");
     let short = |it: &Value| !runs(it) && message(it).contains(&said);
-    cluster.until(&path, "noticed", short).await;
+    cluster.wait_until(&path, "noticed", short).await;
     assert_eq!(cluster.get(&bare).await["status"]["phase"], "Running", "nobody corrects that");
     let kubeconfig = cluster.process.kubeconfig().to_str().unwrap().to_owned();
     let page = crate::gantry(&["explain", "aw/gang", "--kubeconfig", &kubeconfig]);
@@ -227,9 +229,9 @@ async fn rq_10_a_job_on_a_dead_node_runs_again_elsewhere() {
     let again = |it: &Value| {
         it["metadata"]["uid"] != first["metadata"]["uid"] && it["status"]["phase"] == "Running"
     };
-    let second = cluster.until(&bare, "was made again", again).await;
+    let second = cluster.wait_until(&bare, "was made again", again).await;
     assert_ne!(second["spec"]["nodeName"], first["spec"]["nodeName"]);
-    let seen = cluster.until(&path, "ran again", runs).await;
+    let seen = cluster.wait_until(&path, "ran again", runs).await;
     assert_eq!(seen["status"]["numberOfRequeueings"], 1, "{seen:#}");
     let events = cluster.get("/api/v1/namespaces/default/events").await;
     let told =
@@ -237,22 +239,23 @@ async fn rq_10_a_job_on_a_dead_node_runs_again_elsewhere() {
     assert!(told("PodsUnreachable") && told("ForcedDeletion"), "{events:#}");
 }
 
-/// The trees of somebody else, in a cluster that nobody told to ask who writes AppWrappers: the queue refuses.
+/// Quota trees of other namespaces, in a cluster that does not record the authors of AppWrappers:
+/// the queue refuses.
 #[tokio::test(flavor = "multi_thread")]
-async fn qu_12_and_qu_13_the_queue_gives_nobody_more_than_is_theirs() {
-    // Nobody is asked when they are created: the queue itself keeps to the bindings.
+async fn qu_12_and_qu_13_quota_is_enforced_by_the_queue() {
+    // There is no webhook for their creation: the queue itself enforces the bindings.
     let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).flag("--ephemeral").flag("--quota");
     let cluster = Cluster::start(plan.flag("--check-user-access=false")).await;
     let quotas = "/apis/quota.codeflare.dev/v1alpha1/namespaces/default/quotasubtrees";
     for subtree in trees() {
         cluster.post(quotas, &subtree).await;
     }
-    // The trees count when their statuses are written.
+    // The trees take effect when their statuses are written.
     let leaves = format!("{quotas}/leaves");
     let counted = |it: &Value| it["status"]["children"].is_array();
-    cluster.until(&leaves, "was counted", counted).await;
+    cluster.wait_until(&leaves, "was counted", counted).await;
     let tenth = json!({ "cpu": "100m" });
-    // Whoever writes the name of an author is no author where nobody records them.
+    // An author annotation is not trusted in a cluster that does not record authors.
     let mut stolen = charged("stolen", "research", 1, &tenth);
     let forged = json!({ "username": "eve", "groups": ["researchers"] }).to_string();
     stolen["metadata"]["annotations"] = json!({ "workload.codeflare.dev/gantry-author": forged });
@@ -263,7 +266,7 @@ async fn qu_12_and_qu_13_the_queue_gives_nobody_more_than_is_theirs() {
             let conditions = it["status"]["conditions"].as_array().into_iter().flatten();
             conditions.into_iter().any(|it| it["reason"] == "QuotaLeafForbidden")
         };
-        let seen = cluster.until(&format!("{WRAPPERS}/{name}"), "was held", held).await;
+        let seen = cluster.wait_until(&format!("{WRAPPERS}/{name}"), "was held", held).await;
         assert!(message(&seen).contains("of quota tree team is bound to "), "{seen:#}");
         let made = cluster.get(&format!("{}/{name}", super::DEPLOYMENTS)).await;
         assert_eq!(made["code"], 404, "nothing is made");
@@ -277,16 +280,16 @@ async fn qu_12_and_qu_13_the_queue_gives_nobody_more_than_is_theirs() {
         page.err
     );
 
-    // What is scaled up after it was admitted is charged, and said.
+    // An AppWrapper that is scaled up after its admission is charged for it, and reports it.
     cluster.post(WRAPPERS, &charged("grows", "default", 1, &tenth)).await;
     let path = format!("{WRAPPERS}/grows");
-    cluster.until(&path, "ran", |it| it["status"]["running"] == 1).await;
+    cluster.wait_until(&path, "ran", |it| it["status"]["running"] == 1).await;
     let more = json!({ "spec": { "replicas": 3 } });
     cluster.merge(&format!("{}/grows", super::DEPLOYMENTS), &more).await;
     let said = "its pods ask for more than was admitted (cpu 300m of 100m)";
-    cluster.until(&path, "was noticed", |it| message(it).starts_with(said)).await;
+    cluster.wait_until(&path, "was noticed", |it| message(it).starts_with(said)).await;
     let charged = |it: &Value| it["status"]["totalAllocation"]["cpu"] == "300m";
-    cluster.until(&leaves, "was charged", charged).await;
+    cluster.wait_until(&leaves, "was charged", charged).await;
     let page = crate::gantry(&["explain", "aw/grows", "--kubeconfig", &kubeconfig]);
     assert!(
         page.out.contains("scale its objects down to what was admitted"),
@@ -296,7 +299,7 @@ async fn qu_12_and_qu_13_the_queue_gives_nobody_more_than_is_theirs() {
     );
 }
 
-/// Where authors are recorded, a leaf of others is refused when the AppWrapper is created.
+/// If authors are recorded, an AppWrapper for a leaf of others is rejected at its creation.
 #[tokio::test(flavor = "multi_thread")]
 async fn qu_12_a_leaf_of_others_is_refused_at_admission() {
     let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).flag("--ephemeral").flag("--quota");
@@ -306,7 +309,7 @@ async fn qu_12_a_leaf_of_others_is_refused_at_admission() {
         cluster.post(quotas, &subtree).await;
     }
     let counted = |it: &Value| it["status"]["children"].is_array();
-    cluster.until(&format!("{quotas}/leaves"), "was counted", counted).await;
+    cluster.wait_until(&format!("{quotas}/leaves"), "was counted", counted).await;
     let foreign = charged("foreign", "gold", 1, &json!({ "cpu": "100m" }));
     let answer = cluster.client.send(Request::post(WRAPPERS, &foreign)).await.unwrap();
     assert_eq!(answer.status.as_u16(), 403, "{}", answer.text());
@@ -317,7 +320,8 @@ async fn qu_12_a_leaf_of_others_is_refused_at_admission() {
     );
 }
 
-/// Who may not create a Job has none made by wrapping it, and a right that was granted counts at once.
+/// A user who may not create a Job cannot create one in an AppWrapper, and a granted permission
+/// takes effect at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn ds_9_a_cluster_asks_what_authors_may_create() {
     let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).flag("--ephemeral");
@@ -336,19 +340,19 @@ async fn ds_9_a_cluster_asks_what_authors_may_create() {
     };
     create("refused").await;
     let failed = |it: &Value| it["status"]["state"] == "Failed";
-    let seen = cluster.until(&format!("{WRAPPERS}/refused"), "failed", failed).await;
+    let seen = cluster.wait_until(&format!("{WRAPPERS}/refused"), "failed", failed).await;
     let said = message(&seen);
     assert!(said.contains("user \"bob\" cannot create resource \"jobs\""), "{said}");
     allow("runs", "batch", "jobs").await;
     create("granted").await;
     let runs = |it: &Value| it["status"]["state"] == "Running";
-    cluster.until(&format!("{WRAPPERS}/granted"), "ran", runs).await;
-    // Who shows the queue knows that rights are asked for.
+    cluster.wait_until(&format!("{WRAPPERS}/granted"), "ran", runs).await;
+    // `gantry queue` shows that permissions are checked.
     let kubeconfig = cluster.process.kubeconfig().to_str().unwrap().to_owned();
     let page = crate::gantry(&["queue", "-o", "json", "--kubeconfig", &kubeconfig]);
     let page: Value = serde_json::from_str(&page.out).unwrap();
     assert_eq!(page["settings"]["values"]["checkUserAccess"], true, "{page:#}");
-    // All of the settings in effect, those about devices too.
+    // All settings in effect, including those of devices.
     let shown = cluster.get("/gantry/status").await;
     let values = &shown["configuration"]["values"];
     let is = |pointer: &str| values.pointer(pointer).and_then(Value::as_bool);
@@ -356,7 +360,7 @@ async fn ds_9_a_cluster_asks_what_authors_may_create() {
     assert_eq!(switches, [Some(false), Some(true), Some(true)], "{shown:#}");
 }
 
-/// An AppWrapper around one object, and what the server says of it in the end.
+/// An AppWrapper around one object, and its final state.
 async fn wrapped_by(cluster: &Cluster, user: &str, name: &str, object: &Value) -> Value {
     let request = by(user, Request::post(WRAPPERS, &wrapper(name, "", object)));
     let answer = cluster.client.send(request).await.unwrap();
@@ -364,7 +368,7 @@ async fn wrapped_by(cluster: &Cluster, user: &str, name: &str, object: &Value) -
     let path = format!("{WRAPPERS}/{name}");
     let settled =
         |it: &Value| ["Failed", "Running"].iter().any(|state| it["status"]["state"] == *state);
-    cluster.until(&path, "was decided about", settled).await
+    cluster.wait_until(&path, "was decided about", settled).await
 }
 
 /// An object of RBAC in the namespace `default`.
@@ -390,7 +394,7 @@ fn binding_to(name: &str, role: &str) -> Value {
     )
 }
 
-/// Nobody gets by wrapping what they are refused when they ask for it themselves.
+/// A user cannot create in an AppWrapper what they may not create themselves.
 #[tokio::test(flavor = "multi_thread")]
 async fn attack_wrapped_objects_give_no_rights_that_their_author_lacks() {
     let cluster = Cluster::ephemeral().await;
@@ -431,13 +435,13 @@ async fn attack_wrapped_objects_give_no_rights_that_their_author_lacks() {
         let found = cluster.client.send(Request::get(format!("{roles}/{path}"))).await.unwrap();
         assert_eq!(found.status.as_u16(), 404, "{path}: {}", found.text());
     }
-    // What an author holds it may give, as without the queue.
+    // An author may grant permissions that they hold, as without the queue.
     let seen = wrapped_by(&cluster, "carol", "shares", &binding_to("shares", "view")).await;
     assert_eq!(seen["status"]["state"], "Running", "{seen:#}");
     let found =
         cluster.client.send(Request::get(format!("{roles}/rolebindings/shares"))).await.unwrap();
     assert_eq!(found.status.as_u16(), 200, "{}", found.text());
-    // Kinds that only exist below others are none that could be wrapped, nor are reviews.
+    // Subresource kinds cannot be wrapped, nor can reviews.
     let table = [
         ("v1", "Binding", "the operator may not list, watch, delete bindings"),
         ("policy/v1", "Eviction", "no matches for kind \"Eviction\""),
@@ -450,12 +454,13 @@ async fn attack_wrapped_objects_give_no_rights_that_their_author_lacks() {
         let request = Request::post(WRAPPERS, &wrapper(&name, "", &object));
         assert!(cluster.client.send(request).await.unwrap().status.is_success());
         let path = format!("{WRAPPERS}/{name}");
-        let seen = cluster.until(&path, "failed", |it| it["status"]["state"] == "Failed").await;
+        let seen =
+            cluster.wait_until(&path, "failed", |it| it["status"]["state"] == "Failed").await;
         assert!(message(&seen).contains(words), "{kind}: {}", message(&seen));
     }
 }
 
-/// Where the check is switched off, the queue still has no right to hand out rights.
+/// If the check is disabled, the queue still has no permission to grant permissions.
 #[tokio::test(flavor = "multi_thread")]
 async fn attack_the_account_of_the_queue_binds_no_roles() {
     let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).flag("--ephemeral");
@@ -470,14 +475,15 @@ async fn attack_the_account_of_the_queue_binds_no_roles() {
     let lacks = "attempting to grant RBAC permissions not currently held";
     let said = message(&seen);
     assert!(said.contains(lacks) || said.contains(words), "{said}");
-    // The compatible mode: who may not create a Job has one created.
+    // The compatible mode: a user who may not create a Job has one created.
     let job =
         author_wrapper("job")["spec"]["resources"]["GenericItems"][0]["generictemplate"].clone();
     let seen = wrapped_by(&cluster, "mallory", "job", &job).await;
     assert_eq!(seen["status"]["state"], "Running", "{seen:#}");
 }
 
-/// An author that somebody wrote while nobody recorded authors is gone when recording begins, however soon.
+/// An author annotation from before authors were recorded is removed when recording begins, however
+/// soon.
 #[tokio::test(flavor = "multi_thread")]
 async fn attack_an_author_from_before_recording_is_removed() {
     const AUTHOR: &str = "workload.codeflare.dev/gantry-author";
@@ -485,7 +491,7 @@ async fn attack_an_author_from_before_recording_is_removed() {
     let plan = || Plan::new(env!("CARGO_BIN_EXE_gantry")).data(folder.path().join("data"));
     let cluster = Cluster::start(plan().flag("--check-user-access=false")).await;
     let mut waits = author_wrapper("forged");
-    // More than any node has: it waits for as long as it is there.
+    // More than any node has: it stays pending as long as it exists.
     waits["spec"]["resources"]["GenericItems"][0]["custompodresources"] =
         json!([{ "replicas": 1, "requests": { "cpu": 100_000 } }]);
     let forged = json!({ "username": "admin", "groups": ["system:masters"] }).to_string();
@@ -500,14 +506,15 @@ async fn attack_an_author_from_before_recording_is_removed() {
     assert_eq!(seen["metadata"]["annotations"][AUTHOR], Value::Null, "{seen:#}");
 }
 
-/// A kind that the server does not have is an end, and one that comes later is not missed.
+/// A kind that the server does not have fails the AppWrapper, and a kind that is added later is
+/// discovered.
 #[tokio::test(flavor = "multi_thread")]
 async fn ds_1_a_kind_may_come_later() {
     let cluster = Cluster::ephemeral().await;
     let widget = |name: &str| json!({ "apiVersion": "example.com/v1", "kind": "Widget", "metadata": { "name": name } });
     cluster.post(WRAPPERS, &wrapper("early", "", &widget("one"))).await;
     let failed = |it: &Value| it["status"]["state"] == "Failed";
-    let seen = cluster.until(&format!("{WRAPPERS}/early"), "failed", failed).await;
+    let seen = cluster.wait_until(&format!("{WRAPPERS}/early"), "failed", failed).await;
     let text = "default/early creation failure: no matches for kind \"Widget\" in version \"example.com/v1\"";
     let conditions = seen["status"]["conditions"].as_array().unwrap();
     assert!(conditions.iter().any(|it| it["message"] == text), "{seen:#}");
@@ -527,17 +534,17 @@ async fn ds_1_a_kind_may_come_later() {
     cluster.post(definitions, &definition).await;
     cluster.post(WRAPPERS, &wrapper("late", "Finished=True", &widget("two"))).await;
     let path = format!("{WRAPPERS}/late");
-    cluster.until(&path, "ran", |it| it["status"]["state"] == "Running").await;
-    // Its conditions are seen as those of any other kind.
+    cluster.wait_until(&path, "ran", |it| it["status"]["state"] == "Running").await;
+    // Its conditions are observed like those of any other kind.
     let finished =
         json!({ "status": { "conditions": [{ "type": "Finished", "status": "True" }] } });
     cluster.merge("/apis/example.com/v1/namespaces/default/widgets/two", &finished).await;
-    cluster.until(&path, "completed", |it| it["status"]["state"] == "Completed").await;
+    cluster.wait_until(&path, "completed", |it| it["status"]["state"] == "Completed").await;
 }
 
-/// One that does not fit waits, says why, and goes on when there is room.
+/// An AppWrapper that does not fit waits, reports why, and is admitted when there is free capacity.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_does_not_fit_waits_and_is_shown() {
+async fn a_wrapper_that_does_not_fit_waits_with_a_reason() {
     let cluster = Cluster::ephemeral().await;
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "large" },
@@ -549,7 +556,7 @@ async fn who_does_not_fit_waits_and_is_shown() {
     cluster.post(WRAPPERS, &large).await;
     let path = format!("{WRAPPERS}/large");
     let waits = |it: &Value| it["status"]["queuejobstate"] == "Backoff";
-    let seen = cluster.until(&path, "was told why it waits", waits).await;
+    let seen = cluster.wait_until(&path, "was told why it waits", waits).await;
     let message = seen["status"]["message"].as_str().unwrap();
     assert!(message.starts_with("cpu: needs "), "{message}");
     let kubeconfig = cluster.process.kubeconfig().to_str().unwrap().to_owned();
@@ -563,5 +570,7 @@ async fn who_does_not_fit_waits_and_is_shown() {
         },
     });
     cluster.post("/api/v1/nodes", &node).await;
-    cluster.until(&path, "ran when there was room", |it| it["status"]["state"] == "Running").await;
+    cluster
+        .wait_until(&path, "ran when there was room", |it| it["status"]["state"] == "Running")
+        .await;
 }

@@ -1,4 +1,4 @@
-//! Pods with ResourceClaims, which nobody allocates.
+//! Pods with ResourceClaims, which no driver allocates.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn pod(name: &str, claim: &Value) -> Value {
     })
 }
 
-/// Whether a pod waits for this.
+/// Returns whether a pod waits for this.
 fn waits(why: &'static str) -> impl Fn(&Value) -> bool {
     move |it| {
         let conditions = it["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -44,45 +44,45 @@ async fn pods_wait_for_their_resource_claims_and_say_so() {
     cluster.post(PODS, &pod("named", &json!("mine"))).await;
     let named = format!("{PODS}/named");
     let missing = ": could not find ResourceClaim \"default/mine\". ";
-    cluster.until(&named, "missed its claim", waits(missing)).await;
+    cluster.wait_until(&named, "missed its claim", waits(missing)).await;
     let claim = json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
         "metadata": {"name": "mine"}, "spec": spec(),
     });
     cluster.post(CLAIMS, &claim).await;
     let no_class = ": request one: device class gpus does not exist. ";
-    cluster.until(&named, "missed the class", waits(no_class)).await;
+    cluster.wait_until(&named, "missed the class", waits(no_class)).await;
     let class = json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass",
         "metadata": {"name": "gpus"}, "spec": {},
     });
     cluster.post(CLASSES, &class).await;
     let unallocated = "3 cannot allocate all claims. still not schedulable, preemption: ";
-    cluster.until(&named, "waited for devices", waits(unallocated)).await;
+    cluster.wait_until(&named, "waited for devices", waits(unallocated)).await;
 
-    // From a template, a claim is made and waited for.
+    // From a template, a claim is created and waited for.
     cluster.post(PODS, &pod("made", &Value::Null)).await;
     let made = format!("{PODS}/made");
     let not_created = ": pod \"default/made\": ResourceClaim not created yet. ";
-    cluster.until(&made, "had no claim", waits(not_created)).await;
+    cluster.wait_until(&made, "had no claim", waits(not_created)).await;
     let template = json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
         "metadata": {"name": "gpus"}, "spec": {"spec": spec()},
     });
     cluster.post(TEMPLATES, &template).await;
-    let told = cluster.until(&made, "waited for devices", waits(unallocated)).await;
+    let told = cluster.wait_until(&made, "waited for devices", waits(unallocated)).await;
     let name = told["status"]["resourceClaimStatuses"][0]["resourceClaimName"].as_str().unwrap();
     let path = format!("{CLAIMS}/{name}");
     let owner = cluster.get(&path).await["metadata"]["ownerReferences"][0].clone();
     assert_eq!((&owner["kind"], &owner["name"]), (&json!("Pod"), &json!("made")));
 
-    // Whoever allocates a claim lets its pod run.
+    // When a client allocates the claim, its pod runs.
     let status = format!("{CLAIMS}/mine/status");
     let results =
         json!([{"request": "one", "driver": "gpu.example.com", "pool": "p", "device": "d"}]);
     let allocation = json!({"status": {"allocation": {"devices": {"results": results}}}});
     cluster.merge(&status, &allocation).await;
-    cluster.until(&named, "ran", |it| it["status"]["phase"] == "Running").await;
+    cluster.wait_until(&named, "ran", |it| it["status"]["phase"] == "Running").await;
     let reserved = cluster.get(&format!("{CLAIMS}/mine")).await["status"]["reservedFor"].clone();
     assert_eq!(reserved[0]["name"], "named");
     cluster.stop(Signal::TERM).await;

@@ -1,4 +1,5 @@
-//! Groups of pretended nodes: an AppWrapper that needs more gets them, and gives them back.
+//! Groups of simulated nodes: an AppWrapper that needs more nodes gets them, and they are removed
+//! afterwards.
 
 use gantry_testkit::embedded::Plan;
 use gantry_testkit::http::Request;
@@ -7,10 +8,10 @@ use serde_json::{Value, json};
 use super::{Cluster, JOBS};
 
 const WRAPPERS: &str = "/apis/workload.codeflare.dev/v1beta1/namespaces/default/appwrappers";
-const LEDGER: &str = "/api/v1/namespaces/kube-system/configmaps/gantry-scaling";
+const GRANT_RECORD: &str = "/api/v1/namespaces/kube-system/configmaps/gantry-scaling";
 const NODES: &str = "/api/v1/nodes";
 
-/// One node with accelerators, and two more if somebody needs them.
+/// One node with accelerators, and two more on demand.
 const SHAPES: &str = "\
 nodes:
 - {name: plain, cpu: 8, memory: 32Gi}
@@ -19,7 +20,7 @@ nodes:
   accelerators: {nvidia.com/gpu: {count: 8}}
 ";
 
-/// Two pods with eight accelerators each. The Job is suspended, so that there is time to look around.
+/// Two pods with eight accelerators each. The Job is suspended, so that the test has time to check.
 fn wrapper(name: &str) -> Value {
     let takes = json!({"cpu": "1", "nvidia.com/gpu": "8"});
     json!({
@@ -63,7 +64,7 @@ async fn d_4_a_job_gets_two_nodes_of_a_group_and_gives_them_back() {
     for (job, is_deleted) in [("completes", false), ("deleted", true)] {
         let path = format!("{WRAPPERS}/{job}");
         cluster.post(WRAPPERS, &wrapper(job)).await;
-        cluster.until(&path, "ran", |it| it["status"]["state"] == "Running").await;
+        cluster.wait_until(&path, "ran", |it| it["status"]["state"] == "Running").await;
         let marked = format!("{NODES}?labelSelector={job}%3D{job}%2C{job}-default%3D{job}-default");
         let marked = names(&cluster.get(&marked).await);
         assert_eq!(marked.len(), 2, "{marked:?}");
@@ -75,14 +76,14 @@ async fn d_4_a_job_gets_two_nodes_of_a_group_and_gives_them_back() {
                 let on = json!({"spec": {"suspend": false}});
                 cluster.merge(&format!("{JOBS}/{job}"), &on).await;
                 let completed = |it: &Value| it["status"]["state"] == "Completed";
-                cluster.until(&path, "completed", completed).await;
+                cluster.wait_until(&path, "completed", completed).await;
             }
         }
         let as_before = |it: &Value| names(it) == ["gpu-0", "plain-0"];
-        cluster.until(NODES, "were given back", as_before).await;
+        cluster.wait_until(NODES, "were given back", as_before).await;
         let empty = |it: &Value| it["data"].as_object().is_none_or(|it| it.is_empty());
-        cluster.until(LEDGER, "was settled", empty).await;
+        cluster.wait_until(GRANT_RECORD, "was settled", empty).await;
         let free = |it: &Value| it["metadata"]["finalizers"].is_null();
-        cluster.until(&path, "was let go", free).await;
+        cluster.wait_until(&path, "was let go", free).await;
     }
 }

@@ -59,7 +59,7 @@ impl Cluster {
         let is_it = |it: &Value| it["involvedObject"]["name"] == about && it["reason"] == reason;
         let find =
             |list: &Value| list["items"].as_array().unwrap().iter().find(|it| is_it(it)).cloned();
-        let list = self.until(path, reason, |list| find(list).is_some()).await;
+        let list = self.wait_until(path, reason, |list| find(list).is_some()).await;
         find(&list).unwrap()["message"].as_str().unwrap().to_owned()
     }
 }
@@ -69,47 +69,47 @@ async fn claims_are_bound_and_stay_while_they_are_used() {
     let cluster = Cluster::ephemeral().await;
     cluster.post(CLAIMS, &claim("data")).await;
     let data = format!("{CLAIMS}/data");
-    let bound = cluster.until(&data, "was bound", is_phase("Bound")).await;
+    let bound = cluster.wait_until(&data, "was bound", is_phase("Bound")).await;
     assert_eq!(bound["spec"]["storageClassName"], "standard");
     assert_eq!(bound["status"]["capacity"]["storage"], "1Gi");
     let volume = format!("{VOLUMES}/{}", bound["spec"]["volumeName"].as_str().unwrap());
-    cluster.until(&volume, "was bound", is_phase("Bound")).await;
+    cluster.wait_until(&volume, "was bound", is_phase("Bound")).await;
     let message = cluster.event("data", "ProvisioningSucceeded").await;
     assert!(message.starts_with("Successfully provisioned volume pvc-"), "{message}");
 
     cluster.post(PODS, &pod("db", &uses("data"))).await;
-    cluster.until(&format!("{PODS}/db"), "ran", is_phase("Running")).await;
+    cluster.wait_until(&format!("{PODS}/db"), "ran", is_phase("Running")).await;
     cluster.remove(&data).await;
     let status = "/gantry/status";
     let in_use = |page: &Value| {
         let held = page["held"].as_array().unwrap();
         held.iter().any(|it| it["name"] == "data" && it["reason"] == "InUse")
     };
-    cluster.until(status, "told what keeps the claim", in_use).await;
+    cluster.wait_until(status, "told what keeps the claim", in_use).await;
     assert!(cluster.get(&data).await["metadata"]["deletionTimestamp"].is_string());
     cluster.remove(&format!("{PODS}/db")).await;
-    cluster.until(&data, "went", is_gone).await;
-    cluster.until(&volume, "went", is_gone).await;
+    cluster.wait_until(&data, "went", is_gone).await;
+    cluster.wait_until(&volume, "went", is_gone).await;
 
-    // A pod whose claim is not there says so, and goes on when it is.
+    // A pod whose claim does not exist reports it, and continues when it does.
     cluster.post(PODS, &pod("early", &uses("later"))).await;
     let early = format!("{PODS}/early");
     let waits = |it: &Value| {
         let message = it["status"]["conditions"][0]["message"].as_str().unwrap_or_default();
         message.contains(": persistentvolumeclaim \"later\" not found. ")
     };
-    cluster.until(&early, "said why it waits", waits).await;
+    cluster.wait_until(&early, "said why it waits", waits).await;
     cluster.post(CLAIMS, &claim("later")).await;
-    cluster.until(&early, "ran", is_phase("Running")).await;
+    cluster.wait_until(&early, "ran", is_phase("Running")).await;
 
-    // A namespace that holds a claim goes.
+    // A namespace with a claim can be deleted.
     let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "temporary"}});
     cluster.post("/api/v1/namespaces", &space).await;
     let there = "/api/v1/namespaces/temporary/persistentvolumeclaims";
     cluster.post(there, &claim("data")).await;
-    cluster.until(&format!("{there}/data"), "was bound", is_phase("Bound")).await;
+    cluster.wait_until(&format!("{there}/data"), "was bound", is_phase("Bound")).await;
     cluster.remove("/api/v1/namespaces/temporary").await;
-    cluster.until("/api/v1/namespaces/temporary", "went", is_gone).await;
+    cluster.wait_until("/api/v1/namespaces/temporary", "went", is_gone).await;
     cluster.stop(Signal::TERM).await;
 }
 
@@ -133,7 +133,7 @@ async fn workloads_get_the_volumes_they_claim() {
     });
     cluster.post(SETS, &set).await;
     let ready = |it: &Value| it["status"]["readyReplicas"] == 2;
-    cluster.until(&format!("{SETS}/db"), "was ready", ready).await;
+    cluster.wait_until(&format!("{SETS}/db"), "was ready", ready).await;
     for number in 0..2 {
         let claim = cluster.get(&format!("{CLAIMS}/data-db-{number}")).await;
         assert_eq!(claim["status"]["phase"], "Bound", "{claim:#}");
@@ -142,17 +142,17 @@ async fn workloads_get_the_volumes_they_claim() {
         assert_eq!(*selected, pod["spec"]["nodeName"]);
     }
 
-    // The claim of an ephemeral volume goes with its pod.
+    // The claim of an ephemeral volume is deleted with its pod.
     let spec = claim("x")["spec"].clone();
     let source = json!({"ephemeral": {"volumeClaimTemplate": {"spec": spec}}});
     cluster.post(PODS, &pod("scratch", &source)).await;
-    cluster.until(&format!("{PODS}/scratch"), "ran", is_phase("Running")).await;
+    cluster.wait_until(&format!("{PODS}/scratch"), "ran", is_phase("Running")).await;
     let made = format!("{CLAIMS}/scratch-v");
     assert_eq!(cluster.get(&made).await["status"]["phase"], "Bound");
     cluster.remove(&format!("{PODS}/scratch")).await;
-    cluster.until(&made, "went", is_gone).await;
+    cluster.wait_until(&made, "went", is_gone).await;
 
-    // Others' provisioners are waited for, and volumes of one's own are bound.
+    // External provisioners are waited for, and pre-provisioned volumes are bound.
     let foreign = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "foreign"},
         "provisioner": "example.com/nfs",
@@ -163,7 +163,7 @@ async fn workloads_get_the_volumes_they_claim() {
     assert!(message.contains("by the external provisioner 'example.com/nfs' or"), "{message}");
     cluster.post(CLAIMS, &of_class(claim("own"), "")).await;
     let own = format!("{CLAIMS}/own");
-    cluster.until(&own, "waited", is_phase("Pending")).await;
+    cluster.wait_until(&own, "waited", is_phase("Pending")).await;
     let volume = json!({
         "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "by-hand"},
         "spec": {
@@ -172,8 +172,8 @@ async fn workloads_get_the_volumes_they_claim() {
         },
     });
     cluster.post(VOLUMES, &volume).await;
-    cluster.until(&own, "was bound", is_phase("Bound")).await;
+    cluster.wait_until(&own, "was bound", is_phase("Bound")).await;
     cluster.remove(&own).await;
-    cluster.until(&format!("{VOLUMES}/by-hand"), "was released", is_phase("Released")).await;
+    cluster.wait_until(&format!("{VOLUMES}/by-hand"), "was released", is_phase("Released")).await;
     cluster.stop(Signal::TERM).await;
 }

@@ -1,4 +1,4 @@
-//! Columns of what decides who may do what.
+//! Columns of access control and admission.
 
 use super::{AGE, Column, NAME, integer, text, wide};
 

@@ -1,4 +1,4 @@
-//! Columns of nodes, namespaces and what belongs to the cluster as a whole.
+//! Columns of nodes, namespaces and other cluster-wide kinds.
 
 use super::{AGE, Column, NAME, NAME_WIDE, boolean, integer, text, wide};
 

@@ -1,4 +1,4 @@
-//! Columns of services, their endpoints, and what routes to them.
+//! Columns of services, their endpoints, and ingresses.
 
 use super::{AGE, Column, NAME, text, wide};
 
@@ -12,8 +12,8 @@ pub(in crate::print) const SERVICES: &[Column] = &[
          the selector or if that is not specified, by manual construction of an Endpoints object \
          or EndpointSlice objects. If clusterIP is \"None\", no virtual IP is allocated and the \
          endpoints are published as a set of endpoints rather than a virtual IP. \"NodePort\" \
-         builds on ClusterIP and allocates a port on every node which routes to the same \
-         endpoints as the clusterIP. \"LoadBalancer\" builds on NodePort and creates an external \
+         builds on ClusterIP and allocates a port on every node which routes to the same endpoints \
+         as the clusterIP. \"LoadBalancer\" builds on NodePort and creates an external \
          load-balancer (if supported in the current cloud) which routes to the same endpoints as \
          the clusterIP. \"ExternalName\" aliases this service to the specified externalName. \
          Several other fields do not apply to ExternalName services. More info: \
@@ -24,15 +24,15 @@ pub(in crate::print) const SERVICES: &[Column] = &[
         "clusterIP is the IP address of the service and is usually assigned randomly. If an \
          address is specified manually, is in-range (as per system configuration), and is not in \
          use, it will be allocated to the service; otherwise creation of the service will fail. \
-         This field may not be changed through updates unless the type field is also being \
-         changed to ExternalName (which requires this field to be blank) or the type field is \
-         being changed from ExternalName (in which case this field may optionally be specified, \
-         as describe above).  Valid values are \"None\", empty string (\"\"), or a valid IP \
-         address. Setting this to \"None\" makes a \"headless service\" (no virtual IP), which is \
-         useful when direct endpoint connections are preferred and proxying is not required.  \
-         Only applies to types ClusterIP, NodePort, and LoadBalancer. If this field is specified \
-         when creating a Service of type ExternalName, creation will fail. This field will be \
-         wiped when updating a Service to type ExternalName. More info: \
+         This field may not be changed through updates unless the type field is also being changed \
+         to ExternalName (which requires this field to be blank) or the type field is being \
+         changed from ExternalName (in which case this field may optionally be specified, as \
+         describe above).  Valid values are \"None\", empty string (\"\"), or a valid IP address. \
+         Setting this to \"None\" makes a \"headless service\" (no virtual IP), which is useful \
+         when direct endpoint connections are preferred and proxying is not required.  Only \
+         applies to types ClusterIP, NodePort, and LoadBalancer. If this field is specified when \
+         creating a Service of type ExternalName, creation will fail. This field will be wiped \
+         when updating a Service to type ExternalName. More info: \
          https://kubernetes.io/docs/concepts/services-networking/service/#virtual-ips-and-service-proxies",
     ),
     text(

@@ -1,4 +1,4 @@
-//! Columns of volumes and what makes them.
+//! Columns of volumes and storage classes.
 
 use super::{AGE, Column, NAME, boolean, integer, named, text, wide};
 
@@ -88,24 +88,24 @@ pub(in crate::print) const CSIDRIVERS: &[Column] = &[
     ),
     boolean(
         "PodInfoOnMount",
-        "podInfoOnMount indicates this CSI volume driver requires additional pod information \
-         (like podName, podUID, etc.) during mount operations, if set to true. If set to false, \
-         pod information will not be passed on mount. Default is false.\n\nThe CSI driver \
-         specifies podInfoOnMount as part of driver deployment. If true, Kubelet will pass pod \
-         information as VolumeContext in the CSI NodePublishVolume() calls. The CSI driver is \
-         responsible for parsing and validating the information passed in as \
-         VolumeContext.\n\nThe following VolumeContext will be passed if podInfoOnMount is set to \
-         true. This list might grow, but the prefix will be used. \
-         \"csi.storage.k8s.io/pod.name\": pod.Name \"csi.storage.k8s.io/pod.namespace\": \
-         pod.Namespace \"csi.storage.k8s.io/pod.uid\": string(pod.UID) \
-         \"csi.storage.k8s.io/ephemeral\": \"true\" if the volume is an ephemeral inline volume\n                                \
-         defined by a CSIVolumeSource, otherwise \"false\"\n\n\"csi.storage.k8s.io/ephemeral\" is \
-         a new feature in Kubernetes 1.16. It is only required for drivers which support both the \
-         \"Persistent\" and \"Ephemeral\" VolumeLifecycleMode. Other drivers can leave pod info \
-         disabled and/or ignore this field. As Kubernetes 1.15 doesn't support this field, \
-         drivers can only support one mode when deployed on such a cluster and the deployment \
-         determines which mode that is, for example via a command line parameter of the \
-         driver.\n\nThis field was immutable in Kubernetes < 1.29 and now is mutable.",
+        "podInfoOnMount indicates this CSI volume driver requires additional pod information (like \
+         podName, podUID, etc.) during mount operations, if set to true. If set to false, pod \
+         information will not be passed on mount. Default is false.\n\nThe CSI driver specifies \
+         podInfoOnMount as part of driver deployment. If true, Kubelet will pass pod information \
+         as VolumeContext in the CSI NodePublishVolume() calls. The CSI driver is responsible for \
+         parsing and validating the information passed in as VolumeContext.\n\nThe following \
+         VolumeContext will be passed if podInfoOnMount is set to true. This list might grow, but \
+         the prefix will be used. \"csi.storage.k8s.io/pod.name\": pod.Name \
+         \"csi.storage.k8s.io/pod.namespace\": pod.Namespace \"csi.storage.k8s.io/pod.uid\": \
+         string(pod.UID) \"csi.storage.k8s.io/ephemeral\": \"true\" if the volume is an ephemeral \
+         inline volume\n                                defined by a CSIVolumeSource, otherwise \
+         \"false\"\n\n\"csi.storage.k8s.io/ephemeral\" is a new feature in Kubernetes 1.16. It is \
+         only required for drivers which support both the \"Persistent\" and \"Ephemeral\" \
+         VolumeLifecycleMode. Other drivers can leave pod info disabled and/or ignore this field. \
+         As Kubernetes 1.15 doesn't support this field, drivers can only support one mode when \
+         deployed on such a cluster and the deployment determines which mode that is, for example \
+         via a command line parameter of the driver.\n\nThis field was immutable in Kubernetes < \
+         1.29 and now is mutable.",
     ),
     boolean(
         "StorageCapacity",

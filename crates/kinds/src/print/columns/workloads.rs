@@ -1,4 +1,4 @@
-//! Columns of what runs, and of what decides how many run.
+//! Columns of workloads, and of kinds that limit or scale them.
 
 use super::{AGE, Column, NAME, NAME_TEXT, boolean, integer, text, wide};
 

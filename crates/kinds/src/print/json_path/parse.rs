@@ -1,12 +1,12 @@
-//! From text to steps.
+//! Parses a path into steps.
 
 use std::str::Chars;
 
-use super::{Literal, Operator, Slice, Step, SyntaxError, Test};
+use super::{FilterTest, Literal, Operator, Slice, Step, SyntaxError};
 
-/// Parses what stands between braces.
-pub(super) fn action(text: &str) -> Result<Vec<Step>, SyntaxError> {
-    // A brace in the text ends the action early; what follows is a template of its own that prints
+/// Parses the text between braces.
+pub(super) fn parse_path(text: &str) -> Result<Vec<Step>, SyntaxError> {
+    // A brace in the text ends the action early; the rest is a template of its own that prints
     // beside it, and a column shows the first value only.
     let mut rest = text;
     let mut steps = Vec::new();
@@ -18,7 +18,7 @@ pub(super) fn action(text: &str) -> Result<Vec<Step>, SyntaxError> {
             rest = filter(&rest[3..], &mut steps)?;
         } else if let Some(tail) = rest.strip_prefix("..") {
             if steps.last() == Some(&Step::Recursive) {
-                return fault("invalid multiple recursive descent");
+                return syntax_error("invalid multiple recursive descent");
             }
             steps.push(Step::Recursive);
             rest = match tail.chars().next() {
@@ -29,7 +29,7 @@ pub(super) fn action(text: &str) -> Result<Vec<Step>, SyntaxError> {
             rest = match next {
                 '}' => return Ok(steps),
                 ' ' | '@' | '$' => &rest[1..],
-                '\r' | '\n' => return fault("unclosed action"),
+                '\r' | '\n' => return syntax_error("unclosed action"),
                 '[' => array(&rest[1..], &mut steps)?,
                 '"' | '\'' => quote(rest, next, &mut steps)?,
                 '.' => field(&rest[1..], &mut steps)?,
@@ -37,7 +37,7 @@ pub(super) fn action(text: &str) -> Result<Vec<Step>, SyntaxError> {
                 _ if is_word(next) => word(rest, &mut steps),
                 _ => {
                     let code = u32::from(next);
-                    return fault(format!(
+                    return syntax_error(format!(
                         "unrecognized character in action: U+{code:04X} '{next}'"
                     ));
                 }
@@ -46,7 +46,7 @@ pub(super) fn action(text: &str) -> Result<Vec<Step>, SyntaxError> {
     }
 }
 
-fn fault<T>(text: impl Into<String>) -> Result<T, SyntaxError> {
+fn syntax_error<T>(text: impl Into<String>) -> Result<T, SyntaxError> {
     Err(SyntaxError(text.into()))
 }
 
@@ -58,7 +58,7 @@ fn ends_word(letter: char) -> bool {
     " \t\r\n.,[]$@{}".contains(letter)
 }
 
-/// A field up to where a word ends, unless a backslash says that it does not.
+/// Parses a field up to the end of a word, unless a backslash escapes it.
 fn field<'a>(text: &'a str, steps: &mut Vec<Step>) -> Result<&'a str, SyntaxError> {
     let mut escaped = false;
     let end = text.find(|letter| {
@@ -67,7 +67,7 @@ fn field<'a>(text: &'a str, steps: &mut Vec<Step>) -> Result<&'a str, SyntaxErro
         ends
     });
     if escaped {
-        return fault("unclosed action");
+        return syntax_error("unclosed action");
     }
     let (name, rest) = text.split_at(end.unwrap_or(text.len()));
     steps.push(match name {
@@ -96,13 +96,13 @@ fn number<'a>(text: &'a str, steps: &mut Vec<Step>) -> Result<&'a str, SyntaxErr
     let literal = match (number.parse(), number.parse::<f64>()) {
         (Ok(int), _) => Literal::Int(int),
         (Err(_), Ok(float)) if float.is_finite() => Literal::Float(float),
-        (Err(_), _) => return fault(format!("cannot parse number {number}")),
+        (Err(_), _) => return syntax_error(format!("cannot parse number {number}")),
     };
     steps.push(Step::Literal(literal));
     Ok(rest)
 }
 
-/// A quoted text; `text` starts with the quote.
+/// Parses a quoted text; `text` starts with the quote.
 fn quote<'a>(text: &'a str, quote: char, steps: &mut Vec<Step>) -> Result<&'a str, SyntaxError> {
     let mut before = quote;
     for (at, letter) in text.char_indices().skip(1) {
@@ -112,17 +112,20 @@ fn quote<'a>(text: &'a str, quote: char, steps: &mut Vec<Step>) -> Result<&'a st
         if letter == quote && before != '\\' {
             let inner = &text[1..at];
             let Some(unquoted) = unquote(inner, quote) else {
-                return fault(format!("unquote string {} error invalid syntax", &text[..=at]));
+                return syntax_error(format!(
+                    "unquote string {} error invalid syntax",
+                    &text[..=at]
+                ));
             };
             steps.push(Step::Literal(Literal::Text(unquoted)));
             return Ok(&text[at + 1..]);
         }
         before = letter;
     }
-    fault("unterminated quoted string")
+    syntax_error("unterminated quoted string")
 }
 
-/// The text that a quoted one stands for, by the escapes of Go.
+/// Unquotes a text, by the escapes of Go.
 fn unquote(text: &str, quote: char) -> Option<String> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.chars();
@@ -159,7 +162,7 @@ fn unquote(text: &str, quote: char) -> Option<String> {
     Some(String::from_utf8_lossy(&out).into_owned())
 }
 
-/// Reads `digits` more digits behind those that gave `first`.
+/// Parses `digits` more digits after those that gave `first`.
 fn code(letters: &mut Chars<'_>, digits: usize, radix: u32, first: u32) -> Option<u32> {
     let mut code = first;
     for _ in 0..digits {
@@ -168,24 +171,24 @@ fn code(letters: &mut Chars<'_>, digits: usize, radix: u32, first: u32) -> Optio
     Some(code)
 }
 
-/// What stands in brackets; `text` starts behind the opening one.
+/// Parses the content of brackets; `text` starts behind the opening one.
 fn array<'a>(text: &'a str, steps: &mut Vec<Step>) -> Result<&'a str, SyntaxError> {
     let Some(end) = text.find([']', '\n']).filter(|end| text[*end..].starts_with(']')) else {
-        return fault("unterminated array");
+        return syntax_error("unterminated array");
     };
     let (inner, rest) = (&text[..end], &text[end + 1..]);
     if inner.contains(',') {
         let mut union = Vec::new();
         for part in inner.split(',') {
-            union.push(action(&format!("[{}]", part.trim_matches(' ')))?);
+            union.push(parse_path(&format!("[{}]", part.trim_matches(' ')))?);
         }
         steps.push(Step::Union(union));
         return Ok(rest);
     }
     let key = inner.strip_prefix('\'').and_then(|it| it.strip_suffix('\''));
     match key.filter(|key| !key.contains('\'')) {
-        // A quoted key is read as a field would be: the dots in it need a backslash too.
-        Some(key) => steps.extend(action(&format!(".{key}"))?),
+        // A quoted key is parsed as a field would be: the dots in it need a backslash too.
+        Some(key) => steps.extend(parse_path(&format!(".{key}"))?),
         None => steps.push(Step::Slice(slice(inner)?)),
     }
     Ok(rest)
@@ -197,13 +200,13 @@ fn slice(inner: &str) -> Result<Slice, SyntaxError> {
     let plain = |part: &&str| part.trim_start_matches('-').bytes().all(|it| it.is_ascii_digit());
     let signed_once = |part: &&str| !part.starts_with("--");
     if parts.len() > 3 || !parts.iter().all(|it| plain(it) && signed_once(it)) {
-        return fault(format!("invalid array index {inner}"));
+        return syntax_error(format!("invalid array index {inner}"));
     }
     let number = |part: &str| match part {
         "" => Ok(None),
         _ => match part.parse::<i64>() {
             Ok(number) => Ok(Some(number)),
-            Err(_) => fault(format!("array index {part} is not a number")),
+            Err(_) => syntax_error(format!("array index {part} is not a number")),
         },
     };
     let from = number(parts[0])?.unwrap_or_default();
@@ -215,15 +218,15 @@ fn slice(inner: &str) -> Result<Slice, SyntaxError> {
     Ok(Slice { from, to, index, by })
 }
 
-/// A filter; `text` starts behind `[?(`.
+/// Parses a filter; `text` starts behind `[?(`.
 fn filter<'a>(text: &'a str, steps: &mut Vec<Step>) -> Result<&'a str, SyntaxError> {
     let end = end_of_filter(text)?;
     let (inner, rest) = (&text[..end], &text[end + 1..]);
     let Some(rest) = rest.strip_prefix(']') else {
-        return fault("unclosed array expect ]");
+        return syntax_error("unclosed array expect ]");
     };
     let step = match comparison(inner) {
-        None => Step::Filter { left: action(inner)?, test: Test::Exists },
+        None => Step::Filter { left: parse_path(inner)?, test: FilterTest::Exists },
         Some((left, operator, right)) => {
             let operator = match operator {
                 "<" => Operator::Less,
@@ -234,15 +237,16 @@ fn filter<'a>(text: &'a str, steps: &mut Vec<Step>) -> Result<&'a str, SyntaxErr
                 ">" => Operator::Greater,
                 _ => Operator::Unknown,
             };
-            let test = Test::Compare(operator, action(right)?);
-            Step::Filter { left: action(left)?, test }
+            let test = FilterTest::Compare(operator, parse_path(right)?);
+            Step::Filter { left: parse_path(left)?, test }
         }
     };
     steps.push(step);
     Ok(rest)
 }
 
-/// Where the parenthesis closes, one inside a quoted text apart. There is at most one such text.
+/// Finds the closing parenthesis, ignoring one inside a quoted text. There is at most one such
+/// text.
 fn end_of_filter(text: &str) -> Result<usize, SyntaxError> {
     let mut opened = None;
     let mut closed = false;
@@ -259,16 +263,16 @@ fn end_of_filter(text: &str) -> Result<usize, SyntaxError> {
         }
         before = letter;
     }
-    fault("unterminated filter")
+    syntax_error("unterminated filter")
 }
 
-/// Splits a filter at its operator, if it has one and something stands on both sides of it.
+/// Splits a filter at its operator, if it has one with an operand on both sides.
 fn comparison(text: &str) -> Option<(&str, &str, &str)> {
     const SIGNS: [char; 4] = ['!', '<', '>', '='];
     let start = text.find(SIGNS).filter(|start| *start > 0)?;
     let (left, tail) = text.split_at(start);
     let run = tail.find(|letter| !SIGNS.contains(&letter));
-    // If nothing else is left, the last sign is what is compared with.
+    // If nothing else is left, the last character is the operand.
     let length = run.unwrap_or(tail.len() - 1);
     let (operator, right) = tail.split_at(length);
     (!operator.is_empty()).then_some((left, operator, right))

@@ -1,4 +1,4 @@
-//! Grammar and walks; what they come to in cells is recorded from a real server.
+//! Tests grammar and evaluation; the resulting cells are recorded from kube-apiserver.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -44,8 +44,8 @@ fn paths_lead_to_their_first_value() {
     for (path, expected) in table {
         let parsed = JsonPath::parse(path).unwrap();
         let found = parsed.first(&object).map(|found| match found {
-            Found::Value(value) => value.clone(),
-            Found::Literal(_) | Found::Byte(_) => panic!("{path}: {found:?}"),
+            PathValue::Value(value) => value.clone(),
+            PathValue::Literal(_) | PathValue::Byte(_) => panic!("{path}: {found:?}"),
         });
         assert_eq!(found, expected, "{path}");
     }
@@ -94,7 +94,7 @@ fn a_path_that_breaks_the_grammar_says_where() {
 }
 
 #[test]
-fn a_definition_is_asked_only_for_the_dot() {
+fn definition_check_needs_leading_dot() {
     let message = |path| check(path, "f").map(|it| it.to_string());
     assert_eq!(message(".a["), None);
     assert_eq!(message("").unwrap(), "f: Invalid value: \"\": must not be empty");
@@ -104,9 +104,9 @@ fn a_definition_is_asked_only_for_the_dot() {
     );
 }
 
-/// Each union multiplies by its parts: without a bound this is 8 to the power of 40.
+/// Each union multiplies by its parts: without a limit this is 8 to the power of 40.
 #[test]
-fn a_path_that_multiplies_is_given_up() {
+fn exploding_paths_are_abandoned() {
     let mut object = json!("end");
     for _ in 0..40 {
         object = json!([object]);
@@ -126,7 +126,7 @@ proptest! {
     fn any_text_of_the_alphabet_parses_or_is_refused(path in "[.a\\[\\]?(@=<!>\"')0:,*\\-\\\\ é}{]{0,24}") {
         if let Ok(path) = JsonPath::parse(&path) {
             let object = json!({ "a": [{ "a": 0 }, { "a": "é" }, [[0]]], "": { "a": null } });
-            let all = eval::walk(&path.steps, &object).unwrap_or_default();
+            let all = eval::evaluate(&path.steps, &object).unwrap_or_default();
             prop_assert_eq!(path.first(&object), all.into_iter().next());
         }
     }

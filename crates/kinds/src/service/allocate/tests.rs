@@ -3,40 +3,41 @@ use std::collections::BTreeSet;
 use super::*;
 
 /// Allocates from one upwards; 10.0.0.9 and 30009 are allocated already.
-struct Counter {
+struct CountingAllocator {
     last: u8,
     ports: BTreeSet<i64>,
 }
 
-impl Counter {
+impl CountingAllocator {
     fn new() -> Self {
         Self { last: 0, ports: BTreeSet::from([30_009]) }
     }
 }
 
-impl Allocate for Counter {
-    fn cluster_ip(&mut self, wanted: IpAddr) -> Result<(), Unavailable> {
+impl ServiceAllocator for CountingAllocator {
+    fn reserve_cluster_ip(&mut self, wanted: IpAddr) -> Result<(), AllocationError> {
         match wanted.to_string().as_str() {
-            "10.0.0.9" => Err(Unavailable::IpAllocated),
+            "10.0.0.9" => Err(AllocationError::IpAllocated),
             ip if ip.starts_with("10.0.0.") => Ok(()),
-            _ => Err(Unavailable::IpInNoNetwork),
+            _ => Err(AllocationError::IpNotInNetwork),
         }
     }
 
-    fn any_cluster_ip(&mut self) -> Result<IpAddr, Unavailable> {
+    fn allocate_cluster_ip(&mut self) -> Result<IpAddr, AllocationError> {
         self.last += 1;
         Ok(IpAddr::from([10, 0, 0, self.last]))
     }
 
-    fn node_port(&mut self, wanted: i64) -> Result<(), Unavailable> {
+    fn reserve_node_port(&mut self, wanted: i64) -> Result<(), AllocationError> {
         if !(30_000..=32_767).contains(&wanted) {
-            return Err(Unavailable::PortNotInRange("30000-32767".to_owned()));
+            return Err(AllocationError::PortNotInRange("30000-32767".to_owned()));
         }
-        if self.ports.insert(wanted) { Ok(()) } else { Err(Unavailable::PortAllocated) }
+        if self.ports.insert(wanted) { Ok(()) } else { Err(AllocationError::PortAllocated) }
     }
 
-    fn any_node_port(&mut self) -> Result<i64, Unavailable> {
-        let free = (30_001..).find(|port| !self.ports.contains(port)).ok_or(Unavailable::Full)?;
+    fn allocate_node_port(&mut self) -> Result<i64, AllocationError> {
+        let free =
+            (30_001..).find(|port| !self.ports.contains(port)).ok_or(AllocationError::RangeFull)?;
         self.ports.insert(free);
         Ok(free)
     }
@@ -46,30 +47,30 @@ fn service(spec: &Value) -> Value {
     json!({ "metadata": { "name": "s" }, "spec": spec })
 }
 
-/// Node ports by protocol, or what is said instead.
+/// Returns node ports by protocol, or the error text.
 fn ports(spec: &Value, old: Option<&Value>) -> Result<Vec<i64>, String> {
     let mut service = service(spec);
-    allocate(&mut service, old, &mut Counter::new()).map_err(shown)?;
+    allocate(&mut service, old, &mut CountingAllocator::new()).map_err(error_text)?;
     let numbers = list(&service, "spec.ports").iter().map(|port| port_numbers(port).1);
     let health = int(&service, "spec.healthCheckNodePort");
     Ok(numbers.chain(health).collect())
 }
 
-fn shown(refusal: Refusal) -> String {
+fn error_text(refusal: ServiceAllocationError) -> String {
     match refusal {
-        Refusal::Invalid(faults) => {
+        ServiceAllocationError::Invalid(faults) => {
             faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
         }
-        Refusal::Internal(words) => format!("internal: {words}"),
-        Refusal::Failure(words) => format!("failure: {words}"),
+        ServiceAllocationError::Internal(words) => format!("internal: {words}"),
+        ServiceAllocationError::Failure(words) => format!("failure: {words}"),
     }
 }
 
 #[test]
-fn a_service_gets_what_it_needs_and_keeps_it() {
+fn allocations_are_made_and_kept() {
     let spec = json!({ "type": "NodePort", "ports": [{ "port": 1, "protocol": "TCP" }] });
     let mut stored = service(&spec);
-    let mut from = Counter::new();
+    let mut from = CountingAllocator::new();
     allocate(&mut stored, None, &mut from).unwrap();
     assert_eq!(at(&stored, "spec.clusterIPs"), &json!(["10.0.0.1"]));
     assert_eq!(node_ports(&stored), [30_001]);
@@ -102,7 +103,7 @@ fn protocols_of_one_service_share_a_node_port() {
     for (tcp, udp, expected) in table {
         assert_eq!(ports(&two(tcp.clone(), udp.clone()), None), expected, "{tcp} {udp}");
     }
-    // A change may share whatever it asks for.
+    // An update may share any port it requests.
     let old = service(&json!({ "type": "ClusterIP", "clusterIP": "10.0.0.5",
         "clusterIPs": ["10.0.0.5"] }));
     let shared = two(json!([53, 30_080]), json!([54, 30_080]));
@@ -132,7 +133,7 @@ fn health_checks_have_a_port_of_their_own() {
 }
 
 #[test]
-fn what_cannot_be_had_is_refused_in_the_words_of_kubernetes() {
+fn allocation_errors_match_kubernetes() {
     let table = [
         (
             json!({ "clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9"] }),
@@ -180,11 +181,11 @@ fn what_cannot_be_had_is_refused_in_the_words_of_kubernetes() {
 }
 
 #[test]
-fn headless_and_external_services_get_nothing() {
+fn headless_and_external_allocate_none() {
     let headless = json!({ "clusterIP": "None", "clusterIPs": ["None"] });
     for spec in [json!({ "type": "ExternalName" }), headless] {
         let mut service = service(&spec);
-        allocate(&mut service, None, &mut Counter::new()).unwrap();
+        allocate(&mut service, None, &mut CountingAllocator::new()).unwrap();
         assert_eq!(at(&service, "spec"), &spec);
     }
 }

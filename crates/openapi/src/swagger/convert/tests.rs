@@ -128,10 +128,10 @@ fn what_an_operation_without_a_body_takes() {
     ];
     for (why, operation, expected) in table {
         let operation = operation.as_object().unwrap();
-        assert_eq!(taken_without_body(operation, &produces), expected, "{why}");
+        assert_eq!(consumes_without_body(operation, &produces), expected, "{why}");
     }
-    let custom = CUSTOM.map(Value::from);
+    let custom = CUSTOM_MEDIA_TYPES.map(Value::from);
     let operation = json!({ "x-kubernetes-action": "get" });
-    let taken = taken_without_body(operation.as_object().unwrap(), &custom);
+    let taken = consumes_without_body(operation.as_object().unwrap(), &custom);
     assert_eq!(taken, custom, "a custom kind takes what it gives");
 }

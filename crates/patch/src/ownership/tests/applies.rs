@@ -10,21 +10,21 @@ fn replicas(count: u32) -> Value {
     })
 }
 
-fn story() -> Story {
-    Story::new(fixtures::config_map(), "v1")
+fn fixture() -> OwnershipFixture {
+    OwnershipFixture::new(fixtures::config_map(), "v1")
 }
 
-fn deployments() -> Story {
-    Story::new(fixtures::deployment(), "apps/v1")
+fn deployment_fixture() -> OwnershipFixture {
+    OwnershipFixture::new(fixtures::deployment(), "apps/v1")
 }
 
-fn refused(answer: Result<Value, ApplyError>) -> String {
+fn apply_error(answer: Result<Value, ApplyError>) -> String {
     answer.unwrap_err().to_string()
 }
 
 #[test]
 fn applying_twice_changes_nothing() {
-    let mut story = story();
+    let mut story = fixture();
     let made = story.apply("m", &config_map(&json!({ "a": "x" }))).unwrap();
     assert_eq!(owned(&made, "m"), json!({ "f:data": { "f:a": {} } }));
     assert_eq!(
@@ -40,7 +40,7 @@ fn applying_twice_changes_nothing() {
 
 #[test]
 fn conflicts_name_the_owner() {
-    let mut story = deployments();
+    let mut story = deployment_fixture();
     story.apply("m1", &deployment()).unwrap();
     let error = story.apply("m2", &replicas(5)).unwrap_err();
     let message = "Apply failed with 1 conflict: conflict with \"m1\": .spec.replicas";
@@ -49,10 +49,10 @@ fn conflicts_name_the_owner() {
     let causes: Vec<_> = conflicts.iter().map(|it| (it.message(), it.field())).collect();
     assert_eq!(causes, [("conflict with \"m1\"".to_owned(), ".spec.replicas".to_owned())]);
 
-    let mut story = deployments();
+    let mut story = deployment_fixture();
     story.update("u", &deployment());
     let message = "Apply failed with 1 conflict: conflict with \"u\" using apps/v1: .spec.replicas";
-    assert_eq!(refused(story.apply("m", &replicas(5))), message);
+    assert_eq!(apply_error(story.apply("m", &replicas(5))), message);
 
     story.subresource = "status";
     story.patch("controller", &json!({ "status": { "observedGeneration": 1 } }));
@@ -61,12 +61,12 @@ fn conflicts_name_the_owner() {
     mine["status"] = json!({ "observedGeneration": 7 });
     let message = "Apply failed with 1 conflict: conflict with \"controller\" with subresource \
                    \"status\" using apps/v1: .status.observedGeneration";
-    assert_eq!(refused(story.apply("m", &mine)), message);
+    assert_eq!(apply_error(story.apply("m", &mine)), message);
 }
 
 #[test]
 fn several_conflicts_are_listed_by_manager() {
-    let mut story = deployments();
+    let mut story = deployment_fixture();
     story.apply("m1", &deployment()).unwrap();
     story.patch("u", &json!({ "metadata": { "labels": { "l": "1" } } }));
     let mut mine = deployment();
@@ -76,12 +76,12 @@ fn several_conflicts_are_listed_by_manager() {
     let message = "Apply failed with 3 conflicts: conflicts with \"m1\":\n- .spec.replicas\n- \
                    .spec.template.spec.containers[name=\"c\"].image\nconflicts with \"u\" using \
                    apps/v1:\n- .metadata.labels.l";
-    assert_eq!(refused(story.apply("m2", &mine)), message);
+    assert_eq!(apply_error(story.apply("m2", &mine)), message);
 }
 
 #[test]
 fn force_transfers_ownership() {
-    let mut story = deployments();
+    let mut story = deployment_fixture();
     story.apply("m1", &deployment()).unwrap();
     let answer = story.apply_with("m2", &replicas(5), true).unwrap();
     assert_eq!(answer["spec"]["replicas"], 5);
@@ -91,8 +91,8 @@ fn force_transfers_ownership() {
 }
 
 #[test]
-fn the_same_value_is_owned_together() {
-    let mut story = story();
+fn equal_values_are_co_owned() {
+    let mut story = fixture();
     story.apply("m1", &config_map(&json!({ "a": "x" }))).unwrap();
     let both = story.apply("m2", &config_map(&json!({ "a": "x" }))).unwrap();
     let field = json!({ "f:data": { "f:a": {} } });
@@ -100,12 +100,12 @@ fn the_same_value_is_owned_together() {
     // Who changed nothing has no time: so does the original server.
     assert_eq!(entry(&both, "m2")["time"], Value::Null);
     let message = "Apply failed with 1 conflict: conflict with \"m2\": .data.a";
-    assert_eq!(refused(story.apply("m1", &config_map(&json!({ "a": "y" })))), message);
+    assert_eq!(apply_error(story.apply("m1", &config_map(&json!({ "a": "y" })))), message);
 }
 
 #[test]
-fn what_is_released_goes_unless_others_own_it() {
-    let mut story = story();
+fn released_fields_are_pruned() {
+    let mut story = fixture();
     story.apply("m1", &config_map(&json!({ "mine": "1", "ours": "2" }))).unwrap();
     story.apply("m2", &config_map(&json!({ "ours": "2" }))).unwrap();
     let answer = story.apply("m1", &config_map(&json!({}))).unwrap();
@@ -116,14 +116,14 @@ fn what_is_released_goes_unless_others_own_it() {
 
 /// What the server itself filled in was never applied, so releasing its neighbour leaves it alone.
 #[test]
-fn what_nobody_owns_outlives_a_release() {
+fn unowned_fields_survive_release() {
     let widget = |parts: Value| {
         json!({
             "apiVersion": "case.test/v1", "kind": "Widget", "metadata": { "name": "w" },
             "spec": { "parts": parts },
         })
     };
-    let mut story = Story::new(fixtures::widget(), "case.test/v1");
+    let mut story = OwnershipFixture::new(fixtures::widget(), "case.test/v1");
     story.apply("m1", &widget(json!({ "mine": "1" }))).unwrap();
     story.apply("m2", &widget(json!({ "theirs": "2" }))).unwrap();
     story.live.as_mut().unwrap()["spec"]["parts"]["filled-in"] = json!("3");
@@ -132,8 +132,8 @@ fn what_nobody_owns_outlives_a_release() {
 }
 
 #[test]
-fn what_was_there_before_the_first_apply_has_an_owner() {
-    let mut story = story();
+fn before_first_apply_manager() {
+    let mut story = fixture();
     story.update("u", &config_map(&json!({ "a": "x" })));
     let cleared = story.patch("u", &json!({ "metadata": { "managedFields": [] } }));
     assert_eq!(cleared["metadata"].get("managedFields"), None);
@@ -144,11 +144,11 @@ fn what_was_there_before_the_first_apply_has_an_owner() {
     assert_eq!(owned(&answer, "before-first-apply"), before);
     let message = "Apply failed with 1 conflict: conflict with \"before-first-apply\" using v1: \
                    .data.a";
-    assert_eq!(refused(story.apply("m", &config_map(&json!({ "a": "z" })))), message);
+    assert_eq!(apply_error(story.apply("m", &config_map(&json!({ "a": "z" })))), message);
 }
 
 #[test]
-fn faults_are_told_as_the_original_server_tells_them() {
+fn errors_match_upstream() {
     let start = "failed to create typed patch object (/d; apps/v1, Kind=Deployment): ";
     let mut unknown = deployment();
     unknown["spec"]["nothing"] = json!(1);
@@ -163,18 +163,21 @@ fn faults_are_told_as_the_original_server_tells_them() {
         (twice, ".spec.template.spec.containers: duplicate entries for key [name=\"c\"]"),
     ];
     for (object, problem) in table {
-        assert_eq!(refused(deployments().apply("m", &object)), format!("{start}{problem}"));
+        assert_eq!(
+            apply_error(deployment_fixture().apply("m", &object)),
+            format!("{start}{problem}")
+        );
     }
     let mut managed = config_map(&json!({}));
     managed["metadata"]["managedFields"] = json!([{}]);
-    assert_eq!(story().apply("m", &managed).unwrap_err(), ApplyError::ManagedFields);
+    assert_eq!(fixture().apply("m", &managed).unwrap_err(), ApplyError::ManagedFields);
 }
 
 #[test]
-fn a_key_has_its_default_and_the_owner_does_not() {
+fn defaulted_keys_are_not_owned() {
     let mut object = deployment();
     object["spec"]["template"]["spec"]["containers"][0]["ports"] = json!([{ "containerPort": 80 }]);
-    let made = deployments().apply("m", &object).unwrap();
+    let made = deployment_fixture().apply("m", &object).unwrap();
     let own = owned(&made, "m");
     let container = &own["f:spec"]["f:template"]["f:spec"]["f:containers"]["k:{\"name\":\"c\"}"];
     let key = "k:{\"containerPort\":80,\"protocol\":\"TCP\"}";
@@ -189,7 +192,7 @@ fn composite_keys_tell_elements_apart() {
             "spec": { "ports": ports },
         })
     };
-    let mut story = Story::new(fixtures::service(), "v1");
+    let mut story = OwnershipFixture::new(fixtures::service(), "v1");
     let tcp = json!({ "name": "tcp", "port": 53, "protocol": "TCP" });
     let udp = json!({ "name": "udp", "port": 53, "protocol": "UDP" });
     story.apply("m1", &service(json!([tcp]))).unwrap();
@@ -207,7 +210,7 @@ fn sets_are_shared_element_by_element() {
         object["metadata"]["finalizers"] = names;
         object
     };
-    let mut story = story();
+    let mut story = fixture();
     story.apply("m1", &with_finalizers(json!(["a", "b"]))).unwrap();
     let answer = story.apply("m2", &with_finalizers(json!(["b", "c"]))).unwrap();
     assert_eq!(answer["metadata"]["finalizers"], json!(["a", "b", "c"]));
@@ -218,14 +221,14 @@ fn sets_are_shared_element_by_element() {
 }
 
 #[test]
-fn elements_of_two_managers_stand_side_by_side() {
+fn two_managers_share_a_list() {
     let side = |containers: Value| {
         json!({
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "d" },
             "spec": { "template": { "spec": { "containers": containers } } },
         })
     };
-    let mut story = deployments();
+    let mut story = deployment_fixture();
     story.apply("m1", &deployment()).unwrap();
     let added = side(json!([{ "name": "side", "image": "registry.test/side:1" }]));
     let answer = story.apply("m2", &added).unwrap();
@@ -244,7 +247,7 @@ fn custom_lists_and_maps_are_owned_by_their_type() {
             "spec": spec,
         })
     };
-    let mut story = Story::new(fixtures::widget(), "case.test/v1");
+    let mut story = OwnershipFixture::new(fixtures::widget(), "case.test/v1");
     let first = json!({
         "plain": ["a"], "set": ["a"], "map": [{ "k": "a", "v": "1" }],
         "free": { "list": [1], "map": { "a": 1 } }, "whole": { "a": "1" }, "parts": { "a": "1" },
@@ -266,7 +269,7 @@ fn custom_lists_and_maps_are_owned_by_their_type() {
     let third = json!({ "plain": ["b"], "map": [{ "k": "a", "v": "3" }] });
     let message = "Apply failed with 2 conflicts: conflicts with \"m1\":\n- .spec.plain\n- \
                    .spec.map[k=\"a\"].v";
-    assert_eq!(refused(story.apply("m2", &widget(third))), message);
+    assert_eq!(apply_error(story.apply("m2", &widget(third))), message);
 }
 
 #[test]
@@ -277,7 +280,7 @@ fn a_status_apply_owns_status_only() {
             "spec": { "replicas": 9 }, "status": status,
         })
     };
-    let mut story = Story::new(fixtures::widget(), "case.test/v1");
+    let mut story = OwnershipFixture::new(fixtures::widget(), "case.test/v1");
     let mut made = widget(Value::Null);
     made.as_object_mut().unwrap().remove("status");
     story.update("u", &made);
@@ -290,7 +293,7 @@ fn a_status_apply_owns_status_only() {
 
 #[test]
 fn moving_from_client_side_apply_needs_no_force() {
-    let mut story = story();
+    let mut story = fixture();
     let applied = config_map(&json!({ "a": "x" }));
     let mut made = applied.clone();
     let annotation = "kubectl.kubernetes.io/last-applied-configuration";

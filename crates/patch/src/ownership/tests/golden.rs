@@ -10,7 +10,7 @@ fn replay(schema: &'static Schema, empty: &Value, record: &str) {
         let why = step["why"].as_str().unwrap();
         let (before, after) = (&step["before"], &step["after"]);
         let live = (!before.is_null()).then_some(before);
-        let mut reset = Set::new();
+        let mut reset = FieldSet::new();
         let subresource = step["subresource"].as_str().unwrap_or_default();
         if subresource.is_empty() {
             reset.insert(&Path::fields(&["status"]).0);
@@ -25,7 +25,7 @@ fn replay(schema: &'static Schema, empty: &Value, record: &str) {
             now: step["now"].as_str().unwrap(),
             reset_fields: &reset,
             empty,
-            versions: &OneVersion,
+            versions: &SingleVersion,
         };
         let result = if step["how"] == "apply" {
             apply(&context, live, &step["config"], step["force"] == true).unwrap()
@@ -90,7 +90,7 @@ fn scales_are_owned_as_on_a_real_server() {
         replicas: &[("apps/v1", Some(Path::fields(&["spec", "replicas"])))],
     };
     let empty = json!({ "metadata": {}, "spec": {}, "status": { "replicas": 0 } });
-    let reset = Set::new();
+    let reset = FieldSet::new();
     let object = |replicas: u32, entries: Option<Value>| {
         let mut object = json!({
             "apiVersion": scale::API_VERSION, "kind": "Scale",
@@ -110,7 +110,7 @@ fn scales_are_owned_as_on_a_real_server() {
         now: NOW,
         reset_fields: &reset,
         empty: &empty,
-        versions: &OneVersion,
+        versions: &SingleVersion,
     };
     let written = |from: &Value, manager, was, is| {
         let live = object(was, parent.to_scale(from).unwrap());

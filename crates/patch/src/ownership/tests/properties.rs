@@ -1,4 +1,4 @@
-//! Laws of ownership.
+//! Properties of ownership.
 
 use proptest::prelude::*;
 
@@ -6,20 +6,20 @@ use super::*;
 use crate::fixtures::{self, any_json, any_widget};
 use crate::typed::{extract, field_set, merge};
 
-fn story() -> Story {
-    Story::new(fixtures::widget(), "case.test/v1")
+fn fixture() -> OwnershipFixture {
+    OwnershipFixture::new(fixtures::widget(), "case.test/v1")
 }
 
 /// Every field of the object that anybody owns.
-fn all_owned(object: &Value) -> Set {
-    let entries = Entry::read_all(&object["metadata"]["managedFields"]).unwrap();
-    entries.iter().fold(Set::new(), |all, entry| all.union(&entry.fields))
+fn all_owned(object: &Value) -> FieldSet {
+    let entries = ManagedFieldsEntry::read_all(&object["metadata"]["managedFields"]).unwrap();
+    entries.iter().fold(FieldSet::new(), |all, entry| all.union(&entry.fields))
 }
 
 proptest! {
     #[test]
-    fn applying_twice_is_applying_once(before in any_widget(), config in any_widget()) {
-        let mut story = story();
+    fn apply_is_idempotent(before in any_widget(), config in any_widget()) {
+        let mut story = fixture();
         story.update("before", &before);
         let once = story.apply_with("m", &config, true).unwrap();
         story.now = "2030-01-01T00:00:00Z".to_owned();
@@ -27,8 +27,8 @@ proptest! {
     }
 
     #[test]
-    fn what_is_applied_is_there_and_owned(before in any_widget(), config in any_widget()) {
-        let mut story = story();
+    fn applied_fields_are_owned(before in any_widget(), config in any_widget()) {
+        let mut story = fixture();
         story.update("before", &before);
         let after = story.apply_with("m", &config, true).unwrap();
         let mentioned = field_set(fixtures::widget(), &config);
@@ -38,7 +38,7 @@ proptest! {
             &extract(fixtures::widget(), &after, &mentioned)["spec"]["whole"],
             &config["spec"]["whole"]
         );
-        let own = Set::from_fields(&owned(&after, "m")).unwrap();
+        let own = FieldSet::from_fields(&owned(&after, "m")).unwrap();
         prop_assert_eq!(own, mentioned.difference(never_owned()));
     }
 
@@ -52,10 +52,10 @@ proptest! {
         prop_assert_eq!(merge(schema, &merged, &config).unwrap(), merged);
     }
 
-    /// Whoever applies nothing any more leaves nothing behind that nobody else owns.
+    /// A manager that applies nothing any more leaves nothing behind that no other manager owns.
     #[test]
-    fn what_is_released_is_gone(first in any_widget(), second in any_widget()) {
-        let mut story = story();
+    fn released_fields_are_removed(first in any_widget(), second in any_widget()) {
+        let mut story = fixture();
         story.apply("m1", &first).unwrap();
         if story.apply("m2", &second).is_err() {
             return Ok(());
@@ -73,7 +73,7 @@ proptest! {
     /// Two managers whose configs do not contradict each other may come in any order.
     #[test]
     fn agreeing_managers_commute(first in any_widget(), second in any_widget()) {
-        let (mut one, mut other) = (story(), story());
+        let (mut one, mut other) = (fixture(), fixture());
         one.apply("m1", &first).unwrap();
         other.apply("m2", &second).unwrap();
         let (Ok(one), Ok(other)) = (one.apply("m2", &second), other.apply("m1", &first)) else {
@@ -85,10 +85,10 @@ proptest! {
         prop_assert_eq!(fields(&one), fields(&other));
     }
 
-    /// A write owns what it changed, and nobody owns what is not there.
+    /// A write owns what it changed, and fields that do not exist have no owner.
     #[test]
-    fn owners_own_what_is_there(writes in prop::collection::vec(any_widget(), 1..5)) {
-        let mut story = story();
+    fn owned_fields_exist(writes in prop::collection::vec(any_widget(), 1..5)) {
+        let mut story = fixture();
         for (place, write) in writes.iter().enumerate() {
             let after = story.update(&format!("m{place}"), write);
             let there = field_set(fixtures::widget(), &after);
@@ -109,7 +109,7 @@ proptest! {
         entries in any_json(),
     ) {
         for schema in [fixtures::deployment(), fixtures::widget(), fixtures::config_map()] {
-            let story = Story::new(schema, "v1");
+            let story = OwnershipFixture::new(schema, "v1");
             let context = story.context("kubectl");
             let mut live = live.clone();
             if let Some(Value::Object(live)) = &mut live {
@@ -120,7 +120,7 @@ proptest! {
             }
             let _ = update(&context, live.as_ref(), &mut new.clone());
             let _ = apply(&context, live.as_ref(), &new, force);
-            let _ = unchanged(&new, live.as_ref().unwrap_or(&Value::Null));
+            let _ = is_unchanged(&new, live.as_ref().unwrap_or(&Value::Null));
         }
     }
 }

@@ -3,13 +3,13 @@
 use super::*;
 use crate::fixtures;
 
-fn story() -> Story {
-    Story::new(fixtures::config_map(), "v1")
+fn fixture() -> OwnershipFixture {
+    OwnershipFixture::new(fixtures::config_map(), "v1")
 }
 
 #[test]
-fn what_is_written_is_owned_and_lost_by_the_others() {
-    let mut story = story();
+fn writes_take_ownership() {
+    let mut story = fixture();
     let made = story.update("tool", &config_map(&json!({ "a": "x" })));
     assert_eq!(owned(&made, "tool"), json!({ "f:data": { ".": {}, "f:a": {} } }));
     let answer = story.patch("other", &json!({ "data": { "b": "y" } }));
@@ -23,7 +23,7 @@ fn what_is_written_is_owned_and_lost_by_the_others() {
 
 #[test]
 fn times_change_only_with_what_is_owned() {
-    let mut story = story();
+    let mut story = fixture();
     let made = story.update("tool", &config_map(&json!({ "a": "x" })));
     story.now = "2027-01-01T00:00:00Z".to_owned();
     assert_eq!(story.patch("tool", &json!({ "data": { "a": "x" } })), made);
@@ -34,7 +34,7 @@ fn times_change_only_with_what_is_owned() {
 
 #[test]
 fn clients_may_reset_and_set_entries() {
-    let mut story = story();
+    let mut story = fixture();
     let made = story.update("u", &config_map(&json!({ "a": "x" })));
     let mut object = made;
     object["metadata"]["managedFields"] = json!([{}]);
@@ -65,7 +65,7 @@ fn clients_may_reset_and_set_entries() {
 
 #[test]
 fn entries_sent_to_a_subresource_are_ignored() {
-    let mut story = story();
+    let mut story = fixture();
     let made = story.update("u", &config_map(&json!({ "a": "x" })));
     story.subresource = "status";
     assert_eq!(story.patch("u", &json!({ "metadata": { "managedFields": [{}] } })), made);
@@ -73,7 +73,7 @@ fn entries_sent_to_a_subresource_are_ignored() {
 
 #[test]
 fn the_oldest_writers_are_merged() {
-    let mut story = story();
+    let mut story = fixture();
     story.update("u00", &config_map(&json!({ "a": "x" })));
     for index in 1..=12 {
         story.now = format!("2026-02-02T03:04:{index:02}Z");
@@ -89,8 +89,8 @@ fn the_oldest_writers_are_merged() {
 }
 
 #[test]
-fn versions_that_are_gone_lose_their_entries() {
-    let mut story = story();
+fn entries_of_removed_versions_go() {
+    let mut story = fixture();
     story.update("u", &config_map(&json!({ "a": "x" })));
     let live = story.live.as_mut().unwrap();
     live["metadata"]["managedFields"][0]["apiVersion"] = json!("v0");
@@ -102,7 +102,7 @@ fn versions_that_are_gone_lose_their_entries() {
 /// Two versions of a widget that differ in the name of one field.
 struct Renamed;
 
-impl Versions for Renamed {
+impl VersionConverter for Renamed {
     fn schema(&self, api_version: &str) -> Option<&Schema> {
         matches!(api_version, "case.test/v1" | "case.test/v2").then(fixtures::widget)
     }
@@ -124,7 +124,7 @@ impl Versions for Renamed {
 
 #[test]
 fn entries_of_another_version_lose_what_changes_in_it() {
-    let story = Story::new(fixtures::widget(), "case.test/v1");
+    let story = OwnershipFixture::new(fixtures::widget(), "case.test/v1");
     let context = Context { versions: &Renamed, ..story.context("m") };
     let live = json!({
         "apiVersion": "case.test/v1", "kind": "Widget",
@@ -141,8 +141,8 @@ fn entries_of_another_version_lose_what_changes_in_it() {
 }
 
 #[test]
-fn who_applies_keeps_its_entry_from_version_to_version() {
-    let story = Story::new(fixtures::widget(), "case.test/v1");
+fn apply_entry_survives_versions() {
+    let story = OwnershipFixture::new(fixtures::widget(), "case.test/v1");
     let context = Context { versions: &Renamed, ..story.context("m") };
     let live = json!({
         "apiVersion": "case.test/v1", "kind": "Widget",
@@ -165,7 +165,7 @@ fn who_applies_keeps_its_entry_from_version_to_version() {
 
 #[test]
 fn a_list_that_became_atomic_is_owned_as_a_whole() {
-    let mut story = Story::new(fixtures::widget(), "case.test/v1");
+    let mut story = OwnershipFixture::new(fixtures::widget(), "case.test/v1");
     story.live = Some(json!({
         "apiVersion": "case.test/v1", "kind": "Widget",
         "metadata": { "name": "w", "uid": "u", "managedFields": [{
@@ -180,8 +180,8 @@ fn a_list_that_became_atomic_is_owned_as_a_whole() {
 }
 
 #[test]
-fn a_fault_is_told_and_not_guessed_around() {
-    let story = story();
+fn type_errors_are_returned() {
+    let story = fixture();
     let context = story.context("m");
     let mut live = config_map(&json!({ "a": "x" }));
     live["metadata"]["finalizers"] = json!(["a"]);

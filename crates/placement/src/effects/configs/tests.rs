@@ -6,15 +6,27 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::*;
-use crate::config::NamedBy;
+use crate::config::ReferencedBy;
 
-fn reference(api_version: &str, kind: &str, name: &str, named_by: NamedBy) -> Reference {
+fn reference(
+    api_version: &str,
+    kind: &str,
+    name: &str,
+    named_by: ReferencedBy,
+) -> DeviceConfigReference {
     let text = str::to_owned;
     let (api_version, kind) = (text(api_version), text(kind));
-    Reference { api_version, kind, namespace: text("a"), name: text(name), named_by }
+    DeviceConfigReference {
+        api_version,
+        kind,
+        namespace: text("a"),
+        name: text(name),
+        referenced_by: named_by,
+    }
 }
 
-/// A server with one labelled kind, one that is not, and answers that are too large or never come.
+/// Returns a reader of a server with one labelled kind, one that is not, and responses that are too
+/// large or never come.
 fn reader(clock: Clock) -> ConfigReader {
     let client = in_process(|request: Request<Bytes>| async move {
         let kind = |name: &str, kind: &str| json!({"name": name, "kind": kind, "namespaced": true, "verbs": ["get"]});
@@ -47,9 +59,9 @@ fn reader(clock: Clock) -> ConfigReader {
 }
 
 #[tokio::test]
-async fn what_a_claim_may_copy_is_read_and_the_rest_says_why_not() {
+async fn allowed_configs_are_read_and_others_say_why_not() {
     let reader = reader(Clock::system());
-    let (class, claim) = (NamedBy::Class, NamedBy::Claim);
+    let (class, claim) = (ReferencedBy::Class, ReferencedBy::Claim);
     let table = [
         ("v1", "ConfigMap", "small", claim, Ok(())),
         ("v1", "ConfigMap", "none", claim, Err("")),
@@ -76,11 +88,11 @@ async fn what_a_claim_may_copy_is_read_and_the_rest_says_why_not() {
 }
 
 #[tokio::test]
-async fn a_read_that_never_ends_is_given_up_with_a_reason() {
-    let hand = gantry_process::clock::Hand::at(Timestamp::UNIX_EPOCH);
+async fn a_read_that_hangs_times_out_with_a_reason() {
+    let hand = gantry_process::clock::FakeClock::at(Timestamp::UNIX_EPOCH);
     let reader = reader(hand.clock());
-    let slow = reference("v1", "ConfigMap", "slow", NamedBy::Claim);
-    let wait = OBJECT_BOUNDS.time + Duration::from_secs(1);
+    let slow = reference("v1", "ConfigMap", "slow", ReferencedBy::Claim);
+    let wait = OBJECT_READ_LIMITS.time + Duration::from_secs(1);
     let (read, ()) = tokio::join!(reader.read(&slow), hand.advance(wait));
     let ConfigObject::Problem(said) = read else { panic!("it was read") };
     assert!(said.starts_with("could not be read within 10 seconds"), "{said}");

@@ -3,11 +3,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use gantry_controller::outside::{Asks, Outside};
-use gantry_controller::{Actor, Handle, Meters, Options, Seat, Shell, transport};
-use gantry_process::clock::Hand;
-use gantry_process::metrics::{Build, Metrics};
-use gantry_process::tasks::{Counters, Tasks};
+use gantry_controller::external::{ExternalSystems, InquiryWithResponder};
+use gantry_controller::{
+    Actor, ControllerManager, ControllerMetrics, ManagerHandle, ManagerOptions, Registration,
+    transport,
+};
+use gantry_process::clock::FakeClock;
+use gantry_process::metrics::{BuildInfo, Metrics};
+use gantry_process::tasks::{TaskMetrics, Tasks};
 use gantry_reconcile::{FactTable, View as _};
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
@@ -18,7 +21,7 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::app_wrapper::AppWrapper;
 use crate::kind_discovery::KindDiscovery;
-use crate::settings::Live;
+use crate::settings::LiveSettings;
 
 /// What the server has and allows, and how often it was asked for the kinds of a group.
 #[derive(Default)]
@@ -68,16 +71,16 @@ impl Server {
 
 const ALL: &[&str] = &["list", "watch", "create", "delete", "get"];
 
-struct Stage {
-    hand: Hand,
+struct TestShell {
+    hand: FakeClock,
     server: Arc<Server>,
-    handle: Handle,
-    _running: JoinSet<Result<(), gantry_controller::ShellError>>,
+    handle: ManagerHandle,
+    _running: JoinSet<Result<(), gantry_controller::ManagerError>>,
 }
 
-impl Stage {
+impl TestShell {
     fn new(rights: OwnRights) -> Self {
-        let hand = Hand::at(Timestamp::UNIX_EPOCH);
+        let hand = FakeClock::at(Timestamp::UNIX_EPOCH);
         let server = Arc::new(Server::default());
         let answers = Arc::clone(&server);
         let client = transport::in_process(move |request: Request<Bytes>| {
@@ -92,19 +95,24 @@ impl Stage {
                 answer
             }
         });
-        let metrics = Metrics::new(&Build::default());
+        let metrics = Metrics::new(&BuildInfo::default());
         let actor = Arc::new(Actor::new(client.clone(), "m", "c"));
-        let seats = vec![Seat::new(Arc::new(Progress::new(Live::default())), actor)];
+        let seats =
+            vec![Registration::new(Arc::new(Progress::new(LiveSettings::default())), actor)];
         let responder = KindResponder::new(client.clone(), rights);
-        let inquiries = vec![Arc::new(Asks::new(KindDiscovery, responder)) as Arc<_>];
-        let options =
-            Options { outside: Outside { inquiries, ..Outside::default() }, ..Options::default() };
+        let inquiries =
+            vec![Arc::new(InquiryWithResponder::new(KindDiscovery, responder)) as Arc<_>];
+        let options = ManagerOptions {
+            external: ExternalSystems { inquiries, ..ExternalSystems::default() },
+            ..ManagerOptions::default()
+        };
         let jitter = fastrand::Rng::with_seed(1);
-        let meters = Meters::register(&metrics).unwrap();
+        let meters = ControllerMetrics::register(&metrics).unwrap();
         let shell =
-            Shell::new(hand.clock(), jitter.clone(), client, seats, options, meters).unwrap();
+            ControllerManager::new(hand.clock(), jitter.clone(), client, seats, options, meters)
+                .unwrap();
         let handle = shell.handle();
-        let counters = Counters::register(&metrics).unwrap();
+        let counters = TaskMetrics::register(&metrics).unwrap();
         let stop = tokio_util::sync::CancellationToken::new();
         let tasks = Tasks::new(hand.clock(), counters, jitter, &stop);
         let mut running = JoinSet::new();
@@ -112,7 +120,7 @@ impl Stage {
         Self { hand, server, handle, _running: running }
     }
 
-    async fn pass(&self, time: Duration) {
+    async fn advance(&self, time: Duration) {
         self.hand.advance(time).await;
         for _ in 0..100 {
             self.hand.advance(Duration::ZERO).await;
@@ -123,12 +131,12 @@ impl Stage {
         self.handle.world().facts()
     }
 
-    fn known(&self, kind: &str) -> Option<ServedKind> {
+    fn served_kind(&self, kind: &str) -> Option<ServedKind> {
         let name = TypeName { api_version: "batch/v1".into(), kind: kind.into() };
         self.facts().observed(&name).map(|it| it.value.clone())
     }
 
-    /// The AppWrapper is admitted now.
+    /// Admits the AppWrapper now.
     fn admit(&self, revision: u32) {
         let at = self.hand.clock().now();
         let item =
@@ -140,70 +148,71 @@ impl Stage {
             "status": {"state": "Pending", "canrun": true, "conditions": [
                 {"type": "HeadOfLine", "status": "True", "lastTransitionMicroTime": at}]},
         });
-        let seen = self.handle.make(&AppWrapper::RESOURCE, |shelf| {
-            (shelf.saw(&wrapper.to_string()).unwrap().into_iter().collect(), ())
+        let seen = self.handle.simulate_changes(&AppWrapper::RESOURCE, |store| {
+            (store.observe(&wrapper.to_string()).unwrap().into_iter().collect(), ())
         });
         assert!(seen.is_some());
     }
 }
 
-/// Definitions are installed late, and so are rights. The server is asked again when an AppWrapper is admitted, and
-/// not before; a kind that can be used is followed before that is said, and never asked about again.
+/// Definitions are installed late, and so are permissions. The server is asked again when an
+/// AppWrapper is admitted, and not before; a usable kind is watched before it is reported, and
+/// never asked about again.
 #[tokio::test]
-async fn a_kind_is_looked_for_again_when_an_app_wrapper_is_admitted() {
-    let stage = Stage::new(OwnRights::Reviewed);
-    stage.pass(Duration::ZERO).await;
-    assert_eq!(stage.known("Job"), Some(ServedKind::NotServed));
-    assert_eq!(stage.server.asked.load(Ordering::Relaxed), 2, "once for each kind");
-    *stage.server.jobs.lock().unwrap() = Some(ALL);
-    *stage.server.denied.lock().unwrap() = Some("delete");
-    stage.pass(Duration::from_secs(3600)).await;
-    assert_eq!(stage.known("Job"), Some(ServedKind::NotServed), "nobody needs it yet");
-    stage.admit(2);
-    stage.pass(Duration::ZERO).await;
-    let Some(ServedKind::MissingRights { resource, verbs }) = stage.known("Job") else {
-        panic!("{:?}", stage.known("Job"));
+async fn a_kind_is_discovered_again_on_admission() {
+    let shell = TestShell::new(OwnRights::Reviewed);
+    shell.advance(Duration::ZERO).await;
+    assert_eq!(shell.served_kind("Job"), Some(ServedKind::NotServed));
+    assert_eq!(shell.server.asked.load(Ordering::Relaxed), 2, "once for each kind");
+    *shell.server.jobs.lock().unwrap() = Some(ALL);
+    *shell.server.denied.lock().unwrap() = Some("delete");
+    shell.advance(Duration::from_secs(3600)).await;
+    assert_eq!(shell.served_kind("Job"), Some(ServedKind::NotServed), "no AppWrapper needs it yet");
+    shell.admit(2);
+    shell.advance(Duration::ZERO).await;
+    let Some(ServedKind::MissingRights { resource, verbs }) = shell.served_kind("Job") else {
+        panic!("{:?}", shell.served_kind("Job"));
     };
     assert_eq!((resource.to_string().as_str(), verbs), ("jobs.batch", vec!["delete".to_owned()]));
-    assert!(stage.handle.world().shelves_of::<Wrapped>().is_empty());
-    let Some(ServedKind::Usable(queues)) = stage.known("Queue") else { panic!() };
-    assert_eq!(queues.scope, Scope::Cluster, "which is told when the item is made");
-    *stage.server.denied.lock().unwrap() = None;
-    stage.pass(Duration::from_secs(10)).await;
-    stage.admit(3);
-    stage.pass(Duration::ZERO).await;
-    let Some(ServedKind::Usable(jobs)) = stage.known("Job") else { panic!() };
-    let shelf = stage.handle.world().shelf_at::<Wrapped>(&jobs).unwrap();
-    assert!(shelf.is_filled(), "its objects were seen before");
-    let asked = stage.server.asked.load(Ordering::Relaxed);
-    stage.pass(Duration::from_secs(10)).await;
-    stage.admit(4);
-    stage.pass(Duration::from_secs(10)).await;
-    assert_eq!(stage.server.asked.load(Ordering::Relaxed), asked);
+    assert!(shell.handle.world().stores_with_view::<WrappedObject>().is_empty());
+    let Some(ServedKind::Usable(queues)) = shell.served_kind("Queue") else { panic!() };
+    assert_eq!(queues.scope, Scope::Cluster, "which is reported when the item is created");
+    *shell.server.denied.lock().unwrap() = None;
+    shell.advance(Duration::from_secs(10)).await;
+    shell.admit(3);
+    shell.advance(Duration::ZERO).await;
+    let Some(ServedKind::Usable(jobs)) = shell.served_kind("Job") else { panic!() };
+    let store = shell.handle.world().store_for::<WrappedObject>(&jobs).unwrap();
+    assert!(store.has_synced(), "its objects were seen before");
+    let asked = shell.server.asked.load(Ordering::Relaxed);
+    shell.advance(Duration::from_secs(10)).await;
+    shell.admit(4);
+    shell.advance(Duration::from_secs(10)).await;
+    assert_eq!(shell.server.asked.load(Ordering::Relaxed), asked);
 }
 
 /// A server that does not answer says nothing about a kind.
 #[tokio::test]
 async fn a_kind_stays_unknown_while_the_server_does_not_answer() {
-    let stage = Stage::new(OwnRights::Unrestricted);
-    *stage.server.is_down.lock().unwrap() = true;
-    *stage.server.denied.lock().unwrap() = Some("create");
-    *stage.server.jobs.lock().unwrap() = Some(ALL);
-    stage.pass(Duration::ZERO).await;
-    assert_eq!(stage.known("Job"), None);
+    let shell = TestShell::new(OwnRights::Unrestricted);
+    *shell.server.is_down.lock().unwrap() = true;
+    *shell.server.denied.lock().unwrap() = Some("create");
+    *shell.server.jobs.lock().unwrap() = Some(ALL);
+    shell.advance(Duration::ZERO).await;
+    assert_eq!(shell.served_kind("Job"), None);
     let name = TypeName { api_version: "batch/v1".into(), kind: "Job".into() };
-    let failure = crate::kind_discovery::failure(stage.handle.world(), &name);
+    let failure = crate::kind_discovery::discovery_failure(shell.handle.world(), &name);
     assert_eq!(failure.as_deref(), Some("could not ask the server whether it has the kind: down"));
-    *stage.server.is_down.lock().unwrap() = false;
-    stage.pass(Duration::from_secs(2)).await;
+    *shell.server.is_down.lock().unwrap() = false;
+    shell.advance(Duration::from_secs(2)).await;
     assert!(
-        matches!(stage.known("Job"), Some(ServedKind::Usable(_))),
-        "nobody is asked for rights"
+        matches!(shell.served_kind("Job"), Some(ServedKind::Usable(_))),
+        "permissions are not reviewed"
     );
     // A server that cannot list or watch objects of a kind cannot have them wrapped.
-    let stage = Stage::new(OwnRights::Unrestricted);
-    *stage.server.jobs.lock().unwrap() = Some(&["create", "delete"]);
-    stage.pass(Duration::ZERO).await;
-    let Some(ServedKind::MissingRights { verbs, .. }) = stage.known("Job") else { panic!() };
+    let shell = TestShell::new(OwnRights::Unrestricted);
+    *shell.server.jobs.lock().unwrap() = Some(&["create", "delete"]);
+    shell.advance(Duration::ZERO).await;
+    let Some(ServedKind::MissingRights { verbs, .. }) = shell.served_kind("Job") else { panic!() };
     assert_eq!(verbs, ["list", "watch"]);
 }

@@ -1,4 +1,4 @@
-//! From QuotaSubtrees to trees, whatever people write.
+//! Building trees from QuotaSubtrees, valid and invalid.
 
 use super::*;
 
@@ -12,7 +12,8 @@ fn objects(list: Value) -> Vec<Subtree> {
         .collect()
 }
 
-/// The nodes of the first tree as `name<parent`, parents first, and what is said about the rest.
+/// Returns the nodes of the first tree as `name<parent`, parents first, and the problems of the
+/// rest.
 fn build(list: Value) -> (String, Vec<String>) {
     let objects = objects(list);
     let (forest, problems) = Forest::new(&objects);
@@ -24,7 +25,7 @@ fn build(list: Value) -> (String, Vec<String>) {
         tree.nodes.iter().map(node).collect::<Vec<_>>().join(" ")
     };
     let shape = forest.trees().next().map(nodes).unwrap_or_default();
-    (shape, problems.iter().map(Problem::to_string).collect())
+    (shape, problems.iter().map(QuotaProblem::to_string).collect())
 }
 
 #[test]
@@ -71,7 +72,7 @@ fn qu_10_problems_are_named_and_the_rest_counts() {
                 {"name": "3", "labels": t, "spec": {"parent": "x", "children": [{"name": "y"}]}}]),
             "r",
             vec![
-                "quota tree t: node \"x\" of quota/2 is left out: there is no node \"q\" to hang it below",
+                "quota tree t: node \"x\" of quota/2 is left out: its parent \"q\" does not exist",
                 "quota tree t: node \"y\" of quota/3 is left out: it is below \"x\", which is left out",
             ],
         ),
@@ -82,16 +83,16 @@ fn qu_10_problems_are_named_and_the_rest_counts() {
                 {"name": "3", "labels": t, "spec": {"parent": "b", "children": [{"name": "a"}]}}]),
             "r",
             vec![
-                "quota tree t: node \"a\" of quota/3 is left out: its parents lead in a circle",
-                "quota tree t: node \"b\" of quota/2 is left out: its parents lead in a circle",
-                "quota tree t: node \"c\" of quota/2 is left out: its parents lead in a circle",
+                "quota tree t: node \"a\" of quota/3 is left out: its parents form a cycle",
+                "quota tree t: node \"b\" of quota/2 is left out: its parents form a cycle",
+                "quota tree t: node \"c\" of quota/2 is left out: its parents form a cycle",
             ],
         ),
         (
             "its own parent, and no root at all",
             json!([{"name": "1", "labels": t, "spec": {"parent": "r", "children": [{"name": "r"}]}}]),
             "",
-            vec!["quota tree t: node \"r\" of quota/1 is left out: its parents lead in a circle"],
+            vec!["quota tree t: node \"r\" of quota/1 is left out: its parents form a cycle"],
         ),
         (
             "a name twice: the first object counts",
@@ -132,7 +133,7 @@ fn qu_10_problems_are_named_and_the_rest_counts() {
 }
 
 #[test]
-fn deep_and_wide_trees_are_no_matter() {
+fn deep_and_wide_trees_are_built() {
     let mut lines = String::from("n0: cpu=1\n");
     for node in 1..5000 {
         lines.push_str(&format!("n{node} < n{}: cpu=1\n", node - 1));
@@ -142,7 +143,7 @@ fn deep_and_wide_trees_are_no_matter() {
     }
     let mut forest = forest(&[("t", &lines)]);
     assert_eq!(outcome(&mut forest, &consumer("a", "t=n4999", "cpu=1", 0)), "n4999");
-    // What is placed elsewhere is nobody's to take, however high the priority.
+    // What is placed elsewhere cannot be preempted, however high the priority.
     let refused = outcome(&mut forest, &consumer("b", "t=w7", "cpu=1", 1));
     assert_eq!(refused, "node \"n0\" of quota tree t lacks 1 of cpu");
     assert!(forest.release(&id("a")));

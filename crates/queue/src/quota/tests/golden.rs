@@ -18,7 +18,7 @@ const TREE: &str = "
     I < D: cpu=1
     J < D: cpu=1";
 
-/// Allocates where there is a leaf, else releases; then everyone must be where the picture says.
+/// Allocates where there is a leaf, else releases; then all placements must be as in the picture.
 #[test]
 fn qu_11_and_b_12_golden_sequence() {
     let table = [
@@ -48,7 +48,7 @@ fn qu_11_and_b_12_golden_sequence() {
             }
             None => assert!(forest.release(&id(who)), "step {step}: {who}"),
         }
-        assert_eq!(picture(&forest, "t"), after, "step {step}: {who}");
+        assert_eq!(placements_of(&forest, "t"), after, "step {step}: {who}");
     }
     let charged = |node: &str| forest.usage()["t"][node].allocated["cpu"];
     let sums: Vec<(&str, i128)> =
@@ -67,7 +67,7 @@ fn qu_11_and_b_12_golden_sequence() {
     );
 }
 
-/// Taking everyone out again, in any order, leaves the forest as it began.
+/// Releasing all consumers, in any order, leaves the forest as it began.
 #[test]
 fn qu_11_ends_empty() {
     let empty = forest(&[("t", TREE)]);

@@ -1,10 +1,10 @@
-//! What holds whatever happens, on random forests and random sequences.
+//! Properties that hold for random forests and random sequences.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::model::{Model, Plain, Spot};
+use super::model::{Model, ModelNode, ModelTree};
 use super::*;
 
 /// Something that happens to a forest.
@@ -15,7 +15,7 @@ enum Event {
     Release(ConsumerId),
     Force(Consumer),
     Resume(Consumer),
-    Edit(Vec<Plain>),
+    Edit(Vec<ModelTree>),
 }
 
 const NAMES: [&str; 8] = ["default", "n1", "n2", "n3", "n4", "n5", "n6", "n7"];
@@ -30,24 +30,24 @@ fn any_amounts(most: i64) -> impl Strategy<Value = BTreeMap<String, i64>> {
     })
 }
 
-/// A tree whose root, the first node, has the name `root`.
-fn any_tree(name: &'static str) -> impl Strategy<Value = Plain> {
+/// Returns a tree whose root, the first node, has the name `root`.
+fn any_tree(name: &'static str) -> impl Strategy<Value = ModelTree> {
     let hard = prop_oneof![4 => Just(false), 1 => Just(true)];
     let node = (any::<prop::sample::Index>(), hard, any_amounts(5));
     (any_amounts(9), proptest::collection::vec(node, 1..NAMES.len())).prop_map(
         move |(quota, nodes)| {
-            let root = Spot { name: "root".to_owned(), parent: 0, hard: false, quota };
+            let root = ModelNode { name: "root".to_owned(), parent: 0, hard: false, quota };
             let mut spots = vec![root];
             for ((parent, hard, quota), name) in nodes.into_iter().zip(NAMES) {
                 let parent = parent.index(spots.len());
-                spots.push(Spot { name: name.to_owned(), parent, hard, quota });
+                spots.push(ModelNode { name: name.to_owned(), parent, hard, quota });
             }
-            Plain::new(name, spots)
+            ModelTree::new(name, spots)
         },
     )
 }
 
-fn any_trees() -> impl Strategy<Value = Vec<Plain>> {
+fn any_trees() -> impl Strategy<Value = Vec<ModelTree>> {
     let maybe = |name| proptest::option::weighted(0.6, any_tree(name));
     (any_tree("b"), maybe("a"), maybe("c"))
         .prop_map(|(b, a, c)| [a, Some(b), c].into_iter().flatten().collect())
@@ -78,15 +78,15 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Consumers that hold quota since then, each once.
-fn any_holders() -> impl Strategy<Value = Vec<Standing>> {
+/// Returns consumers that hold quota since some time, each once.
+fn any_holders() -> impl Strategy<Value = Vec<QuotaHolder>> {
     let holder = (any_consumer(), 0..4_i64);
     proptest::collection::vec(holder, 0..9).prop_map(|holders| {
         let mut known = std::collections::BTreeSet::new();
         let since = |second| jiff::Timestamp::from_second(second).unwrap();
         let standing = holders
             .into_iter()
-            .map(|(consumer, second)| Standing { since: since(second), consumer });
+            .map(|(consumer, second)| QuotaHolder { since: since(second), consumer });
         standing.filter(|it| known.insert(it.consumer.id.clone())).collect()
     })
 }
@@ -95,8 +95,8 @@ fn any_events() -> impl Strategy<Value = Vec<Event>> {
     proptest::collection::vec(any_event(), 1..40)
 }
 
-/// The objects that describe these trees, one for each node.
-fn written(trees: &[Plain]) -> Vec<Subtree> {
+/// Returns the objects that describe these trees, one for each node.
+fn subtrees_of(trees: &[ModelTree]) -> Vec<Subtree> {
     let mut objects = Vec::new();
     for (tree, plain) in
         trees.iter().flat_map(|tree| tree.nodes.iter().map(move |node| (tree, node)))
@@ -114,8 +114,8 @@ fn written(trees: &[Plain]) -> Vec<Subtree> {
     objects
 }
 
-/// Does it to the forest.
-fn happen(forest: &mut Forest, event: &Event) {
+/// Applies the event to the forest.
+fn apply_event(forest: &mut Forest, event: &Event) {
     match event {
         Event::Allocate(who) => {
             let _outcome = forest.try_allocate(who);
@@ -129,15 +129,15 @@ fn happen(forest: &mut Forest, event: &Event) {
             forest.release(who);
         }
         Event::Force(who) => forest.force_place(who),
-        Event::Resume(who) => forest.resume(who),
+        Event::Resume(who) => forest.restore(who),
         Event::Edit(trees) => {
-            forest.edit(written(trees));
+            forest.edit(subtrees_of(trees));
         }
     }
 }
 
-/// Who is on each node in order, and what is charged to it.
-fn facts(forest: &Forest) -> Vec<(String, String, Vec<ConsumerId>, Vec<i128>)> {
+/// Returns the consumers on each node in order, and what is charged to it.
+fn observed_state(forest: &Forest) -> Vec<(String, String, Vec<ConsumerId>, Vec<i128>)> {
     let mut facts = Vec::new();
     for tree in forest.trees() {
         for node in &tree.nodes {
@@ -148,7 +148,7 @@ fn facts(forest: &Forest) -> Vec<(String, String, Vec<ConsumerId>, Vec<i128>)> {
             facts.push((
                 tree.name().to_owned(),
                 node.name.to_string(),
-                tree.on(&node.name).cloned().collect(),
+                tree.placed_on(&node.name).cloned().collect(),
                 RESOURCES.iter().map(sum).collect(),
             ));
         }
@@ -157,15 +157,15 @@ fn facts(forest: &Forest) -> Vec<(String, String, Vec<ConsumerId>, Vec<i128>)> {
     facts
 }
 
-fn facts_of_model(model: &Model) -> Vec<(String, String, Vec<ConsumerId>, Vec<i128>)> {
+fn model_state(model: &Model) -> Vec<(String, String, Vec<ConsumerId>, Vec<i128>)> {
     let mut facts = Vec::new();
     for (name, tree) in &model.trees {
         for (index, node) in tree.nodes.iter().enumerate() {
-            let on = tree.there.iter().filter(|(_, at)| *at == index);
-            // What no node lists is not counted at all.
+            let on = tree.placements.iter().filter(|(_, at)| *at == index);
+            // A resource that no node lists is not counted at all.
             let sum = |resource: &&str| {
                 let listed = tree.nodes.iter().any(|node| node.quota.contains_key(*resource));
-                let counts = listed || TRACKED.contains(resource);
+                let counts = listed || TRACKED_RESOURCES.contains(resource);
                 if counts { tree.allocated(index, resource) } else { 0 }
             };
             facts.push((
@@ -180,12 +180,12 @@ fn facts_of_model(model: &Model) -> Vec<(String, String, Vec<ConsumerId>, Vec<i1
     facts
 }
 
-/// Sums along all paths, seats and members agree with one another.
+/// Sums along all paths, placements and members agree with one another.
 fn check_sums(forest: &Forest) -> Result<(), TestCaseError> {
     for tree in forest.trees() {
         for (index, node) in tree.nodes.iter().enumerate() {
             let mut sums = vec![0; tree.resources.len()];
-            node.count(None, &mut sums);
+            node.add_totals(None, &mut sums);
             let own = sums.clone();
             for child in tree.nodes.iter().filter(|child| child.parent == Some(index)) {
                 sums.iter_mut().zip(&child.allocated).for_each(|(sum, more)| *sum += more);
@@ -198,20 +198,20 @@ fn check_sums(forest: &Forest) -> Result<(), TestCaseError> {
             prop_assert_eq!(waiting, node.placed.keys().copied().collect::<Vec<_>>());
             for (arrival, holder) in &node.placed {
                 tree::add(&mut placed, &holder.request);
-                let seat = tree::Seat { node: index, arrival: *arrival };
-                prop_assert_eq!(tree.seats[&holder.id], seat);
+                let seat = tree::Placement { node: index, arrival: *arrival };
+                prop_assert_eq!(tree.placements[&holder.id], seat);
                 prop_assert!(tree.is_within(holder.home, index), "on the way to the root");
             }
             prop_assert_eq!(placed, own);
         }
         let everyone: Vec<&ConsumerId> = forest.consumers().map(|who| &who.id).collect();
-        prop_assert_eq!(tree.seats.keys().collect::<Vec<_>>(), everyone);
+        prop_assert_eq!(tree.placements.keys().collect::<Vec<_>>(), everyone);
     }
     Ok(())
 }
 
-/// Nodes that are over their quota, by tree and name.
-fn over(forest: &Forest) -> Vec<(String, String)> {
+/// Returns the nodes that are over their quota, by tree and name.
+fn nodes_over_quota(forest: &Forest) -> Vec<(String, String)> {
     let mut over = Vec::new();
     for (tree, nodes) in forest.usage() {
         for (name, node) in nodes {
@@ -226,21 +226,21 @@ fn over(forest: &Forest) -> Vec<(String, String)> {
 }
 
 proptest! {
-    /// A forest that is kept is the one that would be made anew, whatever it was before, and whatever was
-    /// tried on it in between.
+    /// A cached forest equals a rebuilt one, whatever it was before, and whatever was tried on it
+    /// in between.
     #[test]
-    fn a_roll_is_the_forest_made_anew(
+    fn a_forest_cache_equals_a_rebuilt_forest(
         trees in proptest::collection::vec(any_trees(), 1..3),
         times in proptest::collection::vec((any::<prop::sample::Index>(), any_holders(), any_consumer()), 1..8),
     ) {
-        let mut roll = Roll::default();
+        let mut roll = ForestCache::default();
         for (which, holders, asks) in times {
-            let subtrees = written(&trees[which.index(trees.len())]);
+            let subtrees = subtrees_of(&trees[which.index(trees.len())]);
             let subtrees: Vec<_> = subtrees.into_iter().map(std::sync::Arc::new).collect();
-            let (anew, _) = Forest::standing(subtrees.iter().cloned(), holders.clone());
-            roll.read(subtrees);
-            roll.call(holders);
-            prop_assert_eq!(roll.forest(), &anew);
+            let (rebuilt, _) = Forest::rebuild(subtrees.iter().cloned(), holders.clone());
+            roll.update_trees(subtrees);
+            roll.update_holders(holders);
+            prop_assert_eq!(roll.forest(), &rebuilt);
             let forest = roll.forest_mut();
             if let Ok(allocation) = forest.try_allocate(&asks) {
                 forest.undo(allocation).unwrap();
@@ -252,10 +252,10 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// The forest and the model tell the same story: same outcomes, same places, same sums.
+    /// The forest and the model agree: same outcomes, same placements, same sums.
     #[test]
     fn qu_5_agrees_with_the_simplest_model(trees in any_trees(), events in any_events()) {
-        let (mut forest, problems) = Forest::new(written(&trees));
+        let (mut forest, problems) = Forest::new(subtrees_of(&trees));
         prop_assert_eq!(problems, []);
         let mut model = Model::new(trees);
         for event in &events {
@@ -269,7 +269,7 @@ proptest! {
                         Err(refusal) => Err((refusal.tree.clone(), refusal.node.clone())),
                     };
                     prop_assert_eq!(seen, expected, "{:?}", event);
-                    prop_assert_eq!(facts(&forest), facts_of_model(&other), "{:?}", event);
+                    prop_assert_eq!(observed_state(&forest), model_state(&other), "{:?}", event);
                     match (event, found) {
                         (Event::TryAndUndo(_), Ok(allocation)) => forest.undo(allocation).unwrap(),
                         _ => model = other,
@@ -281,9 +281,9 @@ proptest! {
                 Event::Edit(trees) => model.edit(trees.clone()),
             }
             if !matches!(event, Event::Allocate(_) | Event::TryAndUndo(_)) {
-                happen(&mut forest, event);
+                apply_event(&mut forest, event);
             }
-            prop_assert_eq!(facts(&forest), facts_of_model(&model), "{:?}", event);
+            prop_assert_eq!(observed_state(&forest), model_state(&model), "{:?}", event);
         }
     }
 
@@ -294,14 +294,14 @@ proptest! {
 
     /// Sums are right after every event, and only force and edits bring a node over its quota.
     #[test]
-    fn never_over_quota_but_by_force(trees in any_trees(), events in any_events()) {
-        let (mut forest, _) = Forest::new(written(&trees));
+    fn only_force_placement_exceeds_quota(trees in any_trees(), events in any_events()) {
+        let (mut forest, _) = Forest::new(subtrees_of(&trees));
         for event in &events {
-            let before = over(&forest);
-            happen(&mut forest, event);
+            let before = nodes_over_quota(&forest);
+            apply_event(&mut forest, event);
             check_sums(&forest)?;
             let may = matches!(event, Event::Force(_) | Event::Resume(_) | Event::Edit(_));
-            let new: Vec<_> = over(&forest).into_iter().filter(|it| !before.contains(it)).collect();
+            let new: Vec<_> = nodes_over_quota(&forest).into_iter().filter(|it| !before.contains(it)).collect();
             prop_assert!(may || new.is_empty(), "{:?} brought {:?} over", event, new);
         }
     }
@@ -311,9 +311,9 @@ proptest! {
     fn undo_restores_equality(
         trees in any_trees(), events in any_events(), tried in proptest::collection::vec(any_consumer(), 1..4)
     ) {
-        let (mut forest, _) = Forest::new(written(&trees));
+        let (mut forest, _) = Forest::new(subtrees_of(&trees));
         for event in &events {
-            happen(&mut forest, event);
+            apply_event(&mut forest, event);
         }
         let before = (forest.clone(), format!("{forest:?}"));
         let done: Vec<_> = tried.iter().filter_map(|who| forest.try_allocate(who).ok()).collect();
@@ -324,13 +324,13 @@ proptest! {
         prop_assert_eq!(format!("{forest:?}"), before.1);
     }
 
-    /// Who is let in is placed in every tree on the way from its leaf to the root; who is a victim is
-    /// in none, could be preempted, and was not the one who asked.
+    /// A consumer that is given quota is placed in every tree on the path from its leaf to the
+    /// root; a victim is in none, was preemptable, and is not the consumer that asked.
     #[test]
     fn allocations_say_what_they_did(trees in any_trees(), events in any_events(), who in any_consumer()) {
-        let (mut forest, _) = Forest::new(written(&trees));
+        let (mut forest, _) = Forest::new(subtrees_of(&trees));
         for event in &events {
-            happen(&mut forest, event);
+            apply_event(&mut forest, event);
         }
         let before = forest.clone();
         let Ok(allocation) = forest.try_allocate(&who) else { return Ok(()) };
@@ -352,27 +352,27 @@ proptest! {
         }
     }
 
-    /// When everyone has gone nothing is left, whatever happened before.
+    /// When all consumers are released nothing is left, whatever happened before.
     #[test]
     fn release_of_all_gives_the_empty_forest(trees in any_trees(), events in any_events(), last in any_trees()) {
-        let (mut forest, _) = Forest::new(written(&trees));
+        let (mut forest, _) = Forest::new(subtrees_of(&trees));
         for event in &events {
-            happen(&mut forest, event);
+            apply_event(&mut forest, event);
         }
-        forest.edit(written(&last));
+        forest.edit(subtrees_of(&last));
         for name in 0..9 {
             forest.release(&id(&name.to_string()));
         }
         prop_assert_eq!(forest.consumers().count(), 0);
-        prop_assert_eq!(forest.usage(), Forest::new(written(&last)).0.usage());
+        prop_assert_eq!(forest.usage(), Forest::new(subtrees_of(&last)).0.usage());
     }
 
-    /// The order in which objects are given decides nothing.
+    /// The order in which objects are given has no effect.
     #[test]
-    fn qu_7_order_of_objects_is_of_no_matter(
+    fn qu_7_order_of_objects_does_not_matter(
         trees in any_trees(), events in any_events(), turn in any::<prop::sample::Index>()
     ) {
-        let objects = written(&trees);
+        let objects = subtrees_of(&trees);
         let mut turned = objects.clone();
         turned.rotate_left(turn.index(objects.len()));
         turned.reverse();
@@ -380,8 +380,8 @@ proptest! {
         let (mut other, _) = Forest::new(&turned);
         prop_assert_eq!(&one, &other);
         for event in &events {
-            happen(&mut one, event);
-            happen(&mut other, event);
+            apply_event(&mut one, event);
+            apply_event(&mut other, event);
         }
         prop_assert_eq!(one, other);
     }

@@ -1,38 +1,38 @@
-//! The simplest forest that follows the rules: one list of who is where, every sum made anew from
+//! The simplest forest that follows the rules: one list of placements, every sum recomputed from
 //! that list, every attempt on a copy of everything.
 
 use std::collections::BTreeMap;
 
 use super::*;
 
-/// A node as the model has it.
+/// A node of the model.
 #[derive(Clone, Debug)]
-pub(super) struct Spot {
+pub(super) struct ModelNode {
     pub(super) name: String,
-    /// Place of the parent in the list; the first node is the root.
+    /// The index of the parent in the list; the first node is the root.
     pub(super) parent: usize,
     pub(super) hard: bool,
     pub(super) quota: BTreeMap<String, i64>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Plain {
-    pub(super) nodes: Vec<Spot>,
-    /// Everyone, in the order in which they came to where they are.
-    pub(super) there: Vec<(Consumer, usize)>,
+pub(super) struct ModelTree {
+    pub(super) nodes: Vec<ModelNode>,
+    /// All consumers, in the order in which they arrived at their node.
+    pub(super) placements: Vec<(Consumer, usize)>,
     name: String,
 }
 
-/// All trees, by name, and everyone in order of first arrival.
+/// All trees, by name, and all consumers in order of first arrival.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
-    pub(super) trees: BTreeMap<String, Plain>,
+    pub(super) trees: BTreeMap<String, ModelTree>,
     everyone: Vec<Consumer>,
 }
 
-impl Plain {
-    pub(super) fn new(name: &str, nodes: Vec<Spot>) -> Self {
-        Self { nodes, there: Vec::new(), name: name.to_owned() }
+impl ModelTree {
+    pub(super) fn new(name: &str, nodes: Vec<ModelNode>) -> Self {
+        Self { nodes, placements: Vec::new(), name: name.to_owned() }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -59,35 +59,36 @@ impl Plain {
         !self.nodes.iter().skip(1).any(|other| other.parent == node)
     }
 
-    /// What is charged to a node: the requests of all who are on it or below.
+    /// Returns what is charged to a node: the requests of all consumers on it or below.
     pub(super) fn allocated(&self, node: usize, resource: &str) -> i128 {
-        let below = self.there.iter().filter(|(_, at)| self.path(*at).contains(&node));
+        let below = self.placements.iter().filter(|(_, at)| self.path(*at).contains(&node));
         below.map(|(who, _)| i128::from(*who.request.get(resource).unwrap_or(&0))).sum()
     }
 
     fn fits(&self, node: usize, consumer: &Consumer) -> bool {
         consumer.request.iter().all(|(resource, &amount)| {
             let listed = self.nodes[node].quota.get(resource).copied();
-            let tracked = TRACKED.contains(&resource.as_str());
+            let tracked = TRACKED_RESOURCES.contains(&resource.as_str());
             let Some(quota) = listed.or_else(|| tracked.then_some(0)) else { return true };
             amount == 0 || self.allocated(node, resource) + i128::from(amount) <= i128::from(quota)
         })
     }
 
     fn on(&self, node: usize) -> Vec<Consumer> {
-        self.there.iter().filter(|(_, at)| *at == node).map(|(who, _)| who.clone()).collect()
+        self.placements.iter().filter(|(_, at)| *at == node).map(|(who, _)| who.clone()).collect()
     }
 
     fn put(&mut self, who: &Consumer, node: usize) {
-        self.there.push((who.clone(), node));
+        self.placements.push((who.clone(), node));
     }
 
     fn remove(&mut self, who: &ConsumerId) -> Option<usize> {
-        let place = self.there.iter().position(|(other, _)| other.id == *who)?;
-        Some(self.there.remove(place).1)
+        let place = self.placements.iter().position(|(other, _)| other.id == *who)?;
+        Some(self.placements.remove(place).1)
     }
 
-    /// Room on a node, made if it must be; what the tree is then, and who had to leave it.
+    /// Frees quota on a node if necessary; returns the tree afterwards, and the consumers that had
+    /// to leave it.
     fn room(
         &self,
         node: usize,
@@ -125,7 +126,8 @@ impl Plain {
         None
     }
 
-    /// The tree without those of these without whom the request does not fit on a node, and who they are.
+    /// Returns the tree without those of these consumers that must leave so that the request fits
+    /// on a node, and which they are.
     fn without(&self, all: &[ConsumerId], node: usize, who: &Consumer) -> (Self, Vec<ConsumerId>) {
         let take_out = |ids: &[ConsumerId]| {
             let mut tree = self.clone();
@@ -144,7 +146,7 @@ impl Plain {
         (take_out(&out), out)
     }
 
-    /// One walk from leaf to root; the last node that was tried is the error.
+    /// Walks once from leaf to root; fails with the last node that was tried.
     fn walk(&self, who: &Consumer) -> Result<(Self, Vec<ConsumerId>), usize> {
         let (mut tree, mut out, mut placed) = (self.clone(), Vec::new(), None);
         let path = self.path(self.home(who));
@@ -220,7 +222,8 @@ impl Plain {
         }
     }
 
-    /// Where it would be if it asked now, if nobody had to go for it; else where it is at home.
+    /// Places it where it would be if it asked now, if none had to leave for it; else on its home
+    /// node.
     fn resume(&mut self, who: &Consumer) {
         match self.walk(who) {
             Ok((tree, out)) if out.is_empty() => *self = tree,
@@ -230,7 +233,7 @@ impl Plain {
 }
 
 impl Model {
-    pub(super) fn new(trees: Vec<Plain>) -> Self {
+    pub(super) fn new(trees: Vec<ModelTree>) -> Self {
         let trees = trees.into_iter().map(|tree| (tree.name.clone(), tree)).collect();
         Self { trees, everyone: Vec::new() }
     }
@@ -239,7 +242,7 @@ impl Model {
         self.everyone.iter().any(|other| other.id == *who)
     }
 
-    /// The victims, or the tree and the node that refused.
+    /// Returns the victims, or the tree and the node that refused.
     pub(super) fn try_allocate(
         &mut self,
         who: &Consumer,
@@ -262,7 +265,7 @@ impl Model {
                 for victim in &victims {
                     tree.release(victim);
                 }
-                if tree.there.iter().any(|(other, _)| other.id == who.id) {
+                if tree.placements.iter().any(|(other, _)| other.id == who.id) {
                     continue;
                 }
                 match tree.allocate(who) {
@@ -305,7 +308,7 @@ impl Model {
         self.everyone.push(who.clone());
     }
 
-    pub(super) fn edit(&mut self, trees: Vec<Plain>) {
+    pub(super) fn edit(&mut self, trees: Vec<ModelTree>) {
         let old = std::mem::replace(&mut self.trees, Self::new(trees).trees);
         for (name, tree) in &mut self.trees {
             let Some(old) = old.get(name) else {
@@ -319,7 +322,8 @@ impl Model {
             names.sort();
             names.sort_by_key(|name| std::cmp::Reverse(depth(name)));
             for name in names {
-                for (who, _) in old.there.iter().filter(|(_, at)| old.nodes[*at].name == *name) {
+                for (who, _) in old.placements.iter().filter(|(_, at)| old.nodes[*at].name == *name)
+                {
                     let home = tree.home(who);
                     let stayed = tree.find(name);
                     let stayed = stayed.filter(|node| tree.path(home).contains(node));

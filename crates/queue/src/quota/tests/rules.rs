@@ -41,7 +41,7 @@ fn qu_1_tracked_resources() {
     }
 }
 
-/// What a request does not ask for is no reason to refuse it, even where an edit left too little.
+/// A resource that is not requested is no reason for a refusal, even where an edit left too little.
 #[test]
 fn qu_1_only_what_is_asked_is_compared() {
     let mut forest =
@@ -99,10 +99,10 @@ fn qu_3_no_tree_no_limit() {
 #[test]
 fn qu_4_consumers() {
     assert_eq!(ConsumerId::new("team", "job").to_string(), "NAMESPACE_team_AWNAME_job");
-    // The names of the original can be made to collide; ours are namespace and name.
+    // The names of the original can collide; ours are namespace and name.
     let [a, b] = [ConsumerId::new("a_AWNAME_b", "c"), ConsumerId::new("a", "b_AWNAME_c")];
     assert_ne!(a, b);
-    // Who may not be preempted stays on the root even for the owner of the quota.
+    // A consumer that is not preemptable stays on the root even for the owner of the quota.
     let lines = "root: cpu=2\n own < root: cpu=2\n default < root: cpu=0";
     for (preemptable, expected) in
         [(true, "own, without x"), (false, "node \"root\" of quota tree t lacks 1 of cpu")]
@@ -114,7 +114,7 @@ fn qu_4_consumers() {
     }
 }
 
-/// Who holds quota already is not charged again, and undoing that takes nothing away.
+/// A consumer that holds quota already is not charged again, and undoing that releases nothing.
 #[test]
 fn a_second_allocation_changes_nothing() {
     let mut forest = forest(&[("t", "root: cpu=1")]);
@@ -138,15 +138,15 @@ fn qu_7_all_trees_or_none() {
     forest.try_allocate(&consumer("x", "a=own b=default", "cpu=1", 0)).unwrap();
     forest.try_allocate(&consumer("y", "a=default b=own", "cpu=1", 0)).unwrap();
     let before = forest.clone();
-    // Tree a would give way to an owner, tree b has no node for it.
+    // Tree a would preempt for an owner, tree b has no node for it.
     let refused = forest.try_allocate(&consumer("w", "a=own b=gone", "cpu=1", 0));
     assert_eq!(refused.unwrap_err().to_string(), "quota tree b has no node \"gone\"");
     assert_eq!(forest, before);
-    // In a, y is the borrower and goes; in b it held its own quota, which is free then.
+    // In a, y is the borrower and is preempted; in b it held its own quota, which is free then.
     let allocation = forest.try_allocate(&consumer("w", "a=default b=own", "cpu=1", 1)).unwrap();
     assert_eq!(names(&allocation.victims), "y");
     assert_eq!(
-        (picture(&forest, "a"), picture(&forest, "b")),
+        (placements_of(&forest, "a"), placements_of(&forest, "b")),
         ("own: x, root: w".into(), "own: w, root: x".into())
     );
     assert!(!forest.holds(&id("y")));
@@ -154,7 +154,7 @@ fn qu_7_all_trees_or_none() {
     assert_eq!(forest, before);
 }
 
-/// The first tree has room for everyone and learns only later who had to go.
+/// The first tree has quota for all and learns only later which consumers had to leave.
 #[test]
 fn qu_7_victims_leave_trees_that_have_agreed() {
     let room = "root: cpu=9\n own < root: cpu=9\n default < root: cpu=0";
@@ -162,12 +162,12 @@ fn qu_7_victims_leave_trees_that_have_agreed() {
     forest.try_allocate(&consumer("x", "b=root", "cpu=1", 0)).unwrap();
     let asks = consumer("w", "a=own b=root", "cpu=1", 1);
     assert_eq!(outcome(&mut forest, &asks), "own root, without x");
-    assert_eq!(picture(&forest, "a"), "own: w");
+    assert_eq!(placements_of(&forest, "a"), "own: w");
     assert_eq!(forest.usage()["a"]["root"].allocated["cpu"], 1000);
 }
 
-/// The tree that comes first by name has no room until the victim of the other is gone. The original
-/// found this out only if chance had it ask the other tree first.
+/// The tree that comes first by name refuses until the victim of the other is gone. The original
+/// handled this only if it happened to try the other tree first.
 #[test]
 fn qu_7_a_tree_is_asked_again() {
     let full = "root: cpu=2\n one < root: cpu=1 hard\n two < root: cpu=1 hard";
@@ -182,8 +182,8 @@ fn qu_7_a_tree_is_asked_again() {
         let before = forest.clone();
         let allocation = forest.try_allocate(&asks("w", "one", "own")).unwrap();
         assert_eq!(names(&allocation.victims), "x", "{first} is full");
-        assert_eq!(picture(&forest, first), "one: w, two: y");
-        assert_eq!(picture(&forest, second), "own: y w");
+        assert_eq!(placements_of(&forest, first), "one: w, two: y");
+        assert_eq!(placements_of(&forest, second), "own: y w");
         forest.undo(allocation).unwrap();
         assert_eq!(forest, before);
         // On the other leaf the victim would not help: nothing may have changed.
@@ -193,7 +193,7 @@ fn qu_7_a_tree_is_asked_again() {
     }
 }
 
-/// What the dispatcher does when quota has room and the cluster has not.
+/// The undo of the dispatcher when the quota suffices and the cluster does not.
 #[test]
 fn qu_8_undo_takes_everything_back() {
     let lines = "root: cpu=2\n own < root: cpu=2\n default < root: cpu=0";
@@ -231,16 +231,16 @@ fn qu_9_force_placement() {
         forest.force_place(&consumer(name, labels, "cpu=1", 0));
         forest.force_place(&consumer(name, labels, "cpu=1", 0));
     }
-    assert_eq!(picture(&forest, "t"), "default: c, own: a b, root: d e");
+    assert_eq!(placements_of(&forest, "t"), "default: c, own: a b, root: d e");
     assert_eq!(forest.usage()["t"]["root"].allocated["cpu"], 5000, "over quota");
     let refusal = forest.try_allocate(&consumer("w", "t=own", "cpu=1", 0)).unwrap_err();
-    let missing = Why::Exceeded { missing: [("cpu".to_owned(), 2000)].into() };
-    assert_eq!((refusal.node.as_str(), refusal.why), ("own", missing));
+    let missing = QuotaRefusalReason::Exceeded { missing: [("cpu".to_owned(), 2000)].into() };
+    assert_eq!((refusal.node.as_str(), refusal.reason), ("own", missing));
 }
 
-/// Made anew in the order of dispatch, a forest knows again who borrowed.
+/// Rebuilt in the order of dispatch, a forest knows again which consumers borrowed.
 #[test]
-fn qu_9_resume_keeps_borrowers_where_they_can_be_moved() {
+fn qu_9_restore_keeps_borrowers_movable() {
     let lines =
         "root: cpu=4\n gold < root: cpu=2\n silver < root: cpu=2\n bronze < root: cpu=1 hard";
     let running = [
@@ -252,31 +252,31 @@ fn qu_9_resume_keeps_borrowers_where_they_can_be_moved() {
     for consumer in &running[..2] {
         lived.try_allocate(consumer).unwrap();
     }
-    let mut anew = forest(&[("t", lines)]);
+    let mut rebuilt = forest(&[("t", lines)]);
     for consumer in &running[..2] {
-        anew.resume(consumer);
+        rebuilt.restore(consumer);
     }
-    assert_eq!(picture(&anew, "t"), picture(&lived, "t"));
-    assert_eq!(outcome(&mut anew, &consumer("w", "t=gold", "cpu=2", 0)), "gold, without b");
-    assert!(anew.release(&id("w")) && anew.release(&id("a")));
-    // There is room above its hard node, but no way there: it is charged as if forced.
-    anew.resume(&running[2]);
-    assert_eq!(picture(&anew, "t"), "bronze: c");
+    assert_eq!(placements_of(&rebuilt, "t"), placements_of(&lived, "t"));
+    assert_eq!(outcome(&mut rebuilt, &consumer("w", "t=gold", "cpu=2", 0)), "gold, without b");
+    assert!(rebuilt.release(&id("w")) && rebuilt.release(&id("a")));
+    // There is quota above its hard node, but no way there: it is charged as if forced.
+    rebuilt.restore(&running[2]);
+    assert_eq!(placements_of(&rebuilt, "t"), "bronze: c");
 }
 
-/// Made anew, a forest lets go of the same ones as the one that lived: owners are not taken for
+/// A rebuilt forest preempts the same consumers as the original one: owners are not taken for
 /// borrowers because they came later, nor those of high priority.
 #[test]
-fn qu_9_standing_tells_owners_from_borrowers() {
+fn qu_9_rebuild_distinguishes_owners_from_borrowers() {
     let lines = "root: cpu=6
         left < root: cpu=2
         gold < left: cpu=2
         iron < left: cpu=2
         right < root: cpu=4";
-    type There<'a> = &'a [(&'a str, &'a str, i32, i32)];
-    let table: [(&str, There<'_>, &str); 3] = [
+    type Placed<'a> = &'a [(&'a str, &'a str, i32, i32)];
+    let table: [(&str, Placed<'_>, &str); 3] = [
         // why                  who, leaf, cpus, priority                              picture
-        ("who came first stays", &[("a", "gold", 2, 0), ("b", "gold", 2, 0)], "gold: a, root: b"),
+        ("the first one stays", &[("a", "gold", 2, 0), ("b", "gold", 2, 0)], "gold: a, root: b"),
         ("high priority stays", &[("a", "gold", 2, 0), ("b", "gold", 2, 5)], "gold: b, root: a"),
         (
             "owners push borrowers up",
@@ -291,12 +291,12 @@ fn qu_9_standing_tells_owners_from_borrowers() {
             let asks = consumer(name, &format!("t={leaf}"), &format!("cpu={cpu}"), *priority);
             lived.try_allocate(&asks).unwrap();
             let since = jiff::Timestamp::from_second(second).unwrap();
-            standing.push(Standing { since, consumer: asks });
+            standing.push(QuotaHolder { since, consumer: asks });
         }
         for _ in 0..2 {
-            let (anew, _) = Forest::standing(subtrees("t", lines), standing.clone());
+            let (rebuilt, _) = Forest::rebuild(subtrees("t", lines), standing.clone());
             assert_eq!(
-                (picture(&lived, "t").as_str(), picture(&anew, "t").as_str()),
+                (placements_of(&lived, "t").as_str(), placements_of(&rebuilt, "t").as_str()),
                 (expected, expected),
                 "{why}"
             );
@@ -345,7 +345,7 @@ fn qu_10_edits() {
         forest.try_allocate(&consumer("c", "t=own", "cpu=3", 0)).unwrap();
         forest.force_place(&consumer("d", "t=default", "cpu=1", 0));
         assert_eq!(forest.edit(subtrees("t", after)), [], "{why}");
-        assert_eq!(picture(&forest, "t"), expected, "{why}");
+        assert_eq!(placements_of(&forest, "t"), expected, "{why}");
         for name in ["a", "b", "c", "d"] {
             assert!(forest.release(&id(name)), "{why}: {name} was not forgotten");
         }
@@ -353,14 +353,14 @@ fn qu_10_edits() {
     }
 }
 
-/// Trees come and go while consumers hold quota; whoever runs counts in a tree that is new.
+/// Trees come and go while consumers hold quota; running consumers are charged to a new tree.
 #[test]
 fn qu_10_trees_come_and_go() {
     let mut forest = Forest::default();
     forest.try_allocate(&consumer("a", "t=own", "cpu=1", 0)).unwrap();
     forest.try_allocate(&consumer("b", "", "cpu=1", 0)).unwrap();
     forest.edit(subtrees("t", "root: cpu=2\n own < root: cpu=1\n default < root: cpu=0"));
-    assert_eq!(picture(&forest, "t"), "default: b, own: a");
+    assert_eq!(placements_of(&forest, "t"), "default: b, own: a");
     let refusal = forest.try_allocate(&consumer("c", "t=own", "cpu=1", 0)).unwrap_err();
     assert_eq!(refusal.node, "root");
     let problems = forest.edit::<Subtree>([]);
@@ -398,7 +398,8 @@ fn the_status_of_a_subtree() {
             }),
         ]
     );
-    // What does not count says nothing: no tree label, or a node that another object has.
+    // Objects that are ignored have an empty status: no tree label, or a node that another object
+    // has.
     let twice = subtree(
         "zz",
         &json!({"tree": "t"}),
@@ -410,7 +411,7 @@ fn the_status_of_a_subtree() {
     }
 }
 
-/// Amounts as large as they can be written do not overflow.
+/// Amounts as large as can be written do not overflow.
 #[test]
 fn amounts_do_not_overflow() {
     let mut forest = forest(&[("t", "root: memory=8E\n own < root: memory=8E")]);

@@ -82,7 +82,7 @@ fn b_5_without_labels() {
     }
 }
 
-/// The reclaim needs the second tree to let go of the victim of the first: both hold all gpus.
+/// The reclaim requires the second tree to release the victim of the first: both hold all gpus.
 #[test]
 fn b_6_borrowing_and_reclaim() {
     for other in ["quota_service", "a_service"] {
@@ -105,7 +105,7 @@ fn b_6_borrowing_and_reclaim() {
 fn b_7_trees_after_the_fact() {
     let mut forest = Forest::default();
     for name in ["one", "two"] {
-        forest.resume(&team(name, "gold", "cpu=500m", 0));
+        forest.restore(&team(name, "gold", "cpu=500m", 0));
     }
     let objects: Vec<Subtree> = [("quota_context", CONTEXT), ("quota_service", SERVICE)]
         .into_iter()
@@ -123,7 +123,7 @@ fn b_8_restart_keeps_usage() {
     let running = [team("one", "silver", "cpu=500m", 0), team("two", "gold", "cpu=300m", 0)];
     let next = team("next", "gold", "cpu=200m", 0);
     let more = team("more", "gold", "cpu=200m", 0);
-    for put in [Forest::force_place, Forest::resume] {
+    for put in [Forest::force_place, Forest::restore] {
         let mut forest = both();
         for consumer in &running {
             put(&mut forest, consumer);
@@ -152,7 +152,7 @@ fn b_9_a_third_tree() {
     assert_eq!(outcome(&mut forest, &all), "gold gold gold");
 }
 
-/// Whatever came of an attempt, undoing it gives the same bytes.
+/// Whatever the outcome of an attempt, undoing it restores the same bytes.
 #[test]
 fn b_13_undo_restores_every_byte() {
     let table = [

@@ -1,10 +1,10 @@
-//! Who slides up, who slides down, and who is preempted: one node at a time.
+//! Which consumers slide up, slide down and are preempted: one node at a time.
 
-use super::super::allocate::Push;
+use super::super::allocate::SlideUpScope;
 use super::super::journal::Journal;
 use super::*;
 
-/// Three consumers of one cpu each wait on the node `mid`; a fourth wants room there.
+/// Three consumers of one cpu each are placed on the node `mid`; a fourth requests quota there.
 #[test]
 fn qu_5_slide_up() {
     let soft = "root: cpu=9\n mid < root: cpu=3\n leaf < mid: cpu=9";
@@ -14,21 +14,21 @@ fn qu_5_slide_up() {
     // Name, priority, and whether it may be preempted.
     let plain = [("x", 0, true), ("y", 2, true), ("z", 1, true)];
     let bound = [("x", 0, false), ("y", 2, true), ("z", 1, true)];
-    let (lower, anyone) = (Push::Lower, Push::Anyone);
+    let (lower, anyone) = (SlideUpScope::LowerPriority, SlideUpScope::All);
     let table = [
         // why                                  tree  there  priority cpu push  moved     victims
         ("one is enough", soft, plain, 5, 1, lower, Some(("x", ""))),
         ("first come, first moved", soft, plain, 5, 2, lower, Some(("x y", ""))),
         ("equal priority stays", soft, plain, 2, 2, lower, Some(("x z", ""))),
-        ("not enough, nobody moves", soft, plain, 1, 2, lower, None),
-        ("nobody is lower", soft, plain, 0, 1, lower, None),
-        ("owners ask nobody's priority", soft, plain, -7, 2, anyone, Some(("x y", ""))),
+        ("not enough, none moves", soft, plain, 1, 2, lower, None),
+        ("none is lower", soft, plain, 0, 1, lower, None),
+        ("owners ignore priorities", soft, plain, -7, 2, anyone, Some(("x y", ""))),
         ("more than the node has", soft, plain, 9, 4, anyone, None),
         ("off the root is out", top, plain, 5, 2, lower, Some(("", "x y"))),
-        ("the root keeps who is bound", top, bound, 5, 2, lower, Some(("", "y z"))),
+        ("the root keeps bound ones", top, bound, 5, 2, lower, Some(("", "y z"))),
         ("below the root bound ones move", soft, bound, 5, 2, lower, Some(("x y", ""))),
         ("too many are bound", top, bound, 5, 3, anyone, None),
-        ("a hard node moves nobody", hard, plain, 5, 1, lower, None),
+        ("a hard node moves none", hard, plain, 5, 1, lower, None),
         ("nor for owners", hard, plain, 5, 1, anyone, None),
         ("a hard root does", hard_top, plain, 5, 1, anyone, Some(("", "x"))),
     ];
@@ -39,51 +39,51 @@ fn qu_5_slide_up() {
         let mut journal = Journal::default();
         let mid = tree.by_name["mid"];
         for (name, priority, preemptable) in there {
-            let holder = tree.take_in(&Consumer { preemptable, ..leaf(name, priority, 1) });
-            tree.force(mid, &holder, &mut journal);
+            let holder = tree.holder_or_root(&Consumer { preemptable, ..leaf(name, priority, 1) });
+            tree.force_place(mid, &holder, &mut journal);
         }
         let before = tree.clone();
-        let wants = tree.take_in(&leaf("w", priority, cpu));
+        let wants = tree.holder_or_root(&leaf("w", priority, cpu));
         let (mut victims, start) = (Vec::new(), journal.len());
         let moved = tree.slide_up(mid, (&wants, &|_| false), push, &mut victims, &mut journal);
         assert_eq!(moved, expected.is_some(), "{why}");
         if let Some((up, out)) = expected {
-            let parent: Vec<ConsumerId> = tree.on("root").cloned().collect();
+            let parent: Vec<ConsumerId> = tree.placed_on("root").cloned().collect();
             assert_eq!((names(&parent).as_str(), names(&victims).as_str()), (up, out), "{why}");
             assert!(tree.nodes[mid].fits(&wants.request), "{why}");
         } else {
             assert_eq!((&*tree, victims.len()), (&before, 0), "{why}");
         }
-        tree.take_back(&mut journal, start);
-        assert_eq!(*tree, before, "{why}: taken back");
+        tree.rollback(&mut journal, start);
+        assert_eq!(*tree, before, "{why}: undone");
     }
 }
 
-/// What becomes of those who are there when one more comes, in small trees.
+/// What happens to the consumers of small trees when one more arrives.
 #[test]
-fn qu_5_who_gives_way() {
+fn qu_5_which_consumers_move_up() {
     let two = "root: cpu=4\n own < root: cpu=2\n idle < root: cpu=2\n default < root: cpu=0";
     let hard = "root: cpu=4\n own < root: cpu=2 hard\n idle < root: cpu=2\n";
     let deep = "root: cpu=4\n mid < root: cpu=2 hard\n own < mid: cpu=1\n idle < root: cpu=4";
     let tall = "root: cpu=9\n top < root: cpu=1\n mid < top: cpu=2 hard\n own < mid: cpu=2";
     // Name, leaf, cpus and priority.
-    type There<'a> = &'a [(&'a str, &'a str, i32, i32)];
-    type Row<'a> = (&'a str, &'a str, There<'a>, (&'a str, i32, i32), &'a str);
+    type Placed<'a> = &'a [(&'a str, &'a str, i32, i32)];
+    type Row<'a> = (&'a str, &'a str, Placed<'a>, (&'a str, i32, i32), &'a str);
     let table: [Row<'_>; 16] = [
         // why              tree  there: name, leaf, cpu, priority          asks       outcome
-        ("room on the leaf", two, &[], ("own", 2, 0), "own"),
+        ("quota on the leaf", two, &[], ("own", 2, 0), "own"),
         ("borrowing", two, &[("x", "own", 2, 0)], ("own", 2, 0), "root"),
         ("reclaim from a borrower", two, &[("x", "own", 4, 0)], ("idle", 1, 0), "idle, without x"),
         ("of any priority", two, &[("x", "own", 4, 9)], ("idle", 1, 0), "idle, without x"),
         (
-            "nobody goes in vain",
+            "no victim without need",
             two,
             &[("x", "default", 1, 0), ("y", "default", 3, 0)],
             ("idle", 2, 0),
             "idle, without y",
         ),
         (
-            "who is within its quota stays",
+            "within its quota it stays",
             two,
             &[("x", "own", 2, 0), ("y", "idle", 2, 0)],
             ("own", 1, 0),
@@ -125,7 +125,7 @@ fn qu_5_who_gives_way() {
             "node \"own\" of quota tree t lacks 1 of cpu",
         ),
         (
-            "a hard leaf makes room by priority",
+            "a hard leaf preempts by priority",
             hard,
             &[("x", "own", 1, 0), ("y", "own", 1, 0)],
             ("own", 1, 1),
@@ -170,7 +170,8 @@ fn qu_5_who_gives_way() {
     }
 }
 
-/// Preemption within the path stops as soon as there is room, and spares who may not be preempted.
+/// Preemption within the path stops as soon as the request fits, and spares consumers that are not
+/// preemptable.
 #[test]
 fn qu_5_preemption_by_priority() {
     let lines = "root: cpu=3\n leaf < root: cpu=3 hard";
@@ -178,12 +179,7 @@ fn qu_5_preemption_by_priority() {
         // why                        priorities and whether preemptable         asks       outcome
         ("the first that is lower", [(1, true), (0, true), (0, true)], (1, 1), "leaf, without y"),
         ("until there is room", [(0, true), (0, true), (0, true)], (2, 1), "leaf, without x y"),
-        (
-            "bound ones are passed over",
-            [(0, false), (0, true), (0, true)],
-            (1, 1),
-            "leaf, without y",
-        ),
+        ("bound ones are skipped", [(0, false), (0, true), (0, true)], (1, 1), "leaf, without y"),
         (
             "not without a positive priority",
             [(-2, true), (-2, true), (-2, true)],
@@ -191,7 +187,7 @@ fn qu_5_preemption_by_priority() {
             "node \"leaf\" of quota tree t lacks 1 of cpu",
         ),
         (
-            "nobody goes in vain",
+            "no victim without need",
             [(0, true), (2, true), (0, true)],
             (3, 1),
             "node \"leaf\" of quota tree t lacks 3 of cpu",
@@ -208,7 +204,7 @@ fn qu_5_preemption_by_priority() {
     }
 }
 
-/// Release goes up the path, and on each step whoever waits above comes down if it fits.
+/// Release goes up the path, and on each step consumers placed above slide down if they fit.
 #[test]
 fn qu_6_release_slides_down() {
     let lines = "root: cpu=9\n mid < root: cpu=3\n leaf < mid: cpu=2\n side < mid: cpu=1\n far < root: cpu=1";
@@ -221,14 +217,15 @@ fn qu_6_release_slides_down() {
             .unwrap();
     }
     // b had borrowed on mid until e claimed its own quota.
-    assert_eq!(picture(&forest, "t"), "leaf: a, root: c d b, side: e");
+    assert_eq!(placements_of(&forest, "t"), "leaf: a, root: c d b, side: e");
     forest.release(&id("a"));
-    // Nobody waited on mid for the leaf; then c and b wait on the root, and c, which came first, fits.
-    assert_eq!(picture(&forest, "t"), "mid: c, root: d b, side: e");
+    // No consumer on mid belongs to the leaf; then c and b are on the root, and c, which arrived
+    // first, fits.
+    assert_eq!(placements_of(&forest, "t"), "mid: c, root: d b, side: e");
     forest.release(&id("c"));
-    assert_eq!(picture(&forest, "t"), "mid: b, root: d, side: e");
-    // What belongs elsewhere does not come down here.
+    assert_eq!(placements_of(&forest, "t"), "mid: b, root: d, side: e");
+    // A consumer of another branch does not slide down here.
     forest.release(&id("b"));
     forest.release(&id("e"));
-    assert_eq!(picture(&forest, "t"), "root: d");
+    assert_eq!(placements_of(&forest, "t"), "root: d");
 }

@@ -1,14 +1,14 @@
-//! The API server in the names of pods' service accounts.
+//! Access to the API server as the service accounts of pods.
 //!
-//! Every request carries a token that is bound to the pod: the server believes it while the pod and its
-//! account are there, and RBAC decides what it may do.
+//! Every request has a token that is bound to the pod: the server accepts it while the pod and its
+//! account exist, and RBAC decides what it may do.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::programs::{Accounts, ApiBody, Later, PodApi, PodIdentity, Token};
+use crate::programs::{Accounts, ApiBody, BoxFuture, PodApi, PodIdentity, Token};
 use bytes::Bytes;
-use gantry_controller::read::{self, Bounds};
+use gantry_controller::read::{self, ReadBounds};
 use gantry_process::clock::Clock;
 use gantry_reconcile::ApiPath;
 use http::header::{AUTHORIZATION, HeaderValue, USER_AGENT};
@@ -17,18 +17,21 @@ use http_body_util::BodyExt as _;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-/// What asking for a token may take.
-const BOUNDS: Bounds = Bounds { time: Duration::from_secs(9), bytes: 64 << 10 };
-/// For how long tokens of requests are good, in seconds.
+/// The limits of a token request.
+const TOKEN_REQUEST_BOUNDS: ReadBounds =
+    ReadBounds { time: Duration::from_secs(9), bytes: 64 << 10 };
+/// How long tokens of requests are valid, in seconds.
 const TOKEN_SECONDS: i64 = 3600;
-/// How long before its end a token is not used any more.
-const TOKEN_MARGIN: SignedDuration = SignedDuration::from_mins(10);
+/// How long before its expiry a token is no longer used.
+const TOKEN_EXPIRY_MARGIN: SignedDuration = SignedDuration::from_mins(10);
 
-/// Hands a request with a token over to the API server.
-pub type Transport =
-    Arc<dyn Fn(Request<Bytes>) -> Later<'static, Result<Response<ApiBody>, String>> + Send + Sync>;
+/// Sends a request with a token to the API server.
+pub type Transport = Arc<
+    dyn Fn(Request<Bytes>) -> BoxFuture<'static, Result<Response<ApiBody>, String>> + Send + Sync,
+>;
 
-/// A way to a server over the network. The client must have no credentials of its own.
+/// Creates a transport to a server over the network. The client must have no credentials of its
+/// own.
 #[must_use]
 pub fn over_network(client: kube::Client) -> Transport {
     Arc::new(move |request| {
@@ -41,10 +44,10 @@ pub fn over_network(client: kube::Client) -> Transport {
     })
 }
 
-/// Speaks to one API server in the names of pods' accounts.
+/// Sends requests to one API server as the service accounts of pods.
 #[derive(Clone)]
 pub struct PodAccounts {
-    /// Asks for tokens, in the name of the simulated nodes.
+    /// Requests tokens, as the user of the simulated nodes.
     client: kube::Client,
     clock: Clock,
     transport: Transport,
@@ -57,7 +60,8 @@ impl std::fmt::Debug for PodAccounts {
 }
 
 impl PodAccounts {
-    /// Asks for tokens with `client`, and sends requests that carry them by `transport`.
+    /// Creates accounts that request tokens with `client`, and send requests with them by
+    /// `transport`.
     #[must_use]
     pub fn new(client: kube::Client, clock: Clock, transport: Transport) -> Self {
         Self { client, clock, transport }
@@ -83,19 +87,21 @@ impl PodAccounts {
             },
         });
         let body = ("application/json", Some(&body));
-        let answer = read::send(&self.client, &self.clock, Method::POST, &path, body, BOUNDS).await;
+        let answer =
+            read::send(&self.client, &self.clock, Method::POST, &path, body, TOKEN_REQUEST_BOUNDS)
+                .await;
         let answer = answer.map_err(|error| error.to_string())?;
         let status = &answer["status"];
-        let text = status["token"].as_str().ok_or("the answer has no token")?.to_owned();
+        let text = status["token"].as_str().ok_or("the response has no token")?.to_owned();
         let expires = status["expirationTimestamp"].as_str().and_then(|it| it.parse().ok());
-        Ok(Token { text, expires: expires.ok_or("the answer has no time of its end")? })
+        Ok(Token { text, expires: expires.ok_or("the response has no expiration time")? })
     }
 }
 
 impl Accounts for PodAccounts {
     fn api(&self, pod: &PodIdentity) -> Box<dyn PodApi> {
         let (accounts, pod) = (self.clone(), pod.clone());
-        Box::new(OneAccount { accounts, pod, token: Arc::default() })
+        Box::new(PodAccountApi { accounts, pod, token: Arc::default() })
     }
 
     fn token(
@@ -103,36 +109,36 @@ impl Accounts for PodAccounts {
         pod: &PodIdentity,
         audience: &str,
         expiration_seconds: i64,
-    ) -> Later<'static, Result<Token, String>> {
+    ) -> BoxFuture<'static, Result<Token, String>> {
         let asked =
             self.clone().request_token(pod.clone(), audience.to_owned(), expiration_seconds);
         Box::pin(asked)
     }
 }
 
-/// The API server in the name of one pod's account.
-struct OneAccount {
+/// Access to the API server as the service account of one pod.
+struct PodAccountApi {
     accounts: PodAccounts,
     pod: PodIdentity,
     token: Arc<Mutex<Option<Token>>>,
 }
 
-/// A token that is still good for a while.
-fn usable(token: &Mutex<Option<Token>>, now: Timestamp) -> Option<Token> {
-    // No code of others runs under the lock, so a poisoned one is still good.
+/// Returns the token if it is valid for a while yet.
+fn unexpired_token(token: &Mutex<Option<Token>>, now: Timestamp) -> Option<Token> {
+    // No foreign code runs under the lock, so a poisoned one is still consistent.
     let token = token.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    token.filter(|it| it.expires.duration_since(now) > TOKEN_MARGIN)
+    token.filter(|it| it.expires.duration_since(now) > TOKEN_EXPIRY_MARGIN)
 }
 
-impl PodApi for OneAccount {
+impl PodApi for PodAccountApi {
     fn send(
         &self,
         mut request: Request<Bytes>,
-    ) -> Later<'static, Result<Response<ApiBody>, String>> {
+    ) -> BoxFuture<'static, Result<Response<ApiBody>, String>> {
         let (accounts, pod) = (self.accounts.clone(), self.pod.clone());
         let kept = Arc::clone(&self.token);
         Box::pin(async move {
-            let token = match usable(&kept, accounts.clock.now()) {
+            let token = match unexpired_token(&kept, accounts.clock.now()) {
                 Some(token) => token,
                 None => {
                     let token = accounts.token(&pod, "", TOKEN_SECONDS).await?;

@@ -1,4 +1,4 @@
-//! Reads the ConfigMaps and Secrets that pods name, one by one.
+//! Reads the ConfigMaps and Secrets that pods reference, one by one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use crate::view::{SourceKey, SourceKind, SourceObject};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use gantry_controller::outside::{Later, Responder, ResponderContext};
-use gantry_controller::read::{self, Bounds};
+use gantry_controller::external::{BoxFuture, Responder, ResponderContext};
+use gantry_controller::read::{self, ReadBounds};
 use gantry_process::clock::Clock;
 use gantry_reconcile::ApiPath;
 use serde_json::Value;
 
-/// What one read may take. Objects have a megabyte and a half at most; base64 makes a third more of them.
-const BOUNDS: Bounds = Bounds { time: Duration::from_secs(9), bytes: 4 << 20 };
+/// The limits of one read. Objects have a megabyte and a half at most; base64 adds a third.
+const SOURCE_READ_BOUNDS: ReadBounds = ReadBounds { time: Duration::from_secs(9), bytes: 4 << 20 };
 
 /// Reads objects by name.
 #[derive(Clone)]
@@ -29,7 +29,7 @@ impl Responder<SourceObject> for SourceReader {
         &'a self,
         question: &'a SourceKey,
         _: &'a ResponderContext,
-    ) -> Later<'a, Result<SourceObject, String>> {
+    ) -> BoxFuture<'a, Result<SourceObject, String>> {
         Box::pin(async move {
             let SourceKey { kind, namespace, name } = question;
             let plural = match kind {
@@ -38,7 +38,7 @@ impl Responder<SourceObject> for SourceReader {
             };
             let path = ApiPath::object("v1", namespace, plural, name);
             let path = path.map_err(|error| error.to_string())?;
-            match read::get(&self.client, &self.clock, &path, BOUNDS).await {
+            match read::get(&self.client, &self.clock, &path, SOURCE_READ_BOUNDS).await {
                 Ok(object) => Ok(SourceObject::Present(Arc::new(data(*kind, &object)?))),
                 Err(error) if error.is_not_found() => Ok(SourceObject::Absent),
                 Err(error) => Err(error.to_string()),
@@ -47,7 +47,7 @@ impl Responder<SourceObject> for SourceReader {
     }
 }
 
-/// The values of an object by key.
+/// Returns the values of an object by key.
 fn data(kind: SourceKind, object: &Value) -> Result<BTreeMap<String, Bytes>, String> {
     let mut all = BTreeMap::new();
     let texts: &[(&str, bool)] = match kind {
@@ -58,7 +58,7 @@ fn data(kind: SourceKind, object: &Value) -> Result<BTreeMap<String, Bytes>, Str
         for (key, value) in object[*field].as_object().into_iter().flatten() {
             let text = value.as_str().unwrap_or_default();
             let bytes = match encoded {
-                true => STANDARD.decode(text).map_err(|_| format!("key {key} is no base64"))?,
+                true => STANDARD.decode(text).map_err(|_| format!("key {key} is not base64"))?,
                 false => text.as_bytes().to_vec(),
             };
             all.insert(key.clone(), bytes.into());

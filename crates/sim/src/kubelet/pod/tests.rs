@@ -2,13 +2,13 @@ use serde_json::{Value, json};
 
 use super::super::Profile;
 use super::*;
-use crate::stand::Stand;
+use crate::test_world::{TestPods as _, TestWorld};
 use crate::view::{ContainerKey, ProgramState};
 
 mod programs;
 
-fn fast() -> Pods {
-    Pods::new(Settings::default())
+fn fast() -> SimulatedPods {
+    SimulatedPods::new(Settings::default())
 }
 
 fn node() -> Value {
@@ -34,13 +34,13 @@ fn key(name: &str) -> Key {
     Key::new("default", name)
 }
 
-fn stand<'a>(pods: &'a Pods, all: &[Value]) -> Stand<'a> {
-    let mut stand = Stand::new(&[pods]);
-    stand.put::<Node>(node());
+fn test_world<'a>(pods: &'a SimulatedPods, all: &[Value]) -> TestWorld<'a> {
+    let mut world = TestWorld::new(&[pods]);
+    world.put::<Node>(node());
     for pod in all {
-        stand.put::<Pod>(pod.clone());
+        world.put::<Pod>(pod.clone());
     }
-    stand
+    world
 }
 
 /// Type, status and reason of each condition, in order.
@@ -54,9 +54,9 @@ fn conditions(status: &Value) -> Vec<String> {
 #[test]
 fn a_pod_runs_at_once_on_a_fast_node() {
     let pods = fast();
-    let mut stand = stand(&pods, &[pod("p", &json!({}), &json!({}))]);
-    stand.settle(0, &key("p"));
-    let status = stand.status("p");
+    let mut world = test_world(&pods, &[pod("p", &json!({}), &json!({}))]);
+    world.reconcile_until_stable(0, &key("p"));
+    let status = world.status("p");
     assert_eq!(status["phase"], "Running");
     assert_eq!(
         conditions(&status),
@@ -76,28 +76,28 @@ fn a_pod_runs_at_once_on_a_fast_node() {
     assert!(status["podIP"].as_str().unwrap().starts_with("127.16."), "{status}");
     assert_eq!(status["podIPs"][0]["ip"], status["podIP"]);
     assert_eq!(
-        stand.told(),
+        world.take_events(),
         [
             "Pulled: Container image \"nginx:1\" already present on machine",
             "Created: Created container: main",
             "Started: Started container main",
         ]
     );
-    stand.pass(3600);
-    assert!(stand.turn(0, &key("p")).is_quiet(), "nothing changes by itself");
+    world.advance_time(3600);
+    assert!(world.reconcile(0, &key("p")).is_noop(), "nothing changes by itself");
 }
 
 #[test]
-fn a_general_node_takes_its_time() {
-    let pods = Pods::new(Settings { profile: Profile::General, ..Settings::default() });
+fn the_general_profile_delays_stages() {
+    let pods = SimulatedPods::new(Settings { profile: Profile::General, ..Settings::default() });
     let spec = json!({"initContainers": [
         {"name": "side", "image": "s", "restartPolicy": "Always"}, {"name": "init", "image": "i"},
     ]});
-    let mut stand = stand(&pods, &[pod("p", &spec, &json!({}))]);
+    let mut world = test_world(&pods, &[pod("p", &spec, &json!({}))]);
     let mut seen = Vec::new();
     for _ in 0..40 {
-        stand.settle(0, &key("p"));
-        let status = stand.status("p");
+        world.reconcile_until_stable(0, &key("p"));
+        let status = world.status("p");
         if !status.is_null() {
             let of = |list: &str| {
                 let all = status[list].as_array().unwrap().iter();
@@ -114,7 +114,7 @@ fn a_general_node_takes_its_time() {
                 seen.push(now);
             }
         }
-        stand.pass(1);
+        world.advance_time(1);
     }
     assert_eq!(
         seen,
@@ -126,7 +126,7 @@ fn a_general_node_takes_its_time() {
             "Running running,terminated running",
         ]
     );
-    assert!(stand.pod("p").is_ready());
+    assert!(world.pod("p").is_ready());
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn conditions_say_what_is_missing() {
             "pod-init-container-completed.stage.kwok.x-k8s.io/delay": "10s"}),
         ),
     ];
-    let mut stand = stand(&pods, &all);
+    let mut world = test_world(&pods, &all);
     let table = [
         ("gated", "Running", "Ready=False ReadinessGatesNotReady", "ContainersReady=True "),
         (
@@ -163,57 +163,57 @@ fn conditions_say_what_is_missing() {
         ),
     ];
     for (name, phase, one, other) in table {
-        stand.settle(0, &key(name));
-        let status = stand.status(name);
+        world.reconcile_until_stable(0, &key(name));
+        let status = world.status(name);
         assert_eq!(status["phase"], phase, "{name}");
         let conditions = conditions(&status);
         assert!(conditions.iter().any(|it| it == one), "{name}: {conditions:?}");
         assert!(conditions.iter().any(|it| it == other), "{name}: {conditions:?}");
     }
-    // Somebody else fulfils the gate; the condition stays theirs.
-    stand.edit::<Pod>(&key("gated"), |it| {
+    // Another controller fulfils the gate, and keeps its condition.
+    world.edit::<Pod>(&key("gated"), |it| {
         let condition = json!({"type": "example.com/ok", "status": "True"});
         it["status"]["conditions"].as_array_mut().unwrap().push(condition);
     });
-    stand.settle(0, &key("gated"));
-    assert!(stand.pod("gated").is_ready());
-    assert_eq!(stand.status("gated")["conditions"].as_array().unwrap().len(), 5);
-    let plan = stand.turn(0, &key("slow"));
-    assert_eq!(plan.look_again.unwrap().as_secs(), 10);
-    stand.pass(10);
-    stand.settle(0, &key("slow"));
-    assert!(stand.pod("slow").is_ready());
+    world.reconcile_until_stable(0, &key("gated"));
+    assert!(world.pod("gated").is_ready());
+    assert_eq!(world.status("gated")["conditions"].as_array().unwrap().len(), 5);
+    let plan = world.reconcile(0, &key("slow"));
+    assert_eq!(plan.requeue_after.unwrap().as_secs(), 10);
+    world.advance_time(10);
+    world.reconcile_until_stable(0, &key("slow"));
+    assert!(world.pod("slow").is_ready());
 }
 
 #[test]
-fn what_fails_is_started_again_later_and_later() {
+fn failed_containers_restart_with_backoff() {
     let pods = fast();
-    let wish = json!({"gantry.dev/sim-crash-after": "1s", "gantry.dev/sim-exit-code": "3"});
-    let mut stand = stand(&pods, &[pod("p", &json!({}), &wish)]);
+    let annotations = json!({"gantry.dev/sim-crash-after": "1s", "gantry.dev/sim-exit-code": "3"});
+    let mut world = test_world(&pods, &[pod("p", &json!({}), &annotations)]);
     let key = key("p");
     let mut starts = Vec::new();
     let mut restarts = -1;
     for second in 0..800 {
-        stand.settle(0, &key);
-        let container = stand.pod("p").status.container_statuses[0].clone();
+        world.reconcile_until_stable(0, &key);
+        let container = world.pod("p").status.container_statuses[0].clone();
         if container.restart_count != restarts {
             restarts = container.restart_count;
             starts.push(second);
         }
         let waits = container.state.waiting.is_some();
-        assert_eq!(stand.status("p")["phase"], "Running", "it is being restarted");
+        assert_eq!(world.status("p")["phase"], "Running", "it is being restarted");
         if waits {
             let message = &container.state.waiting.unwrap().message;
             assert!(message.contains("restarting failed container=main pod=p_default(uid-p)"));
             assert_eq!(container.last_state.terminated.unwrap().exit_code, 3);
         }
-        stand.pass(1);
+        world.advance_time(1);
     }
     let waits: Vec<i64> = starts.windows(2).map(|it| it[1] - it[0] - 1).collect();
     assert_eq!(waits, [0, 10, 20, 40, 80, 160, 300]);
-    let told = stand.told();
+    let events = world.take_events();
     let back_off = "BackOff: Back-off restarting failed container main in pod p_default(uid-p)";
-    assert_eq!(told.iter().filter(|it| *it == back_off).count(), 7);
+    assert_eq!(events.iter().filter(|it| *it == back_off).count(), 7);
 }
 
 #[test]
@@ -228,14 +228,15 @@ fn pods_end_by_their_policy() {
         ("Always", "0", "Running", 3, 0),
     ];
     for (policy, codes, phase, restarts, code) in table {
-        let wish = json!({"gantry.dev/sim-run-for": "5s", "gantry.dev/sim-exit-code": codes});
+        let annotations =
+            json!({"gantry.dev/sim-run-for": "5s", "gantry.dev/sim-exit-code": codes});
         let spec = json!({"restartPolicy": policy});
-        let mut stand = stand(&pods, &[pod("p", &spec, &wish)]);
+        let mut world = test_world(&pods, &[pod("p", &spec, &annotations)]);
         for _ in 0..60 {
-            stand.settle(0, &key("p"));
-            stand.pass(1);
+            world.reconcile_until_stable(0, &key("p"));
+            world.advance_time(1);
         }
-        let status = stand.status("p");
+        let status = world.status("p");
         assert_eq!(status["phase"], phase, "{policy} {codes}");
         let container = &status["containerStatuses"][0];
         assert!(container["restartCount"].as_i64().unwrap() >= restarts, "{policy}: {status}");
@@ -259,38 +260,38 @@ fn pods_end_by_their_policy() {
 }
 
 #[test]
-fn pods_of_jobs_are_seen_running_and_end() {
+fn job_pods_run_and_complete() {
     let pods = fast();
     let mut job = pod("p", &json!({"restartPolicy": "Never"}), &json!({}));
     job["metadata"]["ownerReferences"] = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": true}]);
-    let mut stand = stand(&pods, &[job]);
-    stand.turn(0, &key("p"));
-    assert_eq!(stand.status("p")["phase"], "Running");
-    stand.settle(0, &key("p"));
-    assert_eq!(stand.status("p")["phase"], "Succeeded");
-    // A pod that has ended is left alone, whatever is said about it.
-    stand.edit::<Pod>(&key("p"), |it| {
+    let mut world = test_world(&pods, &[job]);
+    world.reconcile(0, &key("p"));
+    assert_eq!(world.status("p")["phase"], "Running");
+    world.reconcile_until_stable(0, &key("p"));
+    assert_eq!(world.status("p")["phase"], "Succeeded");
+    // A finished pod is left alone, whatever its annotations.
+    world.edit::<Pod>(&key("p"), |it| {
         it["metadata"]["annotations"]["gantry.dev/sim-exit-code"] = json!("1");
     });
-    assert!(stand.turn(0, &key("p")).is_quiet());
+    assert!(world.reconcile(0, &key("p")).is_noop());
 }
 
 #[test]
-fn a_failed_init_container_ends_the_pod_or_is_tried_again() {
+fn a_failed_init_container_fails_the_pod_or_restarts() {
     let own = Settings { programs: Arc::new(["prog".to_owned()].into()), ..Settings::default() };
-    let pods = Pods::new(own);
+    let pods = SimulatedPods::new(own);
     let table = [("Never", "Failed"), ("Always", "Pending")];
     for (policy, phase) in table {
         let spec =
             json!({"restartPolicy": policy, "initContainers": [{"name": "i", "image": "prog"}]});
-        let mut stand = stand(&pods, &[pod("p", &spec, &json!({}))]);
-        stand.settle(0, &key("p"));
-        let uid = stand.pod("p").metadata.uid.clone();
-        let exited = ProgramState::Exited { code: 9, at: stand.now, message: String::new() };
+        let mut world = test_world(&pods, &[pod("p", &spec, &json!({}))]);
+        world.reconcile_until_stable(0, &key("p"));
+        let uid = world.pod("p").metadata.uid.clone();
+        let exited = ProgramState::Exited { code: 9, at: world.now, message: String::new() };
         let program = Program { uid, run: 0, state: exited, failed_hook: None };
-        stand.world.facts().record(ContainerKey::new(&key("p"), "i"), program, stand.now);
-        stand.settle(0, &key("p"));
-        let status = stand.status("p");
+        world.world.facts().record(ContainerKey::new(&key("p"), "i"), program, world.now);
+        world.reconcile_until_stable(0, &key("p"));
+        let status = world.status("p");
         assert_eq!(status["phase"], phase, "{policy}");
         let restarts = &status["initContainerStatuses"][0]["restartCount"];
         assert_eq!(*restarts, i64::from(policy == "Always"), "{policy}");
@@ -298,21 +299,21 @@ fn a_failed_init_container_ends_the_pod_or_is_tried_again() {
 }
 
 #[test]
-fn images_that_cannot_be_pulled() {
+fn image_pull_errors_are_reported() {
     let pods = fast();
-    let wish = json!({"gantry.dev/sim-image-pull-error": "no such tag"});
-    let mut stand = stand(&pods, &[pod("p", &json!({}), &wish)]);
-    stand.settle(0, &key("p"));
-    let waiting = |stand: &Stand<'_>| {
-        stand.status("p")["containerStatuses"][0]["state"]["waiting"]["reason"].clone()
+    let annotations = json!({"gantry.dev/sim-image-pull-error": "no such tag"});
+    let mut world = test_world(&pods, &[pod("p", &json!({}), &annotations)]);
+    world.reconcile_until_stable(0, &key("p"));
+    let waiting = |world: &TestWorld<'_>| {
+        world.status("p")["containerStatuses"][0]["state"]["waiting"]["reason"].clone()
     };
-    assert_eq!(waiting(&stand), "ErrImagePull");
-    stand.pass(10);
-    stand.settle(0, &key("p"));
-    assert_eq!(waiting(&stand), "ImagePullBackOff");
-    assert_eq!(stand.status("p")["phase"], "Pending");
+    assert_eq!(waiting(&world), "ErrImagePull");
+    world.advance_time(10);
+    world.reconcile_until_stable(0, &key("p"));
+    assert_eq!(waiting(&world), "ImagePullBackOff");
+    assert_eq!(world.status("p")["phase"], "Pending");
     assert_eq!(
-        stand.told(),
+        world.take_events(),
         [
             "Pulling: Pulling image \"nginx:1\"",
             "Failed: Failed to pull image \"nginx:1\": no such tag",
@@ -321,21 +322,22 @@ fn images_that_cannot_be_pulled() {
             "Failed: Error: ImagePullBackOff",
         ]
     );
-    stand.edit::<Pod>(&key("p"), |it| it["metadata"]["annotations"] = json!({}));
-    stand.settle(0, &key("p"));
-    assert!(stand.pod("p").is_ready(), "the image is there now");
+    world.edit::<Pod>(&key("p"), |it| it["metadata"]["annotations"] = json!({}));
+    world.reconcile_until_stable(0, &key("p"));
+    assert!(world.pod("p").is_ready(), "the image is there now");
 }
 
 #[test]
-fn pods_that_run_too_long_fail() {
+fn pods_past_their_deadline_fail() {
     let pods = fast();
-    let mut stand = stand(&pods, &[pod("p", &json!({"activeDeadlineSeconds": 30}), &json!({}))]);
-    stand.settle(0, &key("p"));
-    let plan = stand.turn(0, &key("p"));
-    assert_eq!(plan.look_again.unwrap().as_secs(), 30);
-    stand.pass(30);
-    stand.settle(0, &key("p"));
-    let status = stand.status("p");
+    let mut world =
+        test_world(&pods, &[pod("p", &json!({"activeDeadlineSeconds": 30}), &json!({}))]);
+    world.reconcile_until_stable(0, &key("p"));
+    let plan = world.reconcile(0, &key("p"));
+    assert_eq!(plan.requeue_after.unwrap().as_secs(), 30);
+    world.advance_time(30);
+    world.reconcile_until_stable(0, &key("p"));
+    let status = world.status("p");
     assert_eq!([&status["phase"], &status["reason"]], ["Failed", "DeadlineExceeded"]);
     assert_eq!(status["containerStatuses"][0]["state"]["terminated"]["exitCode"], 137);
 }
@@ -351,7 +353,7 @@ fn nodes_reject_what_does_not_fit() {
         pod("choosy", &json!({"nodeSelector": {"zone": "a"}}), &json!({})),
         pod("small", &asks("1"), &json!({})),
     ];
-    let mut stand = stand(&pods, &all);
+    let mut world = test_world(&pods, &all);
     let table = [
         ("first", "Running", "", ""),
         (
@@ -369,15 +371,15 @@ fn nodes_reject_what_does_not_fit() {
         ("small", "Running", "", ""),
     ];
     for (name, phase, reason, message) in table {
-        stand.settle(0, &key(name));
-        let pod = stand.pod(name);
+        world.reconcile_until_stable(0, &key(name));
+        let pod = world.pod(name);
         assert_eq!(pod.status.phase.as_str(), phase, "{name}");
         assert_eq!((&*pod.status.reason, &*pod.status.message), (reason, message), "{name}");
     }
 }
 
 #[test]
-fn pods_leave_when_asked() {
+fn deleted_pods_terminate() {
     let going = |grace: i64, finalizers: &[&str], spec: &Value| {
         let mut pod = pod("p", spec, &json!({}));
         pod["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
@@ -387,7 +389,7 @@ fn pods_leave_when_asked() {
     let never = json!({"restartPolicy": "Never"});
     let always = json!({});
     let table = [
-        // grace, finalizers, spec, profile, seconds until it is gone or its end is shown
+        // grace, finalizers, spec, profile, seconds until it is gone or its end is reported
         (30, &[][..], &always, Profile::General, 1, "gone"),
         (0, &[][..], &always, Profile::General, 0, "gone"),
         (30, &[][..], &always, Profile::Fast, 0, "gone"),
@@ -396,50 +398,53 @@ fn pods_leave_when_asked() {
     ];
     for (grace, finalizers, spec, profile, seconds, end) in table {
         let why = format!("{grace} {finalizers:?} {spec} {profile:?}");
-        let pods = Pods::new(Settings { profile, ..Settings::default() });
-        let mut stand = stand(&pods, &[going(grace, finalizers, spec)]);
-        while !stand.pod("p").is_ready() {
-            stand.settle(0, &key("p"));
-            stand.pass(1);
+        let pods = SimulatedPods::new(Settings { profile, ..Settings::default() });
+        let mut world = test_world(&pods, &[going(grace, finalizers, spec)]);
+        while !world.pod("p").is_ready() {
+            world.reconcile_until_stable(0, &key("p"));
+            world.advance_time(1);
         }
-        stand.told();
-        let until = stand.now + SignedDuration::from_secs(grace);
-        stand.edit::<Pod>(&key("p"), |it| {
+        world.take_events();
+        let until = world.now + SignedDuration::from_secs(grace);
+        world.edit::<Pod>(&key("p"), |it| {
             it["metadata"]["deletionTimestamp"] = json!(until.to_string());
         });
         for _ in 0..seconds {
-            assert!(stand.settle(0, &key("p")).look_again.is_some(), "{why}");
-            assert!(stand.pod("p").is_ready(), "{why}: too early");
-            stand.pass(1);
+            assert!(world.reconcile_until_stable(0, &key("p")).requeue_after.is_some(), "{why}");
+            assert!(world.pod("p").is_ready(), "{why}: too early");
+            world.advance_time(1);
         }
-        stand.settle(0, &key("p"));
+        world.reconcile_until_stable(0, &key("p"));
         match end {
-            "gone" => assert!(stand.object::<Pod>(&key("p")).is_none(), "{why}"),
+            "gone" => assert!(world.object::<Pod>(&key("p")).is_none(), "{why}"),
             phase => {
-                assert_eq!(stand.status("p")["phase"], phase, "{why}");
-                assert_eq!(stand.pod("p").metadata.deletion_grace_period_seconds, Some(0), "{why}");
+                assert_eq!(world.status("p")["phase"], phase, "{why}");
+                assert_eq!(world.pod("p").metadata.deletion_grace_period_seconds, Some(0), "{why}");
             }
         }
-        assert!(stand.told().contains(&"Killing: Stopping container main".to_owned()), "{why}");
+        assert!(
+            world.take_events().contains(&"Killing: Stopping container main".to_owned()),
+            "{why}"
+        );
     }
 }
 
 #[test]
 fn nothing_happens_without_power() {
     let pods = fast();
-    let mut stand = stand(&pods, &[pod("p", &json!({}), &json!({}))]);
-    stand.edit::<Node>(&Key::cluster("n1"), |it| {
+    let mut world = test_world(&pods, &[pod("p", &json!({}), &json!({}))]);
+    world.edit::<Node>(&Key::cluster("n1"), |it| {
         it["metadata"]["annotations"]["gantry.dev/sim-node"] = json!("down");
     });
-    assert!(stand.turn(0, &key("p")).is_quiet());
-    stand.edit::<Pod>(&key("p"), |it| {
+    assert!(world.reconcile(0, &key("p")).is_noop());
+    world.edit::<Pod>(&key("p"), |it| {
         it["metadata"]["deletionTimestamp"] = json!("2025-12-31T00:00:00Z");
     });
-    assert!(stand.turn(0, &key("p")).is_quiet(), "nobody is there to end it");
+    assert!(world.reconcile(0, &key("p")).is_noop(), "nothing is there to stop it");
 }
 
 #[test]
-fn addresses_differ_whoever_is_first() {
+fn pod_addresses_are_unique() {
     let pods = fast();
     let many: Vec<Value> = (0..200)
         .map(|n| {
@@ -448,17 +453,17 @@ fn addresses_differ_whoever_is_first() {
             pod
         })
         .collect();
-    let mut stand = Stand::new(&[&pods]);
+    let mut world = TestWorld::new(&[&pods]);
     let mut wide = node();
     wide["spec"]["podCIDR"] = json!("127.16.0.0/24");
     wide["status"]["allocatable"]["pods"] = json!("300");
-    stand.put::<Node>(wide);
+    world.put::<Node>(wide);
     for pod in &many {
-        stand.put::<Pod>(pod.clone());
+        world.put::<Pod>(pod.clone());
     }
     // All plans are made from the same world, as when they are made at the same time.
     let plans: Vec<Plan> =
-        (0..200).map(|n| pods.plan(&stand.world, &key(&format!("p{n}")), stand.now)).collect();
+        (0..200).map(|n| pods.plan(&world.world, &key(&format!("p{n}")), world.now)).collect();
     let mut addresses = std::collections::BTreeSet::new();
     for plan in &plans {
         let Write::Merge { body, .. } = &plan.steps[0].write else { panic!("{plan:?}") };
@@ -468,22 +473,22 @@ fn addresses_differ_whoever_is_first() {
     assert!(!addresses.contains("127.16.0.1"), "that is the node's own");
     // One after the other gives the same.
     for n in 0..200 {
-        stand.settle(0, &key(&format!("p{n}")));
-        let address = stand.status(&format!("p{n}"))["podIP"].as_str().unwrap().to_owned();
+        world.reconcile_until_stable(0, &key(&format!("p{n}")));
+        let address = world.status(&format!("p{n}"))["podIP"].as_str().unwrap().to_owned();
         assert!(addresses.remove(&address), "{address}");
     }
     let host = json!({"hostNetwork": true});
-    stand.put::<Pod>(pod("host", &host, &json!({})));
-    stand.settle(0, &key("host"));
-    assert_eq!(stand.status("host")["podIP"], "127.16.0.1");
+    world.put::<Pod>(pod("host", &host, &json!({})));
+    world.reconcile_until_stable(0, &key("host"));
+    assert_eq!(world.status("host")["podIP"], "127.16.0.1");
 }
 
 #[test]
-fn annotations_that_cannot_be_read_are_held() {
+fn unreadable_annotations_are_held() {
     let pods = fast();
-    let wish = json!({"gantry.dev/sim-run-for": "soon"});
-    let mut stand = stand(&pods, &[pod("p", &json!({}), &wish)]);
-    let plan = stand.settle(0, &key("p"));
+    let annotations = json!({"gantry.dev/sim-run-for": "soon"});
+    let mut world = test_world(&pods, &[pod("p", &json!({}), &annotations)]);
+    let plan = world.reconcile_until_stable(0, &key("p"));
     assert_eq!(plan.held[0].reason, "UnreadableAnnotation");
-    assert!(stand.pod("p").is_ready(), "it runs all the same");
+    assert!(world.pod("p").is_ready(), "it runs all the same");
 }

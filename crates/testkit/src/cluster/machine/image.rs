@@ -1,4 +1,4 @@
-//! Images made here, of one program that needs nothing else. No registry is asked.
+//! Builds images of one static program. No registry is used.
 
 use std::fs;
 use std::io;
@@ -9,17 +9,17 @@ use serde_json::{Value, json};
 
 use crate::run::RunError;
 
-/// The image that a real node knows: a shell and the usual small tools. Pods that use it must say
+/// The image that a real node has: a shell and the usual small tools. Pods that use it must set
 /// `imagePullPolicy: Never`.
 pub const IMAGE: &str = "gantry.local/busybox:1";
 
-/// What holds the namespaces of a pod.
+/// The pause image, which holds the namespaces of a pod.
 pub(super) const PAUSE: &str = "gantry.local/pause:1";
 
-/// Names under which the one program is many.
+/// The names of the tools that are links to the one program.
 const TOOLS: [&str; 6] = ["sh", "cat", "echo", "nc", "sleep", "true"];
 
-/// The unit in which an archive is written.
+/// The block size of an archive.
 const BLOCK: usize = 512;
 
 /// Writes both images as one archive, in the form `docker save` has.
@@ -69,7 +69,7 @@ fn images(layer: &[u8], digest: &str) -> Vec<u8> {
     archive.finish()
 }
 
-/// This machine's kind, in the words of images.
+/// Returns the architecture of this machine, as images name it.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -87,7 +87,7 @@ fn sha256(path: &Path) -> io::Result<String> {
     }
 }
 
-/// An archive as `tar` writes it, with nothing in it that differs from one time to the next.
+/// An archive in the format of `tar`, reproducible byte by byte.
 #[derive(Debug, Default)]
 struct Archive(Vec<u8>);
 
@@ -115,7 +115,7 @@ impl Archive {
         put(116, "0000000\0");
         put(124, &format!("{:011o}\0", data.len()));
         put(136, "00000000000\0");
-        // The sum of all bytes, its own place counted as spaces.
+        // The sum of all bytes, with the checksum field counted as spaces.
         put(148, "        ");
         put(157, target);
         put(257, "ustar\x0000");
@@ -127,7 +127,7 @@ impl Archive {
         self.0.resize(self.0.len().next_multiple_of(BLOCK), 0);
     }
 
-    /// Two empty blocks are the end.
+    /// Two empty blocks mark the end.
     fn finish(mut self) -> Vec<u8> {
         self.0.resize(self.0.len() + 2 * BLOCK, 0);
         self.0
@@ -138,7 +138,7 @@ impl Archive {
 mod tests {
     use super::*;
 
-    /// What `tar` finds in an archive: kind and mode, size, name, where a link leads.
+    /// Lists an archive with `tar`: type and mode, size, name, link target.
     fn listed(archive: &[u8]) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.tar");

@@ -1,4 +1,4 @@
-//! Each promise, broken once.
+//! Tests that each violation of a guarantee is detected.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ fn wrapper(name: &str, revision: u32, status: &Value) -> Value {
     json!({"metadata": {"name": name, "resourceVersion": revision.to_string()}, "status": status})
 }
 
-fn passed() -> Value {
+fn admitted_status() -> Value {
     json!({"state": "Pending", "queuejobstate": "HeadOfLine", "canrun": true})
 }
 
@@ -35,92 +35,92 @@ fn node(cpu: &str) -> Value {
 }
 
 #[track_caller]
-fn blames(observer: &Observer, words: &str) {
-    let [fault] = observer.faults() else { panic!("{:?}", observer.faults()) };
+fn assert_violation(observer: &Observer, words: &str) {
+    let [fault] = observer.violations() else { panic!("{:?}", observer.violations()) };
     assert!(fault.contains(words), "{fault}");
 }
 
 #[test]
-fn what_has_ended_stays_so() {
+fn completed_app_wrappers_stay_so() {
     let mut observer = observer();
     let done = json!({"state": "Completed", "queuejobstate": "Completed"});
     observer.changed(Kind::Wrappers, &wrapper("job-000", 1, &done), AT);
-    assert_eq!((observer.done(), observer.faults().len()), (1, 0));
+    assert_eq!((observer.completed(), observer.violations().len()), (1, 0));
     observer.changed(Kind::Wrappers, &wrapper("job-000", 2, &json!({"state": "Pending"})), AT);
-    blames(&observer, "job-000 was Completed");
+    assert_violation(&observer, "job-000 was Completed");
 }
 
 #[test]
-fn nobody_fails_and_nobody_is_forgotten() {
+fn failures_and_losses_are_reported() {
     let mut failed = observer();
     failed.changed(Kind::Wrappers, &wrapper("job-000", 1, &json!({"state": "Failed"})), AT);
-    blames(&failed, "job-000 ended as Failed");
+    assert_violation(&failed, "job-000 ended as Failed");
     let mut gone = observer();
     gone.changed(Kind::Wrappers, &wrapper("job-000", 1, &json!({})), AT);
     gone.listed(Kind::Wrappers, &[], AT);
-    blames(&gone, "job-000 is gone");
+    assert_violation(&gone, "job-000 was deleted");
     let mut strange = observer();
     strange.changed(Kind::Wrappers, &wrapper("other", 1, &json!({})), AT);
-    blames(&strange, "nobody submitted other");
+    assert_violation(&strange, "other was not submitted");
 }
 
-/// All of them at once are more than any tree has. Those that were told to make room do not count.
+/// All of them at once are more than any tree has. Preempted AppWrappers do not count.
 #[test]
-fn no_tree_gives_more_than_it_has() {
+fn quota_overcommit_is_reported() {
     let mut observer = observer();
-    let names: Vec<String> = observer.wishes.keys().cloned().collect();
+    let names: Vec<String> = observer.app_wrappers.keys().cloned().collect();
     let yields = json!({"state": "Running", "queuejobstate": "Preempted", "canrun": true});
     let all = |status: &Value| -> Vec<Value> {
         names.iter().map(|name| wrapper(name, 1, status)).collect()
     };
     observer.listed(Kind::Wrappers, &all(&yields), AT);
-    assert!(observer.faults().is_empty(), "{:?}", observer.faults());
-    observer.listed(Kind::Wrappers, &all(&passed()), AT);
-    let faults = observer.faults();
+    assert!(observer.violations().is_empty(), "{:?}", observer.violations());
+    observer.listed(Kind::Wrappers, &all(&admitted_status()), AT);
+    let faults = observer.violations();
     for limit in ["the root of tree team", "bronze of tree team", "the root of tree project"] {
         assert!(faults.iter().any(|it| it.starts_with(limit)), "{limit}: {faults:?}");
     }
-    assert_eq!(faults.len(), 3, "and each is judged once: {faults:?}");
+    assert_eq!(faults.len(), 3, "and each is checked once: {faults:?}");
 }
 
 #[test]
-fn no_node_gives_more_than_it_has() {
+fn node_overcommit_is_reported() {
     let mut observer = observer();
     observer.changed(Kind::Pods, &pod("a", "n", "3", "Running"), AT);
     observer.changed(Kind::Nodes, &node("4"), AT);
     observer.changed(Kind::Pods, &pod("b", "n", "9", "Succeeded"), AT);
     observer.changed(Kind::Pods, &pod("c", "", "9", "Pending"), AT);
     observer.changed(Kind::Pods, &pod("d", "n", "1", "Pending"), AT);
-    assert!(observer.faults().is_empty(), "{:?}", observer.faults());
+    assert!(observer.violations().is_empty(), "{:?}", observer.violations());
     observer.changed(Kind::Pods, &pod("e", "n", "1", "Pending"), AT);
-    blames(&observer, "node n has");
-    observer.faults.clear();
-    observer.gone(Kind::Pods, &pod("a", "n", "3", "Running"));
+    assert_violation(&observer, "node n has");
+    observer.violations.clear();
+    observer.deleted(Kind::Pods, &pod("a", "n", "3", "Running"));
     for name in ["f", "g"] {
         observer.changed(Kind::Pods, &pod(name, "n", "0", "Pending"), AT);
     }
-    blames(&observer, "to 4 pods");
+    assert_violation(&observer, "but its 4 pods use");
 }
 
 /// An AppWrapper with one item, which completes.
-fn completes(observer: &mut Observer) -> (String, Value) {
-    let one = |it: &&Wish| it.items.len() == 1;
-    let wish = observer.wishes.values().find(one).unwrap().clone();
-    observer.wishes.retain(|name, _| *name == wish.name);
-    observer.changed(Kind::Wrappers, &wrapper(&wish.name, 1, &passed()), AT);
+fn complete_one_app_wrapper(observer: &mut Observer) -> (String, Value) {
+    let one = |it: &&PlannedAppWrapper| it.items.len() == 1;
+    let planned = observer.app_wrappers.values().find(one).unwrap().clone();
+    observer.app_wrappers.retain(|name, _| *name == planned.name);
+    observer.changed(Kind::Wrappers, &wrapper(&planned.name, 1, &admitted_status()), AT);
     let done = json!({"state": "Completed", "queuejobstate": "Completed"});
-    observer.changed(Kind::Wrappers, &wrapper(&wish.name, 2, &done), AT);
-    let (item, pods) = &wish.items[0];
+    observer.changed(Kind::Wrappers, &wrapper(&planned.name, 2, &done), AT);
+    let (item, pods) = &planned.items[0];
     let job = json!({"metadata": {"name": item, "uid": "1"}, "status": {
         "succeeded": pods, "conditions": [{"type": "Complete", "status": "True"}],
     }});
-    (wish.name, job)
+    (planned.name, job)
 }
 
 #[test]
-fn what_is_left_over_is_found() {
+fn leftovers_are_reported() {
     let mut observer = observer();
-    let (name, job) = completes(&mut observer);
+    let (name, job) = complete_one_app_wrapper(&mut observer);
     assert!(observer.leftovers()[0].contains("and its item is None"), "{:?}", observer.leftovers());
     observer.changed(Kind::Jobs, &job, AT);
     assert_eq!(observer.leftovers(), Vec::<String>::new());
@@ -130,23 +130,23 @@ fn what_is_left_over_is_found() {
     observer.changed(Kind::Trees, &tree, AT);
     let left = observer.leftovers();
     assert!(
-        left[0].starts_with("pod p is on node") && left[1].starts_with("QuotaSubtree t"),
+        left[0].starts_with("pod p on node") && left[1].starts_with("QuotaSubtree t"),
         "{left:?}"
     );
     observer.changed(Kind::Pods, &pod("p", "n", "1", "Succeeded"), AT);
     observer.changed(Kind::Trees, &json!({"metadata": {"name": "t"}}), AT);
 
-    // Made again without having been taken back.
+    // Created again without a preemption.
     let mut again = job;
     again["metadata"]["uid"] = json!("2");
     observer.changed(Kind::Jobs, &again, AT);
-    assert!(observer.leftovers()[0].contains("was made 2 times"), "{:?}", observer.leftovers());
-    observer.wrappers.get_mut(&name).unwrap().taken_back = 1;
+    assert!(observer.leftovers()[0].contains("was created 2 times"), "{:?}", observer.leftovers());
+    observer.wrappers.get_mut(&name).unwrap().preemptions = 1;
     assert_eq!(observer.leftovers(), Vec::<String>::new());
 }
 
 #[test]
-fn who_is_taken_back_is_counted_with_the_reason() {
+fn preemptions_are_counted_by_reason() {
     let mut observer = observer();
     let back = json!({
         "state": "Running", "queuejobstate": "Preempted", "canrun": true,
@@ -159,11 +159,11 @@ fn who_is_taken_back_is_counted_with_the_reason() {
     for revision in 1..3 {
         observer.changed(Kind::Wrappers, &wrapper("job-000", revision, &back), AT);
     }
-    assert_eq!(observer.news().as_deref(), Some("taken back: 1 QuotaReclaimed"));
-    assert_eq!(observer.news(), None);
-    // Whoever was not looked at may have been taken back as well.
-    observer.listed(Kind::Wrappers, &[wrapper("job-000", 9, &passed())], AT);
+    assert_eq!(observer.take_preemption_summary().as_deref(), Some("preempted: 1 QuotaReclaimed"));
+    assert_eq!(observer.take_preemption_summary(), None);
+    // An AppWrapper that changed during a gap may have been preempted in it.
+    observer.listed(Kind::Wrappers, &[wrapper("job-000", 9, &admitted_status())], AT);
     assert_eq!((observer.wrappers["job-000"].missed, observer.gaps), (1, 0));
-    observer.listed(Kind::Wrappers, &[wrapper("job-000", 9, &passed())], AT);
+    observer.listed(Kind::Wrappers, &[wrapper("job-000", 9, &admitted_status())], AT);
     assert_eq!((observer.wrappers["job-000"].missed, observer.gaps), (1, 1));
 }

@@ -1,4 +1,5 @@
-//! What must hold of the chart without helm; with it, `crates/gantry/tests/clients/chart.rs` goes on.
+//! What must hold of the chart without helm; with it, `crates/gantry/tests/clients/chart.rs` goes
+//! on.
 
 use super::*;
 
@@ -12,7 +13,7 @@ fn file(name: &str) -> String {
 }
 
 /// The lines of all templates that begin with this key.
-fn said(key: &str) -> Vec<String> {
+fn template_lines(key: &str) -> Vec<String> {
     let templates = files().into_iter().filter(|file| file.path.contains("/templates/"));
     let lines = templates.flat_map(|file| {
         let lines = file.content.lines().filter(|line| line.starts_with(key));
@@ -38,7 +39,7 @@ fn cs_26_and_cs_46_nothing_that_is_shared_is_touched() {
         "Service",
         "ServiceAccount",
     ];
-    assert_eq!(said("kind:"), kinds);
+    assert_eq!(template_lines("kind:"), kinds);
     for Generated { path, content } in files() {
         assert!(!path.contains("/crds/"), "{path}");
         assert!(!content.contains("helm.sh/hook"), "{path}");

@@ -1,29 +1,29 @@
-//! What the user of the chart decides: one table, from which its values, their schema and the page about
-//! them are made.
+//! The values of the chart: one table, from which `values.yaml`, its schema and the README are
+//! generated.
 
 use std::fmt::Write as _;
 
-use gantry::config::form::Form;
 use gantry::config::keys::KEYS;
-use gantry_api::yaml;
+use gantry::config::value_type::ValueType;
+use gantry_yaml as yaml;
 use serde_json::{Map, Value, json};
 
 /// One value.
 #[derive(Debug)]
-pub(super) struct Entry {
-    /// Its way from the root: a section and a name.
+pub(super) struct ChartValue {
+    /// Its path from the root: a section and a name.
     path: [&'static str; 2],
-    /// What it is when nothing is said.
+    /// Its default.
     default: Value,
-    /// What it may be, as a JSON schema.
+    /// Its JSON schema.
     form: Value,
-    /// What it means.
+    /// Its description.
     about: &'static str,
 }
 
-/// Keys of the configuration that the Deployment decides: ports, probes, the lease, and how the server is
-/// reached.
-const DECIDED: [&str; 6] = [
+/// Keys of the configuration that the Deployment decides: ports, probes, the lease, and the
+/// connection to the server.
+const RESERVED_KEYS: [&str; 6] = [
     "clientConnection.kubeconfig",
     "health.",
     "leaderElection.leaderElect",
@@ -33,9 +33,13 @@ const DECIDED: [&str; 6] = [
 ];
 
 /// The values, in the order in which they are shown.
-pub(super) fn entries(deployment: &Value) -> Vec<Entry> {
-    let entry =
-        |section, name, default, form, about| Entry { path: [section, name], default, form, about };
+pub(super) fn entries(deployment: &Value) -> Vec<ChartValue> {
+    let entry = |section, name, default, form, about| ChartValue {
+        path: [section, name],
+        default,
+        form,
+        about,
+    };
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
     let text = || json!({ "type": "string" });
     vec![
@@ -58,8 +62,8 @@ pub(super) fn entries(deployment: &Value) -> Vec<Entry> {
             "nodeViewClusterRole",
             json!(""),
             text(),
-            "A ClusterRole that may get, list and watch nodes, which is then bound to the operator's \
-             account. Binding it takes an administrator. Empty: no binding.",
+            "A ClusterRole that may get, list and watch nodes, which is then bound to the \
+             operator's account. Binding it needs an administrator. Empty: no binding.",
         ),
         entry(
             "global",
@@ -67,10 +71,10 @@ pub(super) fn entries(deployment: &Value) -> Vec<Entry> {
             json!(""),
             text(),
             "A ClusterRole that may create TokenReviews and SubjectAccessReviews, such as \
-             `system:auth-delegator`, which is then bound to the operator's account: metrics are served \
-             with TLS to whoever may read them, and there are a Service and the ClusterRole \
-             `<namespace>-<release>-metrics-reader`. That takes an administrator. Empty: metrics are \
-             served within the pod alone, to `kubectl port-forward`.",
+             `system:auth-delegator`, which is then bound to the operator's account: metrics are \
+             served with TLS to users who may read them, and there are a Service and the \
+             ClusterRole `<namespace>-<release>-metrics-reader`. That needs an administrator. \
+             Empty: metrics are served only inside the pod, to `kubectl port-forward`.",
         ),
         entry(
             "global",
@@ -85,9 +89,10 @@ pub(super) fn entries(deployment: &Value) -> Vec<Entry> {
             json!({ "mcadEnabled": false }),
             configuration(),
             "The configuration of the operator, see docs/operator-configuration.md. What the chart \
-             decides is not part of it: ports, probes, the lease and the kubeconfig. The queue is off, \
-             because it works on the whole cluster. Whoever switches it on here has AppWrappers created \
-             with the rights of the operator's account, whoever wrote them; docs/chart.md says more.",
+             decides is not part of it: ports, probes, the lease and the kubeconfig. The queue is \
+             off, because it works on the whole cluster. If it is enabled here, what AppWrappers \
+             wrap is created with the permissions of the operator's account, not of their authors; \
+             see docs/chart.md.",
         ),
         entry(
             "operator",
@@ -120,8 +125,9 @@ pub(super) fn entries(deployment: &Value) -> Vec<Entry> {
             "networkPolicy",
             json!(true),
             json!({ "type": "boolean" }),
-            "Whether a NetworkPolicy lets in only readers of metrics, from namespaces with the label \
-             `metrics: enabled`, and callers of webhooks. Kubelets reach the probes in any case.",
+            "Whether a NetworkPolicy lets in only readers of metrics, from namespaces with the \
+             label `metrics: enabled`, and callers of webhooks. Kubelets reach the probes in any \
+             case.",
         ),
         entry(
             "operator",
@@ -147,11 +153,11 @@ pub(super) fn entries(deployment: &Value) -> Vec<Entry> {
     ]
 }
 
-/// `values.yaml`: every value with its default, and what it means above it.
-pub(super) fn yaml(entries: &[Entry]) -> anyhow::Result<String> {
+/// Renders `values.yaml`: every value with its default, below its description.
+pub(super) fn yaml(entries: &[ChartValue]) -> anyhow::Result<String> {
     let mut text = String::new();
     let mut section = "";
-    for Entry { path: [above, name], default, about, .. } in entries {
+    for ChartValue { path: [above, name], default, about, .. } in entries {
         if *above != section {
             let gap = if section.is_empty() { "" } else { "\n" };
             writeln!(text, "{gap}{above}:")?;
@@ -167,13 +173,13 @@ pub(super) fn yaml(entries: &[Entry]) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// `values.schema.json`: what helm checks before it makes anything.
-pub(super) fn schema(entries: &[Entry]) -> Value {
+/// Renders `values.schema.json`, which helm checks before it installs anything.
+pub(super) fn schema(entries: &[ChartValue]) -> Value {
     let mut sections = Map::new();
-    for Entry { path: [section, name], form, about, .. } in entries {
+    for ChartValue { path: [section, name], form, about, .. } in entries {
         let mut form = form.clone();
         form["description"] = json!(about);
-        // What a chart above this one says to all of its parts is in `global` too.
+        // Values of a parent chart for all of its subcharts are in `global` too.
         let open = *section == "global";
         let empty = json!({
             "type": "object", "properties": {}, "additionalProperties": open,
@@ -190,27 +196,27 @@ pub(super) fn schema(entries: &[Entry]) -> Value {
     })
 }
 
-/// The page about the chart: what stands in `readme.txt`, and the table of values.
-pub(super) fn readme(entries: &[Entry]) -> anyhow::Result<String> {
+/// Renders the README: `readme.txt`, and the table of values.
+pub(super) fn readme(entries: &[ChartValue]) -> anyhow::Result<String> {
     let mut table = String::from("| Value | Default | Meaning |\n|---|---|---|\n");
-    for Entry { path: [section, name], default, about, .. } in entries {
+    for ChartValue { path: [section, name], default, about, .. } in entries {
         writeln!(table, "| `{section}.{name}` | `{default}` | {about} |")?;
     }
     Ok(include_str!("readme.txt").replace("VALUES\n", &table))
 }
 
-/// The keys of the configuration that are left to the user. Types are checked before anything is made,
-/// all else when the operator starts.
+/// Returns the keys of the configuration that are left to the user. Types are checked before
+/// anything is installed, everything else when the operator starts.
 fn configuration() -> Value {
     let mut root = section();
-    let free = KEYS.iter().filter(|key| !DECIDED.iter().any(|it| key.path.starts_with(it)));
+    let free = KEYS.iter().filter(|key| !RESERVED_KEYS.iter().any(|it| key.path.starts_with(it)));
     for key in free {
         let mut at = &mut root;
         let mut parts = key.path.split('.').peekable();
         while let Some(part) = parts.next() {
             let below = match parts.peek() {
                 Some(_) => section(),
-                None => form(key.form),
+                None => form(key.value_type),
             };
             at = match at["properties"].as_object_mut() {
                 Some(properties) => properties.entry(part).or_insert(below),
@@ -225,25 +231,25 @@ fn section() -> Value {
     json!({ "type": ["object", "null"], "properties": {}, "additionalProperties": false })
 }
 
-/// What a value may be; null is the default in every case.
-fn form(form: Form) -> Value {
+/// Returns the schema of a value; null is the default in every case.
+fn form(form: ValueType) -> Value {
     match form {
-        Form::Flag => json!({ "type": ["boolean", "null"] }),
-        Form::Integer { .. } => json!({ "type": ["integer", "null"], "maximum": i32::MAX }),
-        Form::Number => json!({ "type": ["number", "null"] }),
-        Form::Text
-        | Form::Duration { .. }
-        | Form::Address { .. }
-        | Form::Word(_)
-        | Form::Name
-        | Form::Namespace => json!({ "type": ["string", "null"] }),
-        Form::Texts => json!({ "type": ["array", "null"], "items": { "type": "string" } }),
-        Form::Switches => json!({ "type": ["object", "array", "null"] }),
-        Form::Opaque => json!({ "type": ["object", "null"] }),
+        ValueType::Bool => json!({ "type": ["boolean", "null"] }),
+        ValueType::Integer { .. } => json!({ "type": ["integer", "null"], "maximum": i32::MAX }),
+        ValueType::Number => json!({ "type": ["number", "null"] }),
+        ValueType::Text
+        | ValueType::Duration { .. }
+        | ValueType::Address { .. }
+        | ValueType::Word(_)
+        | ValueType::Name
+        | ValueType::Namespace => json!({ "type": ["string", "null"] }),
+        ValueType::Texts => json!({ "type": ["array", "null"], "items": { "type": "string" } }),
+        ValueType::Switches => json!({ "type": ["object", "array", "null"] }),
+        ValueType::Opaque => json!({ "type": ["object", "null"] }),
     }
 }
 
-/// The words in lines of at most this many letters.
+/// Wraps text in lines of at most this many letters.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

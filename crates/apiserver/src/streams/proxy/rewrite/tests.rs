@@ -2,15 +2,15 @@ use super::*;
 
 const PREFIX: &str = "/api/v1/namespaces/x/pods/p:80/proxy";
 
-fn proxied(rest: &str) -> Proxied {
+fn proxied(rest: &str) -> ProxyPath {
     let uri: Uri = format!("{PREFIX}{rest}").parse().unwrap();
     let path = decode(uri.path(), false);
     let part = path.trim_end_matches('/').split_once("p:80/").unwrap().1.to_owned();
-    Proxied::of(&uri, &part)
+    ProxyPath::of(&uri, &part)
 }
 
 #[test]
-fn a_path_goes_on_as_it_is_meant() {
+fn paths_are_forwarded_unchanged() {
     let table = [
         ("", "", None),
         ("/", "/", None),
@@ -30,7 +30,7 @@ fn a_path_goes_on_as_it_is_meant() {
 }
 
 #[test]
-fn no_header_about_the_connection_or_the_caller_goes_on() {
+fn hop_by_hop_and_credential_headers_are_removed() {
     let list = [
         ("authorization", "Bearer secret"),
         ("connection", "keep-alive, X-Own"),
@@ -69,7 +69,7 @@ fn no_header_about_the_connection_or_the_caller_goes_on() {
 }
 
 #[test]
-fn a_program_sends_clients_to_its_own_places_through_the_proxy() {
+fn redirects_of_a_backend_lead_through_the_proxy() {
     let through = |path: &str| format!("{PREFIX}{path}");
     let table = [
         ("/login", through("/login")),

@@ -135,7 +135,7 @@ sh files/end enough 0 0
 sh files/end enough 2 0
 kubectl wait --for=condition=Complete job/enough --timeout=60s
 
-# Held back, let go, held back again, and out of time.
+# Suspended, resumed, suspended again, and out of time.
 kubectl create -f - <<END
 apiVersion: batch/v1
 kind: Job

@@ -1,0 +1,7 @@
+//! Label and field selectors.
+
+mod field;
+mod label;
+
+pub use field::{FieldSelector, Term};
+pub use label::LabelSelector;

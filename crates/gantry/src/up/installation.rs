@@ -1,0 +1,118 @@
+//! Installs the kinds, roles and samples that Gantry brings.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use gantry_api::object::KINDS;
+use gantry_process::clock::Clock;
+use gantry_reconcile::{ApiPath, Key, Resource, Scope};
+use gantry_subsystem::settings::Values;
+use gantry_yaml as yaml;
+use http::{Method, StatusCode};
+use serde_json::Value;
+
+use super::{InProcessClient, accounts, default_storage_class};
+use crate::subsystems::SUBSYSTEMS;
+
+/// Installs Gantry's own kinds, the roles for them, and the default StorageClass.
+///
+/// # Errors The server rejects one of them.
+pub async fn install_kinds(api_client: &InProcessClient, values: &Values) -> anyhow::Result<usize> {
+    for kind in KINDS {
+        let definition = serde_json::to_value(kind.crd())?;
+        let path = path_of(&definition)?;
+        let installed = api_client.install(&path, &definition).await;
+        installed.with_context(|| format!("could not install {}", kind.crd_name()))?;
+    }
+    let accounts = SUBSYSTEMS.iter().flat_map(|it| (it.accounts)(values));
+    let rights = gantry_kube_controllers::rbac::roles_and_bindings()
+        .into_iter()
+        .chain(gantry_sim::rbac::roles_and_bindings())
+        .chain(accounts::rbac_objects());
+    let rights = rights.chain(accounts.flat_map(|it| it.objects()));
+    for object in gantry_api::roles::roles().into_iter().chain(rights) {
+        let path = path_of(&object)?;
+        let installed = api_client.install(&path, &object).await;
+        installed.with_context(|| format!("could not install {path}"))?;
+    }
+    default_storage_class::install(api_client).await?;
+    Ok(KINDS.len())
+}
+
+/// Creates the objects of a text. Returns their number.
+///
+/// # Errors The text is not YAML with objects, or the server rejects one of them.
+pub async fn apply(
+    api_client: &InProcessClient,
+    clock: &Clock,
+    text: &str,
+) -> anyhow::Result<usize> {
+    let documents = yaml::read(text)?;
+    for document in &documents {
+        let object = document.to_json();
+        let path = path_of(&object)?;
+        let installed = api_client.install(&path, &object).await;
+        installed.with_context(|| format!("could not create {path}"))?;
+        if object["kind"] == "Namespace" {
+            wait_for_service_account(
+                api_client,
+                clock,
+                object["metadata"]["name"].as_str().unwrap_or_default(),
+            )
+            .await?;
+        }
+    }
+    Ok(documents.len())
+}
+
+/// How long a controller may take to create the service account of a namespace, and how often it is
+/// checked. It takes milliseconds.
+const SERVICE_ACCOUNT_WAIT: [Duration; 2] = [Duration::from_secs(60), Duration::from_millis(10)];
+
+/// Waits until a namespace has the default service account, which pods need.
+async fn wait_for_service_account(
+    api_client: &InProcessClient,
+    clock: &Clock,
+    namespace: &str,
+) -> anyhow::Result<()> {
+    let path = ApiPath::object("v1", namespace, "serviceaccounts", "default")?;
+    let [patience, pause] = SERVICE_ACCOUNT_WAIT;
+    let begun = clock.moment();
+    while api_client.request(Method::GET, &path, "application/json", None).await?.0
+        != StatusCode::OK
+    {
+        if clock.moment() - begun >= patience {
+            bail!("{path} was not created within {} seconds", patience.as_secs());
+        }
+        clock.sleep(pause).await;
+    }
+    Ok(())
+}
+
+/// The objects of `--demo`.
+pub const DEMO: &str = include_str!("demo.yaml");
+
+/// Returns the path of a sample object. The samples use few kinds, so no discovery is needed.
+pub(super) fn path_of(object: &Value) -> anyhow::Result<ApiPath> {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    let (version, kind) = (&object["apiVersion"], &object["kind"]);
+    let (version, kind) = (version.as_str().unwrap_or_default(), kind.as_str().unwrap_or_default());
+    let own = gantry_api::object::find(version, kind);
+    let plural = match kind {
+        "" => bail!("an object has no kind"),
+        _ if own.is_some() => own.map_or("", |kind| kind.plural).to_owned(),
+        "NetworkPolicy" | "PriorityClass" => format!("{}s", kind.to_lowercase().replace('y', "ie")),
+        kind => format!("{}s", kind.to_lowercase()),
+    };
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let namespace = if kind == "Namespace" { "" } else { text("namespace") };
+    let resource = Resource {
+        group: group.to_owned().into(),
+        version: version.to_owned().into(),
+        plural: plural.into(),
+        kind: kind.to_owned().into(),
+        scope: if namespace.is_empty() { Scope::Cluster } else { Scope::Namespaced },
+        has_status: false,
+    };
+    Ok(resource.path(&Key::new(namespace, text("name")))?)
+}

@@ -1,0 +1,11 @@
+//! Reads and writes YAML: the only crate that knows which library does it.
+//!
+//! Reading follows what `kubectl` accepts (YAML 1.1 booleans, `0644` as octal, merge keys) with one
+//! difference: a duplicate key is an error, because whichever value wins, the user meant both. An
+//! API server has to take what its clients send, and reads with [`read_last_wins`]. What is read is
+//! a tree of [`node::Node`]s, which know the line they stand on.
+
+pub mod node;
+mod text;
+
+pub use text::{DuplicateKey, SyntaxError, WriteError, read, read_last_wins, write};
