@@ -19,9 +19,14 @@ up: build ## Run a whole cluster on this machine (ARGS='--demo --port 0')
 	@"$(CARGO_TARGET_DIR)/release/gantry" up $(ARGS)
 
 .PHONY: test
-test: ## Run every test that needs nothing but this machine
+test: ## Run every test that needs nothing but this machine (ARGS='-p gantry-queue')
 	@scripts/check-tools
-	cargo test --workspace
+	cargo xtask test $(ARGS)
+
+.PHONY: doc
+doc: ## Build the documentation of all crates; a broken link is an error
+	@scripts/check-tools
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items
 
 .PHONY: lint
 lint: ## Check format, lints, the project rules, and dependencies

@@ -19,6 +19,8 @@ Commands:
   kubernetes-schemas FILE
                  Take the schemas of embedded Kubernetes types from FILE, the merged OpenAPI v3
                  documents of an API server of the pinned release
+  test [ARGS…]   Run `cargo test` for the workspace or with ARGS, and print the slowest tests
+  crates         Check that every crate builds alone
   ci             Run every step of CI in order; stop at the first that fails
   help           Print this text
 
@@ -38,12 +40,21 @@ pub(crate) enum Command {
     Tidy,
     /// Refresh the schemas of embedded Kubernetes types from this file.
     KubernetesSchemas(PathBuf),
+    /// Run the tests with these arguments of `cargo test`.
+    Test(Vec<String>),
+    /// Build every crate alone.
+    Crates,
     /// Run every step of CI.
     Ci,
 }
 
 /// Reads the words after the program's name; the error is a sentence for the user.
 pub(crate) fn parse(words: &[String]) -> Result<Command, String> {
+    if let [command, rest @ ..] = words
+        && command == "test"
+    {
+        return Ok(Command::Test(rest.to_vec()));
+    }
     if words.iter().any(|word| word == "--help" || word == "-h") {
         return Ok(Command::Help);
     }
@@ -60,8 +71,9 @@ pub(crate) fn parse(words: &[String]) -> Result<Command, String> {
         ["kubernetes-schemas"] => {
             Err("which file? See the help on `kubernetes-schemas`".to_owned())
         }
+        ["crates"] => Ok(Command::Crates),
         ["ci"] => Ok(Command::Ci),
-        ["gen" | "freeze" | "tidy" | "ci" | "help", rest @ ..] => {
+        ["gen" | "freeze" | "tidy" | "crates" | "ci" | "help", rest @ ..] => {
             Err(format!("cannot read `{}` after `{}`", rest.join(" "), words[0]))
         }
         [other, ..] => Err(format!("unknown command `{other}`")),
@@ -82,6 +94,13 @@ mod tests {
             ("freeze takes a version", "freeze a/v1", Ok(Command::Freeze("a/v1".to_owned()))),
             ("and needs one", "freeze", Err("which version? Say GROUP/VERSION".to_owned())),
             ("ci takes nothing", "ci", Ok(Command::Ci)),
+            ("crates takes nothing", "crates", Ok(Command::Crates)),
+            ("test takes nothing", "test", Ok(Command::Test(Vec::new()))),
+            (
+                "test passes everything on",
+                "test -p gantry-queue -- --help",
+                Ok(Command::Test(["-p", "gantry-queue", "--", "--help"].map(String::from).into())),
+            ),
             ("help wins wherever it stands", "gen --help", Ok(Command::Help)),
             ("the short flag works", "-h", Ok(Command::Help)),
             ("help is a command too", "help", Ok(Command::Help)),
@@ -101,7 +120,7 @@ mod tests {
 
     #[test]
     fn help_names_every_command() {
-        for command in ["gen", "gen --check", "freeze", "tidy", "ci", "help"] {
+        for command in ["gen", "gen --check", "freeze", "tidy", "test", "crates", "ci", "help"] {
             assert!(HELP.contains(&format!("\n  {command} ")), "{command}");
         }
     }

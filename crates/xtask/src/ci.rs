@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use crate::generate::{self, Mode};
 use crate::tidy;
 use crate::tree::Tree;
+use crate::workspace;
 
 /// The steps in order, quickest refusal first; tests last because they take longest.
 const STEPS: &[Step] = &[
@@ -29,6 +30,8 @@ const STEPS: &[Step] = &[
     },
     Step { name: "gen --check", job: StepAction::Gen },
     Step { name: "tidy", job: StepAction::Tidy },
+    Step { name: "crates", job: StepAction::Crates },
+    Step { name: "doc", job: StepAction::Program(&["make", "--no-print-directory", "doc"]) },
     Step { name: "make test", job: StepAction::Program(&["make", "--no-print-directory", "test"]) },
     Step { name: "make e2e", job: StepAction::Program(&["make", "--no-print-directory", "e2e"]) },
 ];
@@ -51,6 +54,8 @@ enum StepAction {
     Gen,
     /// Checks the repository's rules.
     Tidy,
+    /// Builds every crate alone.
+    Crates,
 }
 
 /// Runs every step; false if one failed, in which case the rest did not run.
@@ -60,7 +65,25 @@ pub(crate) fn run(root: &Path, out: &mut impl Write) -> anyhow::Result<bool> {
         StepAction::Program(words) => program(root, target.as_deref(), words),
         StepAction::Gen => generate::run(&Tree::read(root)?, Mode::Check, out),
         StepAction::Tidy => tidy::run(root, out),
+        StepAction::Crates => check_each_crate(root, out),
     })
+}
+
+/// Checks that every crate of the workspace builds alone, with what its own manifest names: in a
+/// build of all crates, features that one crate asks for serve the others too.
+pub(crate) fn check_each_crate(root: &Path, out: &mut impl Write) -> anyhow::Result<bool> {
+    let target = std::env::current_exe().ok().and_then(|program| target_directory(&program));
+    let mut failed = Vec::new();
+    for package in workspace::packages(root)? {
+        let words = ["cargo", "check", "--quiet", "--package", &package.name];
+        if !program(root, target.as_deref(), &words)? {
+            failed.push(package.name);
+        }
+    }
+    if !failed.is_empty() {
+        writeln!(out, "these crates do not build alone: {}", failed.join(", "))?;
+    }
+    Ok(failed.is_empty())
 }
 
 /// Time since this call; steps take minutes, so a monotonic clock is all we need.
@@ -154,7 +177,8 @@ mod tests {
     #[test]
     fn the_steps_are_those_of_the_house_in_order() {
         let names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
-        assert_eq!(names, ["fmt", "clippy", "gen --check", "tidy", "make test", "make e2e"]);
+        let quick = ["fmt", "clippy", "gen --check", "tidy", "crates", "doc"];
+        assert_eq!(names, [&quick[..], &["make test", "make e2e"]].concat());
     }
 
     #[test]

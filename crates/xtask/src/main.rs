@@ -1,8 +1,8 @@
 //! The chores of the repository: generated files, tidy checks, and the steps of CI.
 //!
 //! `cargo xtask --help` lists the commands. Every check and every generator decides in a pure
-//! function over data that was read beforehand; only this file, [`tree`], [`workspace`], [`ci`]
-//! and the writing halves of [`generate`] and [`published`] touch the machine.
+//! function over data that was read beforehand; only this file, [`tree`], [`workspace`],
+//! [`ci`], [`test_run`] and the writing halves of [`generate`] and [`published`] touch the machine.
 
 mod args;
 mod ci;
@@ -10,11 +10,14 @@ mod generate;
 mod markdown;
 mod published;
 mod rust_text;
+mod test_run;
 mod tidy;
 mod tree;
 mod workspace;
 
+use std::ffi::OsString;
 use std::io::{self, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -28,6 +31,11 @@ const USAGE: u8 = 2;
 
 /// Reads the command line, runs the command, and turns the outcome into an exit status.
 fn main() -> ExitCode {
+    // As cargo's runner, this program passes on words that need not be text.
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == test_run::RUNNER) {
+        return run_as_runner(&words.collect::<Vec<_>>());
+    }
     let words: Vec<String> = std::env::args().skip(1).collect();
     let command = match args::parse(&words) {
         Ok(command) => command,
@@ -39,6 +47,23 @@ fn main() -> ExitCode {
     match run(command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs a test program, and ends as it ends.
+fn run_as_runner(words: &[OsString]) -> ExitCode {
+    match test_run::run_program(words) {
+        Ok(status) => {
+            let code = status.code().and_then(|code| u8::try_from(code).ok());
+            if let (None, Some(signal)) = (code, status.signal()) {
+                eprintln!("xtask: the test program was ended by signal {signal}");
+            }
+            code.map_or(ExitCode::FAILURE, ExitCode::from)
+        }
         Err(error) => {
             eprintln!("xtask: {error:#}");
             ExitCode::FAILURE
@@ -59,6 +84,8 @@ fn run(command: Command) -> anyhow::Result<bool> {
         Command::Freeze(version) => published::freeze(&root()?, &version, &mut out).map(|()| true),
         Command::Tidy => tidy::run(&root()?, &mut out),
         Command::KubernetesSchemas(file) => generate::refresh(&root()?, &file).map(|()| true),
+        Command::Test(words) => test_run::run(&root()?, &words, &mut out),
+        Command::Crates => ci::check_each_crate(&root()?, &mut out),
         Command::Ci => ci::run(&root()?, &mut out),
     }
 }
