@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::checks::{Bound, Checks, Clause, Kind, Rule};
 use crate::format::Format;
-use crate::pattern::{Pattern, PatternError};
+use crate::pattern::{PatternCache, PatternError};
 use crate::props::{Additional, Items, Props};
 use crate::structural::valid_field_path;
 use crate::tree::{Builder, Field, ListType, MergeStrategy, Node, NodeId, Scalar, Schema, Shape};
@@ -46,7 +46,8 @@ pub fn compile(openapi_v3_schema: &Value) -> Result<Schema, CompileError> {
 
 /// Compiles the schema of a part; with `is_object` it is a whole object.
 pub(crate) fn compile_node(props: Props<'_>, is_object: bool) -> Result<Schema, CompileError> {
-    let mut compiler = Compiler { builder: Builder::new(), meta: None };
+    let mut compiler =
+        Compiler { builder: Builder::new(), meta: None, patterns: PatternCache::default() };
     let root = compiler.node(props, is_object, false)?;
     Ok(compiler.builder.build(root.id))
 }
@@ -55,6 +56,7 @@ struct Compiler {
     builder: Builder,
     /// The nodes of unrestricted object metadata.
     meta: Option<NodeId>,
+    patterns: PatternCache,
 }
 
 /// A node, and whether it or one below it has rules.
@@ -72,7 +74,7 @@ impl Compiler {
         is_object: bool,
         preserves: bool,
     ) -> Result<Compiled, CompileError> {
-        let mut checks = checks(props)?;
+        let mut checks = checks(props, &mut self.patterns)?;
         let preserves = preserves || props.preserves_unknown_fields();
         let mut has_rules = !checks.rules.is_empty();
         let is_resource = is_object || props.is_embedded();
@@ -188,7 +190,7 @@ impl Compiler {
     /// schema has for them.
     fn metadata(&mut self, props: Props<'_>) -> Result<Compiled, CompileError> {
         let mut fields = object_meta::fields(&mut self.builder);
-        let mut checks = checks(props)?;
+        let mut checks = checks(props, &mut self.patterns)?;
         let mut has_rules = !checks.rules.is_empty();
         for (name, schema) in props.properties() {
             let Some(field) = fields.get_mut(name) else { continue };
@@ -219,7 +221,8 @@ impl Compiler {
         }
         let node = Node { shape: known_node.shape.clone(), ..restricted_node.clone() };
         let id = self.builder.add(node);
-        self.builder.check(id, checks(schema)?);
+        let checks = checks(schema, &mut self.patterns)?;
+        self.builder.check(id, checks);
         Ok(id)
     }
 }
@@ -231,15 +234,17 @@ fn plain(node: NodeId) -> Field {
 }
 
 /// The checks of a node or a clause, without those of its parts.
-fn checks(props: Props<'_>) -> Result<Checks, CompileError> {
+fn checks(props: Props<'_>, patterns: &mut PatternCache) -> Result<Checks, CompileError> {
     let bound = |name, exclusive| {
         props.number(name).map(|value| Bound { value, exclusive: props.flag(exclusive) })
     };
     let pattern = match props.text("pattern") {
         "" => None,
         text => Some(
-            Pattern::new(text)
-                .map_err(|source| CompileError::Pattern { pattern: text.to_owned(), source })?,
+            patterns
+                .compile(text)
+                .map_err(|source| CompileError::Pattern { pattern: text.to_owned(), source })?
+                .clone(),
         ),
     };
     let kind = match props.is_int_or_string() {
@@ -264,27 +269,31 @@ fn checks(props: Props<'_>) -> Result<Checks, CompileError> {
         enum_values: props.list("enum").to_vec(),
         deny_additional: false,
         additional: None,
-        all_of: clauses(props, "allOf")?,
-        any_of: clauses(props, "anyOf")?,
-        one_of: clauses(props, "oneOf")?,
-        not: props.schema("not").map(clause).transpose()?.map(Box::new),
+        all_of: clauses(props, "allOf", patterns)?,
+        any_of: clauses(props, "anyOf", patterns)?,
+        one_of: clauses(props, "oneOf", patterns)?,
+        not: props.schema("not").map(|it| clause(it, patterns)).transpose()?.map(Box::new),
         rules: props.schemas("x-kubernetes-validations").into_iter().map(rule(props)).collect(),
         has_rules: false,
     })
 }
 
-fn clauses(props: Props<'_>, name: &str) -> Result<Vec<Clause>, CompileError> {
-    props.schemas(name).into_iter().map(clause).collect()
+fn clauses(
+    props: Props<'_>,
+    name: &str,
+    patterns: &mut PatternCache,
+) -> Result<Vec<Clause>, CompileError> {
+    props.schemas(name).into_iter().map(|it| clause(it, patterns)).collect()
 }
 
-fn clause(props: Props<'_>) -> Result<Clause, CompileError> {
+fn clause(props: Props<'_>, patterns: &mut PatternCache) -> Result<Clause, CompileError> {
     let fields = props
         .properties()
         .into_iter()
-        .map(|(name, schema)| Ok((name.into(), clause(schema)?)))
+        .map(|(name, schema)| Ok((name.into(), clause(schema, patterns)?)))
         .collect::<Result<_, CompileError>>()?;
-    let items = props.item().map(clause).transpose()?.map(Box::new);
-    Ok(Clause { checks: checks(props)?, fields, items })
+    let items = props.item().map(|it| clause(it, patterns)).transpose()?.map(Box::new);
+    Ok(Clause { checks: checks(props, patterns)?, fields, items })
 }
 
 /// Reads an entry of `x-kubernetes-validations` of a schema.

@@ -1,6 +1,7 @@
 //! Patterns of schemas. They are written for Go's engine, which is of the same family as ours but
 //! does not spell everything alike.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use regex::{Regex, RegexBuilder};
@@ -49,6 +50,21 @@ impl Pattern {
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {
         self.regex.is_match(text)
+    }
+}
+
+/// The compiled patterns of one schema, by text: schemas repeat few patterns often, and compiling one
+/// takes longer than all else that is done with its node.
+#[derive(Debug, Default)]
+pub(crate) struct PatternCache(HashMap<Box<str>, Pattern>);
+
+impl PatternCache {
+    /// Compiles a pattern, or returns it if the schema had it before.
+    pub(crate) fn compile(&mut self, text: &str) -> Result<&Pattern, PatternError> {
+        if !self.0.contains_key(text) {
+            self.0.insert(text.into(), Pattern::new(text)?);
+        }
+        Ok(&self.0[text])
     }
 }
 
@@ -280,6 +296,7 @@ mod tests {
     fn malformed_and_huge_patterns_are_refused() {
         for text in ["[a", "(", "a{1000}{1000}{1000}", "(?=a)", "(?x)a", "*", "\\"] {
             assert!(Pattern::new(text).is_err(), "{text}");
+            assert!(PatternCache::default().compile(text).is_err(), "{text}");
         }
         let error = Pattern::new("[a").unwrap_err().to_string();
         assert_eq!(error, "error parsing regexp: missing closing ]: `[a`");

@@ -1,8 +1,10 @@
 //! Installs the kinds, roles and samples that Gantry brings.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use gantry_api::kind::Kind;
 use gantry_api::object::KINDS;
 use gantry_process::clock::Clock;
 use gantry_reconcile::{ApiPath, Key, Resource, Scope};
@@ -16,14 +18,45 @@ use crate::subsystems::SUBSYSTEMS;
 
 /// Installs Gantry's own kinds, the roles for them, and the default StorageClass.
 ///
+/// Validating and compiling definitions is most of the work of a start, so API groups are installed
+/// in parallel. Definitions of one group are not: the server resolves their names together.
+///
 /// # Errors The server rejects one of them.
 pub async fn install_kinds(api_client: &InProcessClient, values: &Values) -> anyhow::Result<usize> {
+    let mut groups: BTreeMap<&str, Vec<&'static Kind>> = BTreeMap::new();
     for kind in KINDS {
+        groups.entry(kind.group).or_default().push(kind);
+    }
+    let installs = groups.into_values().map(|kinds| {
+        let api_client = api_client.clone();
+        let runtime = tokio::runtime::Handle::current();
+        tokio::task::spawn_blocking(move || runtime.block_on(install_group(&api_client, &kinds)))
+    });
+    let installs: Vec<_> = installs.collect();
+    let roles = install_roles(api_client, values).await;
+    // All are awaited before the first error is returned: none goes on in the background.
+    let mut results = vec![roles];
+    for install in installs {
+        results.push(install.await.context("the installation of a group ended early")?);
+    }
+    results.into_iter().collect::<anyhow::Result<()>>()?;
+    default_storage_class::install(api_client).await?;
+    Ok(KINDS.len())
+}
+
+/// Installs the definitions of one API group.
+async fn install_group(api_client: &InProcessClient, kinds: &[&Kind]) -> anyhow::Result<()> {
+    for kind in kinds {
         let definition = serde_json::to_value(kind.crd())?;
         let path = path_of(&definition)?;
         let installed = api_client.install(&path, &definition).await;
         installed.with_context(|| format!("could not install {}", kind.crd_name()))?;
     }
+    Ok(())
+}
+
+/// Installs the roles for users, and the roles and bindings of controllers.
+async fn install_roles(api_client: &InProcessClient, values: &Values) -> anyhow::Result<()> {
     let accounts = SUBSYSTEMS.iter().flat_map(|it| (it.accounts)(values));
     let rights = gantry_kube_controllers::rbac::roles_and_bindings()
         .into_iter()
@@ -35,8 +68,7 @@ pub async fn install_kinds(api_client: &InProcessClient, values: &Values) -> any
         let installed = api_client.install(&path, &object).await;
         installed.with_context(|| format!("could not install {path}"))?;
     }
-    default_storage_class::install(api_client).await?;
-    Ok(KINDS.len())
+    Ok(())
 }
 
 /// Creates the objects of a text. Returns their number.

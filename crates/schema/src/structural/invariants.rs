@@ -4,13 +4,13 @@ use serde_json::Value;
 
 use super::invalid_value;
 use crate::field_error::FieldError;
-use crate::pattern::Pattern;
+use crate::pattern::PatternCache;
 use crate::props::{Additional, Props};
 
 /// The faults in the structure of a schema, in the order of their texts.
 pub(super) fn field_errors(props: Props<'_>, field: &str) -> Vec<FieldError> {
     let mut faults = Vec::new();
-    node(props, Level::Root, field, &mut faults);
+    node(props, Level::Root, field, &mut PatternCache::default(), &mut faults);
     clauses_complete(props, Some(props), field, field, &mut faults);
     faults.sort_by_cached_key(ToString::to_string);
     faults
@@ -24,10 +24,16 @@ enum Level {
     Field,
 }
 
-fn node(props: Props<'_>, level: Level, field: &str, faults: &mut Vec<FieldError>) {
+fn node(
+    props: Props<'_>,
+    level: Level,
+    field: &str,
+    patterns: &mut PatternCache,
+    faults: &mut Vec<FieldError>,
+) {
     let kind = props.text("type");
     match props.item() {
-        Some(item) => node(item, Level::Item, &format!("{field}.items"), faults),
+        Some(item) => node(item, Level::Item, &format!("{field}.items"), patterns, faults),
         None if kind == "array" => {
             faults.push(FieldError::required(format!("{field}.items"), "must be specified"));
         }
@@ -35,7 +41,7 @@ fn node(props: Props<'_>, level: Level, field: &str, faults: &mut Vec<FieldError
     }
     let properties = props.properties();
     for (name, schema) in &properties {
-        node(*schema, Level::Field, &format!("{field}.properties[{name}]"), faults);
+        node(*schema, Level::Field, &format!("{field}.properties[{name}]"), patterns, faults);
     }
     let additional = format!("{field}.additionalProperties");
     if !matches!(props.additional(), Additional::Absent) {
@@ -48,7 +54,7 @@ fn node(props: Props<'_>, level: Level, field: &str, faults: &mut Vec<FieldError
         }
     }
     if let Additional::Schema(schema) = props.additional() {
-        node(schema, Level::Field, &additional, faults);
+        node(schema, Level::Field, &additional, patterns, faults);
     }
     extensions(props, field, faults);
     let skip = is_int_or_string(&props.schemas("anyOf"));
@@ -57,7 +63,7 @@ fn node(props: Props<'_>, level: Level, field: &str, faults: &mut Vec<FieldError
         .first()
         .copied()
         .is_some_and(|first| is_int_or_string(&first.schemas("anyOf")));
-    value(props, skip, skip_in_first, field, faults);
+    value(props, skip, skip_in_first, field, patterns, faults);
     require_type(props, level, field, faults);
     if level == Level::Root || props.is_embedded() {
         for name in ["kind", "apiVersion"] {
@@ -155,26 +161,27 @@ fn value(
     skip_any_of: bool,
     skip_in_first: bool,
     field: &str,
+    patterns: &mut PatternCache,
     faults: &mut Vec<FieldError>,
 ) {
     if !skip_any_of {
         for (index, clause) in props.schemas("anyOf").into_iter().enumerate() {
-            nested(clause, false, &format!("{field}.anyOf[{index}]"), faults);
+            nested(clause, false, &format!("{field}.anyOf[{index}]"), patterns, faults);
         }
     }
     for (index, clause) in props.schemas("allOf").into_iter().enumerate() {
         let skip = skip_in_first && index == 0;
-        nested(clause, skip, &format!("{field}.allOf[{index}]"), faults);
+        nested(clause, skip, &format!("{field}.allOf[{index}]"), patterns, faults);
     }
     for (index, clause) in props.schemas("oneOf").into_iter().enumerate() {
-        nested(clause, false, &format!("{field}.oneOf[{index}]"), faults);
+        nested(clause, false, &format!("{field}.oneOf[{index}]"), patterns, faults);
     }
     if let Some(clause) = props.schema("not") {
-        nested(clause, false, &format!("{field}.not"), faults);
+        nested(clause, false, &format!("{field}.not"), patterns, faults);
     }
     let pattern = props.text("pattern");
     if !pattern.is_empty()
-        && let Err(error) = Pattern::new(pattern)
+        && let Err(error) = patterns.compile(pattern)
     {
         let detail = format!("must be a valid regular expression, but isn't: {error}");
         faults.push(invalid_value(format!("{field}.pattern"), &Value::from(pattern), &detail));
@@ -197,14 +204,20 @@ const FORBIDDEN_IN_CLAUSES: [(&str, &str); 12] = [
     ("x-kubernetes-map-type", "must be undefined to be structural"),
 ];
 
-fn nested(props: Props<'_>, skip_any_of: bool, field: &str, faults: &mut Vec<FieldError>) {
-    value(props, skip_any_of, false, field, faults);
+fn nested(
+    props: Props<'_>,
+    skip_any_of: bool,
+    field: &str,
+    patterns: &mut PatternCache,
+    faults: &mut Vec<FieldError>,
+) {
+    value(props, skip_any_of, false, field, patterns, faults);
     if let Some(item) = props.item() {
-        nested(item, false, &format!("{field}.items"), faults);
+        nested(item, false, &format!("{field}.items"), patterns, faults);
     }
     let properties = props.properties();
     for (name, schema) in &properties {
-        nested(*schema, false, &format!("{field}.properties[{name}]"), faults);
+        nested(*schema, false, &format!("{field}.properties[{name}]"), patterns, faults);
     }
     for (name, detail) in FORBIDDEN_IN_CLAUSES {
         let is_said = match name {
