@@ -1,0 +1,116 @@
+//! Tests in booted kernels which signed modules they load, and with which words they refuse the
+//! others. Where the machine lacks something for it, the tests print that and why.
+
+mod table;
+
+use gantry_process::clock::Clock;
+use gantry_testkit::kernel::{Boot, BootOutcome, Enforcement, Identifier, Kernel, Kernels};
+
+use self::table::{Expected, Keys, Row, Signer};
+use super::print_line;
+
+/// The kernels, unless something is missing; then it is printed.
+fn kernels(test: &str) -> Option<Kernels> {
+    match Kernels::find() {
+        Ok(kernels) => Some(kernels),
+        Err(reason) => {
+            print_line(&format!("skipped: {test}: {reason}"));
+            None
+        }
+    }
+}
+
+/// Everything that signs modules: the kernel's own program, the reference for all others.
+fn signers(kernels: &Kernels) -> Vec<Signer> {
+    let reference = |identifier| {
+        let sign_file = kernels.sign_file().clone();
+        move |module: &[u8], key: &str, certificate: &str, digest: &str| {
+            sign_file.sign(module, key, certificate, digest, identifier).unwrap()
+        }
+    };
+    vec![Signer {
+        name: "sign-file",
+        sign: Box::new(reference(Identifier::IssuerAndSerial)),
+        sign_by_key_identifier: Box::new(reference(Identifier::KeyIdentifier)),
+    }]
+}
+
+/// Boots a kernel once for all rows, and compares every outcome.
+async fn check(kernel: &Kernel, boot: Boot, rows: Vec<Row>) -> BootOutcome {
+    let clock = Clock::system();
+    let start = clock.moment();
+    let mut boot = boot;
+    for row in &rows {
+        boot = boot.attempt(&row.name, row.attempt.clone());
+    }
+    let outcome = kernel.boot(&boot).await.unwrap();
+    let took = clock.moment() - start;
+    print_line(&format!("{} attempts in kernel {} took {took:.1?}", rows.len(), outcome.release));
+    assert_eq!(outcome.release, kernel.release());
+    let wrong: Vec<String> = rows
+        .iter()
+        .zip(&outcome.attempts)
+        .filter(|(row, attempt)| !row.expected.matches(attempt))
+        .map(|(row, attempt)| format!("expected {:?}\nfound    {attempt:?}\n", row.expected))
+        .collect();
+    assert!(wrong.is_empty(), "kernel {}:\n{}", kernel.release(), wrong.concat());
+    outcome
+}
+
+#[tokio::test]
+async fn mc_5_mc_6_kernels_that_enforce_signatures_load_what_is_signed_by_a_trusted_key() {
+    let Some(kernels) = kernels("mc_5_mc_6_kernels_that_enforce_signatures") else { return };
+    let keys = Keys::new();
+    for kernel in kernels.all() {
+        let rows = table::enforced(kernel, &keys, &signers(&kernels));
+        let boot = keys.trusted().into_iter().fold(Boot::new(Enforcement::Signatures), Boot::trust);
+        let outcome = check(kernel, boot, rows).await;
+        assert!(outcome.enforced);
+        assert!(outcome.lockdown.starts_with("[none]"), "{}", outcome.lockdown);
+        let listed = |name: &str| outcome.keys.iter().any(|key| key.contains(name));
+        assert!(listed("enrolled") && !listed("stranger"), "{:?}", outcome.keys);
+    }
+}
+
+#[tokio::test]
+async fn mc_5_secure_boot_enforces_signatures_without_any_option() {
+    let Some(kernels) = kernels("mc_5_secure_boot_enforces_signatures") else { return };
+    let keys = Keys::new();
+    let kernel = kernels.all().last().unwrap();
+    let rows = table::essential(kernel, &keys, &signers(&kernels), table::Refusal::Enforced);
+    let boot = Boot::new(Enforcement::SecureBoot(keys.enrolled.clone()));
+    let outcome = check(kernel, boot, rows).await;
+    assert!(outcome.enforced);
+    assert!(outcome.lockdown.contains("[integrity]"), "{}", outcome.lockdown);
+    let said = |words: &str| outcome.messages.iter().any(|message| message.contains(words));
+    assert!(said("Secure boot enabled"), "{:#?}", outcome.messages);
+}
+
+#[tokio::test]
+async fn mc_5_a_kernel_that_is_only_locked_down_says_operation_not_permitted() {
+    let Some(kernels) = kernels("mc_5_a_kernel_that_is_only_locked_down") else { return };
+    let keys = Keys::new();
+    let kernel = kernels.all().last().unwrap();
+    let rows = table::essential(kernel, &keys, &signers(&kernels), table::Refusal::LockedDown);
+    let boot = keys.trusted().into_iter().fold(Boot::new(Enforcement::Lockdown), Boot::trust);
+    let outcome = check(kernel, boot, rows).await;
+    assert!(!outcome.enforced);
+    assert!(outcome.lockdown.contains("[integrity]"), "{}", outcome.lockdown);
+}
+
+#[tokio::test]
+async fn a_kernel_that_enforces_nothing_loads_everything_and_is_tainted() {
+    let Some(kernels) = kernels("a_kernel_that_enforces_nothing") else { return };
+    let kernel = &kernels.all()[0];
+    let module = kernel.leaf_module().unwrap();
+    let row = Row {
+        name: "unsigned".to_owned(),
+        attempt: gantry_testkit::kernel::Attempt::Load(module),
+        expected: Expected::Loaded,
+    };
+    let outcome = check(kernel, Boot::new(Enforcement::Off), vec![row]).await;
+    let attempt = &outcome.attempts[0];
+    assert!(attempt.has_message("module verification failed: signature and/or required key"));
+    // Unsigned, and nothing else: the module is one of the kernel's own.
+    assert_eq!(attempt.taint, 1 << 13);
+}
