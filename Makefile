@@ -60,6 +60,7 @@ e2e: ## Run the tests that need a real Kubernetes; the first time builds it
 	@scripts/check-tools
 	@testbed/build
 	@testbed/node
+	@testbed/kernels
 	cargo test --workspace --features gantry/e2e,gantry-testkit/e2e,gantry-conformance/e2e --test e2e --test clients
 
 .PHONY: drill-queue

@@ -158,7 +158,8 @@ pub(super) async fn boot(kernel: &Kernel, boot: &Boot) -> Result<BootOutcome, Bo
     let files = prepare(kernel, boot, &run)?;
     let arguments = arguments(kernel, boot, &files);
     run.start("qemu", &kernel.programs().qemu, &arguments)?;
-    let deadline = clock.moment() + BOOT_TIMEOUT;
+    let start = clock.moment();
+    let deadline = start + BOOT_TIMEOUT;
     let failed = |run: &Run, why: OutcomeError| BootError::Failed {
         release: kernel.release().to_owned(),
         console: console_tail(&files.console) + &run.tails(),
@@ -171,9 +172,13 @@ pub(super) async fn boot(kernel: &Kernel, boot: &Boot) -> Result<BootOutcome, Bo
         }
         clock.sleep(POLL_INTERVAL).await;
     }
+    let took = clock.moment() - start;
     let output = fs::read(&files.output).unwrap_or_default();
     let output = String::from_utf8_lossy(&output);
-    BootOutcome::parse(&output, &boot.names).map_err(|error| failed(&run, error))
+    match BootOutcome::parse(&output, &boot.names) {
+        Ok(outcome) => Ok(BootOutcome { took, ..outcome }),
+        Err(error) => Err(failed(&run, error)),
+    }
 }
 
 fn prepare(kernel: &Kernel, boot: &Boot, run: &Run) -> Result<MachineFiles, BootError> {

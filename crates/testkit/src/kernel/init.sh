@@ -14,13 +14,18 @@ messages() { dmesg -c | sed 's/^/message /'; }
 
 # finit_module(2) by its number, because insmod hides errno and never sends the flags.
 finit='
-    open(my $file, "<", $ARGV[1]) or exit 1;
-    if (syscall(313, fileno($file), "", $ARGV[0] + 0) == -1) {
+    my ($flags, $path) = @ARGV;
+    my $parameters = "";
+    open(my $file, "<", $path) or exit 1;
+    if (syscall(313, fileno($file), $parameters, $flags + 0) == -1) {
         print 0 + $!, "\n$!\n";
     } else {
         print "0\n";
     }'
 
+# The firmware has written to the port, too, and left the line open.
+echo
+echo begin
 echo "release $(uname -r)"
 echo "enforced $(cat /sys/module/module/parameters/sig_enforce)"
 echo "lockdown $(cat /sys/kernel/security/lockdown)"
@@ -38,7 +43,9 @@ while read -r loader words; do
             tail -n +2 /output | sed 's/^/output /'
             ;;
         run)
-            PATH=/kmod:/bin $words >/output 2>&1
+            # The shell prefers its own insmod, whatever the search path is.
+            if [ -x "/kmod/${words%% *}" ]; then words=/kmod/$words; fi
+            $words >/output 2>&1
             echo "status $?"
             sed 's/^/output /' /output
             ;;

@@ -16,7 +16,7 @@ pub struct SigningKey {
     pub certificate: String,
     /// The private key, PKCS#8 as PEM.
     pub key: String,
-    params: CertificateParams,
+    name: String,
 }
 
 impl std::fmt::Debug for SigningKey {
@@ -32,7 +32,7 @@ impl SigningKey {
     /// # Errors
     /// The machine provided no randomness.
     pub fn rsa(name: &str) -> Result<Self, PkiError> {
-        self_signed(params(name), &PKCS_RSA_SHA256)
+        self_signed(name, &params(name), &PKCS_RSA_SHA256)
     }
 
     /// Creates a P-256 key with a self-signed certificate.
@@ -40,7 +40,7 @@ impl SigningKey {
     /// # Errors
     /// The machine provided no randomness.
     pub fn ecdsa(name: &str) -> Result<Self, PkiError> {
-        self_signed(params(name), &PKCS_ECDSA_P256_SHA256)
+        self_signed(name, &params(name), &PKCS_ECDSA_P256_SHA256)
     }
 
     /// Creates an RSA key whose certificate ended long ago.
@@ -51,7 +51,7 @@ impl SigningKey {
         let mut params = params(name);
         params.not_before = date_time_ymd(2001, 1, 1);
         params.not_after = date_time_ymd(2002, 1, 1);
-        self_signed(params, &PKCS_RSA_SHA256)
+        self_signed(name, &params, &PKCS_RSA_SHA256)
     }
 
     /// Creates an RSA key whose certificate has no key identifier.
@@ -61,7 +61,7 @@ impl SigningKey {
     pub fn without_identifier(name: &str) -> Result<Self, PkiError> {
         let mut params = params(name);
         params.is_ca = IsCa::NoCa;
-        self_signed(params, &PKCS_RSA_SHA256)
+        self_signed(name, &params, &PKCS_RSA_SHA256)
     }
 
     /// Creates an RSA key that may issue certificates.
@@ -69,9 +69,7 @@ impl SigningKey {
     /// # Errors
     /// The machine provided no randomness.
     pub fn authority(name: &str) -> Result<Self, PkiError> {
-        let mut params = params(name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        self_signed(params, &PKCS_RSA_SHA256)
+        self_signed(name, &authority_params(name), &PKCS_RSA_SHA256)
     }
 
     /// Creates an RSA key whose certificate is issued by this one.
@@ -79,11 +77,10 @@ impl SigningKey {
     /// # Errors
     /// The machine provided no randomness.
     pub fn issue(&self, name: &str) -> Result<Self, PkiError> {
-        let issuer = Issuer::new(self.params.clone(), KeyPair::from_pem(&self.key)?);
+        let issuer = Issuer::new(authority_params(&self.name), KeyPair::from_pem(&self.key)?);
         let key = KeyPair::generate_for(&PKCS_RSA_SHA256)?;
-        let params = params(name);
-        let certificate = params.signed_by(&key, &issuer)?.pem();
-        Ok(Self { certificate, key: key.serialize_pem(), params })
+        let certificate = params(name).signed_by(&key, &issuer)?.pem();
+        Ok(Self { certificate, key: key.serialize_pem(), name: name.to_owned() })
     }
 
     /// The certificate, as DER.
@@ -109,13 +106,20 @@ fn params(name: &str) -> CertificateParams {
     params
 }
 
+fn authority_params(name: &str) -> CertificateParams {
+    let mut params = params(name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params
+}
+
 fn self_signed(
-    params: CertificateParams,
+    name: &str,
+    params: &CertificateParams,
     algorithm: &'static SignatureAlgorithm,
 ) -> Result<SigningKey, PkiError> {
     let key = KeyPair::generate_for(algorithm)?;
     let certificate = params.self_signed(&key)?.pem();
-    Ok(SigningKey { certificate, key: key.serialize_pem(), params })
+    Ok(SigningKey { certificate, key: key.serialize_pem(), name: name.to_owned() })
 }
 
 #[cfg(test)]

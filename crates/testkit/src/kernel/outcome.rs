@@ -1,8 +1,12 @@
 //! Reads what `init` prints: first facts about the kernel, then every attempt.
 
+use std::time::Duration;
+
 /// What a kernel did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BootOutcome {
+    /// How long the machine ran.
+    pub took: Duration,
     /// The release that really ran.
     pub release: String,
     /// Whether modules must be signed (`module.sig_enforce`).
@@ -53,9 +57,10 @@ impl BootOutcome {
     pub(super) fn parse(output: &str, names: &[String]) -> Result<Self, OutcomeError> {
         let mut outcome = Self::default();
         let mut ended = false;
-        for line in output.lines() {
-            // The serial port ends lines as terminals do.
-            let line = line.trim_end_matches('\r');
+        // The serial port ends lines as terminals do.
+        let lines = output.lines().map(|line| line.trim_end_matches('\r'));
+        // The firmware clears the screen of every port.
+        for line in lines.skip_while(|line| *line != "begin").skip(1) {
             let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
             let unreadable = || OutcomeError::Unreadable { line: line.to_owned() };
             if word == "attempt" {
@@ -151,7 +156,9 @@ pub enum OutcomeError {
 mod tests {
     use super::*;
 
-    const OUTPUT: &str = "release 6.1.0-1-cloud-amd64\r\n\
+    const OUTPUT: &str = "\u{1b}[2J\u{1b}[01;01H\r\n\
+        begin\r\n\
+        release 6.1.0-1-cloud-amd64\r\n\
         enforced Y\r\n\
         lockdown [none] integrity confidentiality\r\n\
         key 2b5c asymmetri ours: 1234: X509.rsa []\r\n\
@@ -205,17 +212,18 @@ mod tests {
         let unreadable = |line: &str| OutcomeError::Unreadable { line: line.to_owned() };
         let table = [
             ("nothing", "", OutcomeError::Unfinished { made: 0, expected: 2 }),
+            ("only the firmware", "\u{1b}[2J", OutcomeError::Unfinished { made: 0, expected: 2 }),
             (
                 "no end",
                 &OUTPUT[..OUTPUT.len() - 5],
                 OutcomeError::Unfinished { made: 2, expected: 2 },
             ),
-            ("too few", "attempt 0\nend", OutcomeError::Unfinished { made: 1, expected: 2 }),
-            ("another number", "attempt 1", unreadable("attempt 1")),
-            ("another word", "attempt 0\nhello 1", unreadable("hello 1")),
-            ("a fact too late", "attempt 0\nenforced Y", unreadable("enforced Y")),
-            ("no number", "attempt 0\nstatus x", unreadable("status x")),
-            ("too many", "attempt 0\nattempt 1\nattempt 2", unreadable("attempt 2")),
+            ("too few", "begin\nattempt 0\nend", OutcomeError::Unfinished { made: 1, expected: 2 }),
+            ("another number", "begin\nattempt 1", unreadable("attempt 1")),
+            ("another word", "begin\nattempt 0\nhello 1", unreadable("hello 1")),
+            ("a fact too late", "begin\nattempt 0\nenforced Y", unreadable("enforced Y")),
+            ("no number", "begin\nattempt 0\nstatus x", unreadable("status x")),
+            ("too many", "begin\nattempt 0\nattempt 1\nattempt 2", unreadable("attempt 2")),
         ];
         for (why, output, expected) in table {
             assert_eq!(BootOutcome::parse(output, &names()), Err(expected), "{why}");

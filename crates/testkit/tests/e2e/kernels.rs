@@ -3,8 +3,9 @@
 
 mod table;
 
-use gantry_process::clock::Clock;
-use gantry_testkit::kernel::{Boot, BootOutcome, Enforcement, Identifier, Kernel, Kernels};
+use gantry_testkit::kernel::{
+    Attempt, Boot, BootOutcome, Enforcement, Identifier, Kernel, Kernels,
+};
 
 use self::table::{Expected, Keys, Row, Signer};
 use super::print_line;
@@ -37,15 +38,15 @@ fn signers(kernels: &Kernels) -> Vec<Signer> {
 
 /// Boots a kernel once for all rows, and compares every outcome.
 async fn check(kernel: &Kernel, boot: Boot, rows: Vec<Row>) -> BootOutcome {
-    let clock = Clock::system();
-    let start = clock.moment();
     let mut boot = boot;
     for row in &rows {
         boot = boot.attempt(&row.name, row.attempt.clone());
     }
-    let outcome = kernel.boot(&boot).await.unwrap();
-    let took = clock.moment() - start;
-    print_line(&format!("{} attempts in kernel {} took {took:.1?}", rows.len(), outcome.release));
+    // The console is in the error, as it was printed.
+    let said = kernel.boot(&boot).await.inspect_err(|error| print_line(&error.to_string()));
+    let outcome = said.unwrap();
+    let (release, took) = (&outcome.release, outcome.took);
+    print_line(&format!("{} attempts in kernel {release} took {took:.1?}", rows.len()));
     assert_eq!(outcome.release, kernel.release());
     let wrong: Vec<String> = rows
         .iter()
@@ -58,8 +59,12 @@ async fn check(kernel: &Kernel, boot: Boot, rows: Vec<Row>) -> BootOutcome {
 }
 
 #[tokio::test]
-async fn mc_5_mc_6_kernels_that_enforce_signatures_load_what_is_signed_by_a_trusted_key() {
-    let Some(kernels) = kernels("mc_5_mc_6_kernels_that_enforce_signatures") else { return };
+async fn kernels_that_enforce_signatures_load_what_is_signed_by_a_trusted_key() {
+    let Some(kernels) =
+        kernels("kernels_that_enforce_signatures_load_what_is_signed_by_a_trusted_key")
+    else {
+        return;
+    };
     let keys = Keys::new();
     for kernel in kernels.all() {
         let rows = table::enforced(kernel, &keys, &signers(&kernels));
@@ -73,8 +78,10 @@ async fn mc_5_mc_6_kernels_that_enforce_signatures_load_what_is_signed_by_a_trus
 }
 
 #[tokio::test]
-async fn mc_5_secure_boot_enforces_signatures_without_any_option() {
-    let Some(kernels) = kernels("mc_5_secure_boot_enforces_signatures") else { return };
+async fn secure_boot_enforces_signatures_without_any_option() {
+    let Some(kernels) = kernels("secure_boot_enforces_signatures_without_any_option") else {
+        return;
+    };
     let keys = Keys::new();
     let kernel = kernels.all().last().unwrap();
     let rows = table::essential(kernel, &keys, &signers(&kernels), table::Refusal::Enforced);
@@ -87,8 +94,11 @@ async fn mc_5_secure_boot_enforces_signatures_without_any_option() {
 }
 
 #[tokio::test]
-async fn mc_5_a_kernel_that_is_only_locked_down_says_operation_not_permitted() {
-    let Some(kernels) = kernels("mc_5_a_kernel_that_is_only_locked_down") else { return };
+async fn a_kernel_that_is_only_locked_down_says_operation_not_permitted() {
+    let Some(kernels) = kernels("a_kernel_that_is_only_locked_down_says_operation_not_permitted")
+    else {
+        return;
+    };
     let keys = Keys::new();
     let kernel = kernels.all().last().unwrap();
     let rows = table::essential(kernel, &keys, &signers(&kernels), table::Refusal::LockedDown);
@@ -100,12 +110,15 @@ async fn mc_5_a_kernel_that_is_only_locked_down_says_operation_not_permitted() {
 
 #[tokio::test]
 async fn a_kernel_that_enforces_nothing_loads_everything_and_is_tainted() {
-    let Some(kernels) = kernels("a_kernel_that_enforces_nothing") else { return };
+    let Some(kernels) = kernels("a_kernel_that_enforces_nothing_loads_everything_and_is_tainted")
+    else {
+        return;
+    };
     let kernel = &kernels.all()[0];
     let module = kernel.leaf_module().unwrap();
     let row = Row {
         name: "unsigned".to_owned(),
-        attempt: gantry_testkit::kernel::Attempt::Load(module),
+        attempt: Attempt::Load(module),
         expected: Expected::Loaded,
     };
     let outcome = check(kernel, Boot::new(Enforcement::Off), vec![row]).await;

@@ -62,7 +62,10 @@ impl Expected {
                 !attempt.is_loaded() && attempt.status == status && attempt.output == words && said
             }
             Self::RefusedByInsmod(words) => {
-                !attempt.is_loaded() && attempt.status == 1 && attempt.output.ends_with(words)
+                !attempt.is_loaded()
+                    && attempt.status == 1
+                    && attempt.output.ends_with(words)
+                    && attempt.output.starts_with("insmod: ERROR: could not insert module")
             }
         }
     }
@@ -208,7 +211,7 @@ fn variants(kernel: &Kernel, keys: &Keys, signer: &Signer, module: &[u8]) -> Vec
         (
             "ECDSA, SHA-512",
             load(sign(module, &keys.ecdsa, "sha512")),
-            unless_modern(KEY_REJECTED, Some(UNAVAILABLE_KEY)),
+            unless_modern(KEY_REJECTED, Some(UNSUPPORTED)),
         ),
         ("key identifier", load(by_identifier), Expected::Loaded),
         (
