@@ -1,8 +1,10 @@
 //! Tests in booted kernels which signed modules they load, and with which words they refuse the
 //! others. Where the machine lacks something for it, the tests print that and why.
 
+mod ours;
 mod table;
 
+use gantry_kmod::verify::Enforcement::{Enforce, Lockdown};
 use gantry_testkit::kernel::{
     Attempt, Boot, BootOutcome, Enforcement, Identifier, Kernel, Kernels,
 };
@@ -21,7 +23,7 @@ fn kernels(test: &str) -> Option<Kernels> {
     }
 }
 
-/// Everything that signs modules: the kernel's own program, the reference for all others.
+/// Everything that signs modules: the kernel's own program, which is the reference, and ours.
 fn signers(kernels: &Kernels) -> Vec<Signer> {
     let reference = |identifier| {
         let sign_file = kernels.sign_file().clone();
@@ -29,17 +31,20 @@ fn signers(kernels: &Kernels) -> Vec<Signer> {
             sign_file.sign(module, key, certificate, digest, identifier).unwrap()
         }
     };
-    vec![Signer {
+    let kernel = kernels.all()[0].clone();
+    let reference = Signer {
         name: "sign-file",
         sign: Box::new(reference(Identifier::IssuerAndSerial)),
         sign_by_key_identifier: Box::new(reference(Identifier::KeyIdentifier)),
-    }]
+        compress: Box::new(move |module| kernel.compress(module).unwrap()),
+    };
+    vec![reference, ours::signer()]
 }
 
 /// Boots a kernel once for all rows, and compares every outcome.
-async fn check(kernel: &Kernel, boot: Boot, rows: Vec<Row>) -> BootOutcome {
+async fn check(kernel: &Kernel, boot: Boot, rows: &[Row]) -> BootOutcome {
     let mut boot = boot;
-    for row in &rows {
+    for row in rows {
         boot = boot.attempt(&row.name, row.attempt.clone());
     }
     // The console is in the error, as it was printed.
@@ -67,9 +72,16 @@ async fn kernels_that_enforce_signatures_load_what_is_signed_by_a_trusted_key() 
     };
     let keys = Keys::new();
     for kernel in kernels.all() {
-        let rows = table::enforced(kernel, &keys, &signers(&kernels));
+        let signers = signers(&kernels);
+        let mut rows = table::enforced(kernel, &keys, &signers);
+        rows.extend(table::weak_digests(kernel, &keys, &signers[0]));
+        rows.extend(ours::existing_signatures(kernel, &keys));
         let boot = keys.trusted().into_iter().fold(Boot::new(Enforcement::Signatures), Boot::trust);
-        let outcome = check(kernel, boot, rows).await;
+        let outcome = check(kernel, boot, &rows).await;
+        // Others lack algorithms, which is no fault of a signature.
+        if kernel.version() >= table::MODERN {
+            ours::check_predictions(&keys.trusted(), Enforce, &rows, &outcome);
+        }
         assert!(outcome.enforced);
         assert!(outcome.lockdown.starts_with("[none]"), "{}", outcome.lockdown);
         let listed = |name: &str| outcome.keys.iter().any(|key| key.contains(name));
@@ -86,7 +98,8 @@ async fn secure_boot_enforces_signatures_without_any_option() {
     let kernel = kernels.all().last().unwrap();
     let rows = table::essential(kernel, &keys, &signers(&kernels), table::Refusal::Enforced);
     let boot = Boot::new(Enforcement::SecureBoot(keys.enrolled.clone()));
-    let outcome = check(kernel, boot, rows).await;
+    let outcome = check(kernel, boot, &rows).await;
+    ours::check_predictions(&[keys.enrolled.certificate_der()], Enforce, &rows, &outcome);
     assert!(outcome.enforced);
     assert!(outcome.lockdown.contains("[integrity]"), "{}", outcome.lockdown);
     let said = |words: &str| outcome.messages.iter().any(|message| message.contains(words));
@@ -103,7 +116,8 @@ async fn a_kernel_that_is_only_locked_down_says_operation_not_permitted() {
     let kernel = kernels.all().last().unwrap();
     let rows = table::essential(kernel, &keys, &signers(&kernels), table::Refusal::LockedDown);
     let boot = keys.trusted().into_iter().fold(Boot::new(Enforcement::Lockdown), Boot::trust);
-    let outcome = check(kernel, boot, rows).await;
+    let outcome = check(kernel, boot, &rows).await;
+    ours::check_predictions(&keys.trusted(), Lockdown, &rows, &outcome);
     assert!(!outcome.enforced);
     assert!(outcome.lockdown.contains("[integrity]"), "{}", outcome.lockdown);
 }
@@ -121,7 +135,7 @@ async fn a_kernel_that_enforces_nothing_loads_everything_and_is_tainted() {
         attempt: Attempt::Load(module),
         expected: Expected::Loaded,
     };
-    let outcome = check(kernel, Boot::new(Enforcement::Off), vec![row]).await;
+    let outcome = check(kernel, Boot::new(Enforcement::Off), &[row]).await;
     let attempt = &outcome.attempts[0];
     assert!(attempt.has_message("module verification failed: signature and/or required key"));
     // Unsigned, and nothing else: the module is one of the kernel's own.

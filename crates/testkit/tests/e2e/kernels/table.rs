@@ -3,7 +3,7 @@
 use gantry_testkit::kernel::{Attempt, AttemptOutcome, Kernel, SigningKey};
 
 /// The first kernels of Debian with ECDSA and SHA-512 built in, and that unpack modules themselves.
-const MODERN: (u32, u32) = (6, 12);
+pub(super) const MODERN: (u32, u32) = (6, 12);
 
 const UNSIGNED: &str = "Loading of unsigned module is rejected";
 const UNAVAILABLE_KEY: &str = "Loading of module with unavailable key is rejected";
@@ -30,6 +30,8 @@ pub(super) struct Signer {
     pub(super) sign: Sign,
     /// Names the certificate by its key identifier.
     pub(super) sign_by_key_identifier: Sign,
+    /// Compresses a module for the kernel to unpack.
+    pub(super) compress: Box<dyn Fn(&[u8]) -> Vec<u8>>,
 }
 
 /// One attempt, and what is expected of it.
@@ -74,7 +76,7 @@ impl Expected {
 /// The keys of all rows.
 pub(super) struct Keys {
     pub(super) enrolled: SigningKey,
-    stranger: SigningKey,
+    pub(super) stranger: SigningKey,
     expired: SigningKey,
     without_identifier: SigningKey,
     ecdsa: SigningKey,
@@ -230,16 +232,27 @@ fn variants(kernel: &Kernel, keys: &Keys, signer: &Signer, module: &[u8]) -> Vec
         ("unknown over trusted", load(sign(&signed, &keys.stranger, "sha256")), unavailable()),
         (
             "compressed",
-            Attempt::LoadCompressed(kernel.compress(&signed).unwrap()),
+            Attempt::LoadCompressed((signer.compress)(&signed)),
             unless_modern(NOT_SUPPORTED, None),
         ),
         (
             "compressed, unknown key",
-            Attempt::LoadCompressed(kernel.compress(&foreign).unwrap()),
+            Attempt::LoadCompressed((signer.compress)(&foreign)),
             if modern { unavailable() } else { Expected::Refused(NOT_SUPPORTED, None) },
         ),
     ];
     rows.map(|(name, attempt, expected)| row(signer.name, name, attempt, expected)).into()
+}
+
+/// Digests that kernels accept although they are weak. That ours is no such signer is policy.
+pub(super) fn weak_digests(kernel: &Kernel, keys: &Keys, signer: &Signer) -> Vec<Row> {
+    let module = kernel.leaf_module().unwrap();
+    let row = |digest| {
+        let key = &keys.enrolled;
+        let signed = (signer.sign)(&module, &key.key, &key.certificate, digest);
+        row(signer.name, digest, Attempt::Load(signed), Expected::Loaded)
+    };
+    ["sha1", "sha224"].map(row).into()
 }
 
 /// Signed modules whose description of the signature was changed.
@@ -267,7 +280,7 @@ fn malformed(signer: &str, signed: &[u8]) -> Vec<Row> {
     rows.map(|(name, attempt, expected)| row(signer, name, attempt, expected)).into()
 }
 
-fn row(signer: &str, name: &str, attempt: Attempt, expected: Expected) -> Row {
+pub(super) fn row(signer: &str, name: &str, attempt: Attempt, expected: Expected) -> Row {
     let name = if signer.is_empty() { name.to_owned() } else { format!("{signer}: {name}") };
     Row { name, attempt, expected }
 }
