@@ -23,6 +23,9 @@ const DESCRIPTION: usize = 12;
 /// Signs a module: its bytes, the key and the certificate as PEM, and the name of a digest.
 pub(super) type Sign = Box<dyn Fn(&[u8], &str, &str, &str) -> Vec<u8>>;
 
+/// Compresses a module.
+pub(super) type Compress = Box<dyn Fn(&[u8]) -> Vec<u8>>;
+
 /// A program or a library that signs modules.
 pub(super) struct Signer {
     pub(super) name: &'static str,
@@ -31,7 +34,7 @@ pub(super) struct Signer {
     /// Names the certificate by its key identifier.
     pub(super) sign_by_key_identifier: Sign,
     /// Compresses a module for the kernel to unpack.
-    pub(super) compress: Box<dyn Fn(&[u8]) -> Vec<u8>>,
+    pub(super) compress: Compress,
 }
 
 /// One attempt, and what is expected of it.
