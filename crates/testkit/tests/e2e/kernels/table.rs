@@ -117,6 +117,8 @@ pub(super) enum Refusal {
 }
 
 /// The rows that hold wherever signatures matter: the same files, refused with other words.
+///
+/// Kernels log at most ten refusals by lockdown in five seconds, so these rows stay few.
 pub(super) fn essential(
     kernel: &Kernel,
     keys: &Keys,
