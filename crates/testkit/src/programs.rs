@@ -16,7 +16,7 @@ impl Programs {
     /// # Errors
     /// There is no cache folder, or the script does not run.
     pub fn find() -> Result<Self, ProgramsError> {
-        let runs = cache(setting).ok_or(ProgramsError::NoCache)?.join("testbed/runs");
+        let runs = cache_folder().ok_or(ProgramsError::NoCache)?.join("testbed/runs");
         let folder = match setting("GANTRY_TESTBED") {
             Some(folder) => PathBuf::from(folder),
             None => ask_the_script()?,
@@ -48,6 +48,11 @@ impl Programs {
         }
         Err(ProgramsError::NotBuilt { name, folder: self.folder.clone() })
     }
+}
+
+/// Returns Gantry's cache folder; none if the environment names no place for it.
+pub(crate) fn cache_folder() -> Option<PathBuf> {
+    cache(setting)
 }
 
 /// Gantry's cache folder, by the same rule as in the Makefile and in `testbed/build`.

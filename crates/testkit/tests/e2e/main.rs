@@ -7,6 +7,7 @@
 
 mod access;
 mod definitions;
+mod kernels;
 mod killed;
 mod manifests;
 mod real_node;
