@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn kms_56_headers_are_those_the_kernel_accepts() {
-        let module = vec![7; 3 << 20];
+        let module = vec![7; 10_000];
         let gzip = Compression::Gzip.compress(&module).unwrap();
         // Deflate, no flags (so no name), time zero.
         assert_eq!(gzip[..8], [0x1f, 0x8b, 8, 0, 0, 0, 0, 0]);
@@ -271,13 +271,13 @@ mod tests {
 
     #[test]
     fn bombs_are_refused() {
-        let module = vec![0; 1 << 20];
+        let module = vec![0; 256 << 10];
         for compression in ALL {
             let packed = compression.compress(&module).unwrap();
-            assert_eq!(compression.decompress(&packed, 1 << 20).unwrap(), module);
-            let refused = compression.decompress(&packed, (1 << 20) - 1);
+            assert_eq!(compression.decompress(&packed, 256 << 10).unwrap(), module);
+            let refused = compression.decompress(&packed, (256 << 10) - 1);
             assert!(
-                matches!(refused, Err(DecompressError::TooLarge { limit: 1_048_575 })),
+                matches!(refused, Err(DecompressError::TooLarge { limit: 262_143 })),
                 "{compression}: {refused:?}"
             );
         }

@@ -125,6 +125,7 @@ pub struct Refusal {
 /// certificates, and returns the one that signed it.
 ///
 /// An issued certificate must itself be among the trusted: kernels do not follow chains for modules.
+/// Kernels also accept weak digests: to answer as one, allow them.
 ///
 /// # Errors
 /// Returns an error that says why a kernel would refuse the module, or why our policy does.
