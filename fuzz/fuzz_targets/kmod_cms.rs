@@ -1,5 +1,5 @@
-//! Reads CMS messages, certificates and keys: no panic, and a message that names a certificate is the
-//! same message when it is read again.
+//! Reads CMS messages, certificates and keys: no panic, and a certificate read from its own DER is
+//! the same.
 #![no_main]
 
 use gantry_kmod::cms::ModuleSignature;
