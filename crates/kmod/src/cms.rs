@@ -19,7 +19,8 @@ use crate::digest::Digest;
 use crate::errno::Errno;
 use crate::key::{KeyAlgorithm, RSA_ENCRYPTION};
 
-/// The largest message that is read. One of RSA 4096 has 700 bytes; those with certificates some KiB.
+/// The largest message that is read. One of RSA 4096 has 700 bytes; those with certificates some
+/// KiB.
 pub const MAX_CMS_SIZE: usize = 1 << 20;
 
 const DATA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.7.1");
@@ -117,7 +118,8 @@ impl ModuleSignature {
         let [signer] = signed.signer_infos.0.as_slice() else {
             return Err(CmsError::Signers(signed.signer_infos.0.len()));
         };
-        // As in the kernel, both versions follow from the kind of identifier: RFC 5652, 5.1 and 5.3.
+        // As in the kernel, both versions follow from the kind of identifier: RFC 5652, 5.1 and
+        // 5.3.
         let version = match signer.sid {
             SignerIdentifier::IssuerAndSerialNumber(_) => CmsVersion::V1,
             SignerIdentifier::SubjectKeyIdentifier(_) => CmsVersion::V3,
@@ -302,7 +304,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_message_panics(at: prop::sample::Index, value: u8, random in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn no_message_panics(
+            at: prop::sample::Index,
+            value: u8,
+            random in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
             let mut changed = message().to_vec();
             let at = at.index(changed.len());
             changed[at] = value;

@@ -100,7 +100,7 @@ impl Compression {
     /// Unpacks a file of this compression to at most `limit` bytes.
     ///
     /// # Errors
-    /// Returns an error for a damaged stream, for bytes after it, and for more bytes than the limit.
+    /// Returns an error for a damaged stream, for bytes after it, and for more bytes than `limit`.
     pub fn decompress(self, file: &[u8], limit: usize) -> Result<Vec<u8>, DecompressError> {
         let mut unpacked = Vec::new();
         self.decode(file, limit, |part| {
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn kms_56_headers_are_those_the_kernel_accepts() {
-        let module = vec![7; 3 << 20];
+        let module = vec![7; 10_000];
         let gzip = Compression::Gzip.compress(&module).unwrap();
         // Deflate, no flags (so no name), time zero.
         assert_eq!(gzip[..8], [0x1f, 0x8b, 8, 0, 0, 0, 0, 0]);
@@ -271,13 +271,13 @@ mod tests {
 
     #[test]
     fn bombs_are_refused() {
-        let module = vec![0; 1 << 20];
+        let module = vec![0; 256 << 10];
         for compression in ALL {
             let packed = compression.compress(&module).unwrap();
-            assert_eq!(compression.decompress(&packed, 1 << 20).unwrap(), module);
-            let refused = compression.decompress(&packed, (1 << 20) - 1);
+            assert_eq!(compression.decompress(&packed, 256 << 10).unwrap(), module);
+            let refused = compression.decompress(&packed, (256 << 10) - 1);
             assert!(
-                matches!(refused, Err(DecompressError::TooLarge { limit: 1_048_575 })),
+                matches!(refused, Err(DecompressError::TooLarge { limit: 262_143 })),
                 "{compression}: {refused:?}"
             );
         }
@@ -324,7 +324,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn what_is_packed_unpacks(module in prop::collection::vec(any::<u8>(), 0..5000), which in 0..4usize) {
+        fn what_is_packed_unpacks(
+            module in prop::collection::vec(any::<u8>(), 0..5000),
+            which in 0..4usize,
+        ) {
             let compression = ALL[which];
             let packed = compression.compress(&module).unwrap();
             prop_assert_eq!(&compression.compress(&module).unwrap(), &packed);
@@ -339,7 +342,10 @@ mod tests {
         }
 
         #[test]
-        fn no_stream_panics(start in 0..3usize, rest in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn no_stream_panics(
+            start in 0..3usize,
+            rest in prop::collection::vec(any::<u8>(), 0..300),
+        ) {
             let compression = ALL[start + 1];
             let mut packed = compression.compress(b"module").unwrap();
             packed.truncate(packed.len().min(rest.len()));

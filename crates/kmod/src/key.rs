@@ -99,7 +99,8 @@ pub enum KeySignError {
 impl PrivateKey {
     /// Reads a key: PEM or DER; PKCS#8, PKCS#1 or SEC1; or PKCS#8 encrypted with the passphrase.
     ///
-    /// Other PEM blocks in the file, such as curve parameters or certificates, are skipped.
+    /// Other PEM blocks in the file, such as curve parameters or certificates, are skipped. Copies
+    /// made on the way are cleared; the caller clears the file and the passphrase.
     ///
     /// # Errors
     /// Returns an error for files without a key, and for keys that cannot be used.
@@ -242,6 +243,7 @@ fn rsa(pair: Result<RsaKeyPair, aws_lc_rs::error::KeyRejected>) -> Result<Privat
         "TooSmall" => KeyError::TooShort,
         _ => KeyError::Damaged,
     })?;
+    // The library refuses shorter keys as well; the limit must not move with its releases.
     if pair.public_modulus_len() * 8 < MIN_RSA_BITS {
         return Err(KeyError::TooShort);
     }

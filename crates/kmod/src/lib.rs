@@ -1,7 +1,7 @@
 //! Kernel module files: reads, signs, verifies and compresses them, without I/O.
 //!
-//! A [`Signer`] is a [`PrivateKey`] with its [`Certificate`]; [`sign_module`] signs a module with it,
-//! also inside gzip, xz or zstd, and gives the same bytes as the kernel's `scripts/sign-file`.
+//! A [`Signer`] is a [`PrivateKey`] with its [`Certificate`]; [`sign_module`] signs a module with
+//! it, also inside gzip, xz or zstd, and gives the same bytes as the kernel's `scripts/sign-file`.
 //! [`verify_module`] answers as a kernel would that trusts one certificate. [`ModuleInfo`] is what
 //! `modinfo` shows, [`SyntheticModule`] writes a module for demonstrations, [`KernelRelease`] takes
 //! the output of `uname -r` apart, and [`hint`] explains why a kernel refused a module.

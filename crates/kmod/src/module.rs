@@ -56,8 +56,9 @@ impl ModuleInfo {
     /// Reads an uncompressed module, signed or not.
     ///
     /// # Errors
-    /// Returns an error for a file that is not ELF or is damaged. An ELF file that is no module is no
-    /// error: see [`is_relocatable`](Self::is_relocatable) and [`has_modinfo`](Self::has_modinfo).
+    /// Returns an error for a file that is not ELF or is damaged. An ELF file that is no module is
+    /// no error: see [`is_relocatable`](Self::is_relocatable) and
+    /// [`has_modinfo`](Self::has_modinfo).
     pub fn parse(module: &[u8]) -> Result<Self, ModuleError> {
         if !is_elf(module) {
             return Err(ModuleError::NotElf);
@@ -231,8 +232,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_file_panics(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
-                          length: prop::sample::Index) {
+        fn no_file_panics(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
+            length: prop::sample::Index,
+        ) {
             let mut module = SAMPLE.to_vec();
             for (at, value) in changes {
                 let at = at.index(module.len());

@@ -29,12 +29,12 @@ impl Block<'_> {
 
     /// The bytes of the block, or nothing if they are not base64.
     pub(crate) fn decode(&self) -> Option<Zeroizing<Vec<u8>>> {
-        let text: Zeroizing<Vec<u8>> =
-            Zeroizing::new(self.body.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect());
+        // Sized beforehand: a vector that grows leaves copies of the key behind.
+        let mut text = Zeroizing::new(Vec::with_capacity(self.body.len()));
+        text.extend(self.body.bytes().filter(|byte| !byte.is_ascii_whitespace()));
         let padding = DecodePaddingMode::Indifferent;
         let config = GeneralPurposeConfig::new().with_decode_padding_mode(padding);
         let engine = GeneralPurpose::new(&base64::alphabet::STANDARD, config);
-        // Sized beforehand: a vector that grows leaves copies of the key behind.
         let mut bytes = Zeroizing::new(vec![0; base64::decoded_len_estimate(text.len())]);
         let length = engine.decode_slice(&*text, &mut bytes).ok()?;
         bytes.truncate(length);

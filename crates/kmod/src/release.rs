@@ -17,6 +17,13 @@ const MAX_LABEL_LENGTH: usize = 63;
 ///
 /// The families (RHEL, Debian, Ubuntu) are found by grammar alone, because a kernel may be asked
 /// about before any node runs it. So a release of Ubuntu has the variables of Debian, too.
+///
+/// ```
+/// let release: gantry_kmod::KernelRelease = "5.14.0-284.11.1.el9_2.x86_64".parse()?;
+/// assert_eq!(release.version(), (5, 14, 0));
+/// assert_eq!(release.variables()["KERNEL_RHEL_VERSION"], "el9_2");
+/// # Ok::<(), gantry_kmod::release::InvalidKernelVersion>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KernelRelease {
     text: String,

@@ -74,7 +74,8 @@ impl TrailerError {
 /// A file without the magic is unsigned: `None`.
 ///
 /// # Errors
-/// Returns an error when the file ends with the magic and the kernel would refuse what is before it.
+/// Returns an error when the file ends with the magic and the kernel would refuse what is before
+/// it.
 pub fn split(file: &[u8]) -> Result<Option<SignedPayload<'_>>, TrailerError> {
     // The kernel does not take the magic alone for a signature.
     let Some(rest) = file.strip_suffix(MAGIC).filter(|rest| !rest.is_empty()) else {
@@ -102,7 +103,8 @@ pub fn split(file: &[u8]) -> Result<Option<SignedPayload<'_>>, TrailerError> {
 
 /// The signatures of a file, the outermost first.
 ///
-/// It ends at the first payload that has no sane trailer, because everything before it is the module.
+/// It ends at the first payload that has no sane trailer, because everything before it is the
+/// module.
 pub fn stack(file: &[u8]) -> impl Iterator<Item = SignedPayload<'_>> {
     let outermost = |file| split(file).ok().flatten();
     std::iter::successors(outermost(file), move |signed| outermost(signed.payload))

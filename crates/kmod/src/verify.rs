@@ -124,7 +124,8 @@ pub struct Refusal {
 /// Verifies the outermost signature of a module file as a kernel does that trusts these
 /// certificates, and returns the one that signed it.
 ///
-/// An issued certificate must itself be among the trusted: kernels do not follow chains for modules.
+/// An issued certificate must itself be among the trusted: for modules, kernels follow no chains.
+/// Kernels also accept weak digests: to answer as one, allow them.
 ///
 /// # Errors
 /// Returns an error that says why a kernel would refuse the module, or why our policy does.

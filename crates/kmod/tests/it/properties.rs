@@ -63,8 +63,8 @@ proptest! {
         prop_assert!(matches!(refused, Err(VerifyError::Mismatch)), "{:?}", refused);
     }
 
-    /// The end of a file is the signature itself and the trailer. Before that are names of algorithms,
-    /// some of which neither kernels nor we look at.
+    /// The end of a file is the signature itself and the trailer. Before that are names of
+    /// algorithms, some of which neither kernels nor we look at.
     #[test]
     fn kms_61_a_changed_signature_never_verifies(
         which in 0..18usize,
