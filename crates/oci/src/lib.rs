@@ -9,16 +9,26 @@
 //! Nothing here opens a connection or reads a clock. Input is hostile: every size, count and depth
 //! has a bound, and what exceeds one is an error that names it.
 
+pub mod blob;
 mod digest;
+pub mod glob;
 mod json;
+pub mod layer;
 pub mod manifest;
 mod media_type;
 mod reference;
+#[cfg(test)]
+mod test_image;
+pub mod tree;
 
+pub use blob::{BlobError, BlobProblem, BlobSink, BlobSource, MemoryBlobs};
 pub use digest::{Algorithm, Digest, DigestError, Hasher, Verifier, VerifyError, VerifyingReader};
+pub use glob::Pattern;
+pub use layer::{LayerError, LayerProblem, Limits};
 pub use manifest::{
     Config, Descriptor, Document, DocumentError, DocumentProblem, Index, Manifest, Platform,
     PlatformError,
 };
 pub use media_type::{Compression, Family, MediaType};
 pub use reference::{Reference, ReferenceError, ReferenceProblem, Registry, Repository, Tag};
+pub use tree::{SelectedFile, Tree, TreePath};
