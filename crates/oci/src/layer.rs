@@ -10,6 +10,7 @@
 
 mod entry;
 mod error;
+mod index;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ mod write;
 
 pub use entry::{Attributes, EntryKind, LayerEntry, Mtime};
 pub use error::{LayerError, LayerProblem, LimitKind};
+pub(crate) use index::TarIndex;
 pub(crate) use read::{Budget, read_layer_within};
 pub use read::{Limits, read_layer};
 pub(crate) use write::write_header;

@@ -10,13 +10,16 @@
 //! has a bound, and what exceeds one is an error that names it.
 
 pub mod blob;
+pub mod build;
 mod digest;
 pub mod glob;
 mod json;
 pub mod layer;
+pub mod layout;
 pub mod manifest;
 mod media_type;
 mod reference;
+pub mod repack;
 #[cfg(test)]
 mod test_image;
 pub mod tree;

@@ -250,7 +250,7 @@ fn limits_hold() {
     let table = [
         (Limits { entries: 2, ..limits.clone() }, LimitKind::Entries, 2),
         (Limits { name_bytes: 11, ..limits.clone() }, LimitKind::NameBytes, 11),
-        (Limits { uncompressed_bytes: 3000, ..limits.clone() }, LimitKind::UncompressedBytes, 3000),
+        (Limits { uncompressed_bytes: 3000, ..limits }, LimitKind::UncompressedBytes, 3000),
     ];
     for (limits, expected_kind, expected_limit) in table {
         for blob in [&tar, &gzip(&tar)] {
@@ -263,7 +263,7 @@ fn limits_hold() {
     }
     let bomb = gzip(&Tar::default().entry(b'0', "zeros", "", &vec![0; 3 << 20]).end());
     assert!(read(&bomb).is_ok(), "some zeros are no attack");
-    let strict = Limits { ratio_free_bytes: 1 << 20, ratio: 100, ..limits };
+    let strict = Limits { ratio_free_bytes: 1 << 20, ratio: 100, ..Limits::default() };
     let error = read_within(&bomb, &strict).unwrap_err();
     assert!(
         matches!(*error.problem, LayerProblem::Limit { kind: LimitKind::Ratio, .. }),

@@ -324,7 +324,7 @@ proptest! {
         let mut with_empty = tars.clone();
         with_empty.push(tar());
         prop_assert_eq!(&listing(&with_empty), &before);
-        let mut hidden = tars.clone();
+        let mut hidden = tars;
         hidden.push(tar().file("new", "n").file(".wh..wh..opq", ""));
         prop_assert_eq!(listing(&hidden), ["/new=n"]);
         for line in &before {
