@@ -101,7 +101,7 @@ fn choose<'a>(index: &'a Index, name: Option<&str>) -> Result<&'a Descriptor, La
         let names: Vec<&str> = index
             .manifests()
             .iter()
-            .map(|child| own_name(child).unwrap_or(child.digest().as_str()))
+            .map(|child| own_name(child).unwrap_or_else(|| child.digest().as_str()))
             .take(LISTED_NAMES)
             .collect();
         if names.is_empty() { "no image".to_owned() } else { names.join(", ") }
