@@ -52,10 +52,15 @@ impl Tree {
                 }
             };
         };
-        let parent = self.real_path(&parent)?;
         if name.starts_with(WHITEOUT_PREFIX) {
-            return self.apply_whiteout(&parent, &name, layer, whiteouts);
+            return match self.real_path(&parent) {
+                Ok(parent) => self.apply_whiteout(&parent, &name, layer, whiteouts),
+                // There is nothing below a file that could be hidden.
+                Err(LayerProblem::NotADirectory(_)) => Ok(()),
+                Err(problem) => Err(problem),
+            };
         }
+        let parent = self.real_path(&parent)?;
         let kind = match entry.kind {
             EntryKind::Directory => {
                 let children = self.directory(&parent, layer);

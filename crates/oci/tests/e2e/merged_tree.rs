@@ -138,11 +138,11 @@ fn kms_57_random_layers_are_merged_as_umoci_merges_them() {
             .current_dir(root)
             .output()
             .unwrap();
-        // Both must accept it: which error comes first is no concern of users.
-        let Ok(ours) = ours(&blobs, &manifest) else { continue };
+        // We accept all that umoci accepts, and a hard link to itself, on which it fails.
         if !output.status.success() {
             continue;
         }
+        let ours = ours(&blobs, &manifest).unwrap();
         let mut lines = Vec::new();
         theirs(&root.join("bundle/rootfs"), "", &mut lines);
         lines.sort();
