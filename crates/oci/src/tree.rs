@@ -37,7 +37,7 @@ const MAX_DEPTH: usize = 256;
 pub struct Tree {
     root: Directory,
     limits: Limits,
-    /// Steps taken to resolve paths of entries.
+    /// Steps taken to resolve paths of entries and to apply whiteouts.
     steps: u64,
 }
 

@@ -110,8 +110,8 @@ pub enum LimitKind {
     /// Directories within directories.
     #[error("directories within one another")]
     Depth,
-    /// Steps to resolve paths.
-    #[error("steps to resolve paths")]
+    /// Steps to resolve paths and to apply whiteouts.
+    #[error("steps to resolve paths and whiteouts")]
     ResolutionSteps,
     /// Bytes of one file that is read into memory.
     #[error("bytes of one selected file")]

@@ -28,7 +28,7 @@ pub struct Limits {
     pub ratio: u64,
     /// Bytes of a layer that are allowed at any ratio: a file of zeros is not an attack.
     pub ratio_free_bytes: u64,
-    /// Steps to resolve paths, which symbolic links can multiply.
+    /// Steps to resolve paths, which symbolic links can multiply, and to apply whiteouts.
     pub resolution_steps: u64,
     /// Bytes of one file that is read into memory.
     pub file_bytes: u64,

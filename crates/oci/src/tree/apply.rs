@@ -138,14 +138,15 @@ impl Tree {
             return Ok(());
         }
         let Some(children) = self.existing_directory(parent) else { return Ok(()) };
+        let mut visited = 0;
         if opaque {
-            children.retain(|_, node| keep_own(node, layer));
+            children.retain(|_, node| keep_own(node, layer, &mut visited));
         } else if let Some(node) = children.get_mut(hidden)
-            && !keep_own(node, layer)
+            && !keep_own(node, layer, &mut visited)
         {
             children.remove(hidden);
         }
-        Ok(())
+        self.spend_steps(visited)
     }
 
     /// The path of a directory without symbolic links. Parts of it may not exist.
@@ -161,16 +162,21 @@ impl Tree {
             }
             (TreePath::from_components(&located.path), located.steps)
         };
-        self.steps += steps + 1;
-        if self.steps > self.limits.resolution_steps {
-            let (kind, limit) = (LimitKind::ResolutionSteps, self.limits.resolution_steps);
-            return Err(LayerProblem::Limit { kind, limit });
-        }
+        self.spend_steps(steps + 1)?;
         if path.names().len() >= MAX_DEPTH {
             let (kind, limit) = (LimitKind::Depth, MAX_DEPTH as u64);
             return Err(LayerProblem::Limit { kind, limit });
         }
         Ok(path)
+    }
+
+    fn spend_steps(&mut self, steps: u64) -> Result<(), LayerProblem> {
+        self.steps = self.steps.saturating_add(steps);
+        if self.steps > self.limits.resolution_steps {
+            let (kind, limit) = (LimitKind::ResolutionSteps, self.limits.resolution_steps);
+            return Err(LayerProblem::Limit { kind, limit });
+        }
+        Ok(())
     }
 
     /// The directory with this real path, made if it does not exist.
@@ -203,9 +209,10 @@ impl Tree {
 }
 
 /// Removes what lower layers put below a node, and says whether anything of this layer is left.
-fn keep_own(node: &mut Node, layer: u16) -> bool {
+fn keep_own(node: &mut Node, layer: u16, visited: &mut u64) -> bool {
+    *visited += 1;
     if let NodeKind::Directory(children) = &mut node.kind {
-        children.retain(|_, child| keep_own(child, layer));
+        children.retain(|_, child| keep_own(child, layer, visited));
         if !children.is_empty() {
             node.layer = layer;
         }

@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "all of this is tests")]
 
+mod memory;
 mod merged_tree;
 mod tar_formats;
 mod tools;
