@@ -6,6 +6,11 @@
 //! All of them keep the bytes they were read from, because a digest covers bytes and not meaning,
 //! and all of them keep keys that this crate does not know.
 //!
+//! [`Tree`] is the merged tree of an image's layers, read in bounded memory. [`glob`] finds the
+//! files that patterns match in it, and [`repack`] adds one layer with changed files on top.
+//! [`build`] composes images from files. All of them read blobs from a [`BlobSource`] and write
+//! them to a [`BlobSink`]; [`layout`] has both for directories and archives.
+//!
 //! Nothing here opens a connection or reads a clock. Input is hostile: every size, count and depth
 //! has a bound, and what exceeds one is an error that names it.
 
