@@ -1,0 +1,669 @@
+//! The storage of the embedded registry: blobs by their digest, and links and tags for each
+//! repository, as files below one directory.
+//!
+//! ```text
+//! blobs/sha256/<hex>                 content, shared by all repositories
+//! repositories/<name>/blobs/…        which blobs a repository has, and since when
+//! repositories/<name>/manifests/…    which manifests, their media types and subjects
+//! repositories/<name>/tags/<tag>     which manifest a tag means
+//! temporary/<number>                 what is being written
+//! ```
+//!
+//! Everything is written to a temporary file, flushed to disk, renamed, and its directory flushed,
+//! before it is acknowledged; content before links, and links before tags. Things are removed in
+//! the opposite order. So a crash leaves nothing but temporary files and content without links,
+//! which the next start removes.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use bytes::Bytes;
+use gantry_oci::{Algorithm, Digest, Tag};
+use jiff::Timestamp;
+
+pub(crate) mod disk;
+mod garbage;
+mod record;
+#[cfg(test)]
+mod tests;
+pub(crate) mod uploads;
+
+pub use garbage::{GarbageCollection, GarbageReport};
+pub use record::ManifestRecord;
+
+use crate::manifest_content::ManifestContent;
+use crate::name::RepositoryName;
+use disk::{Directory, Disk, DiskFile, read_small};
+use record::{BlobRecord, TagRecord};
+
+/// How much a registry may store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StorageLimits {
+    /// The largest manifest, in bytes.
+    pub manifest_bytes: usize,
+    /// The largest blob, in bytes.
+    pub blob_bytes: u64,
+    /// Repositories.
+    pub repositories: usize,
+    /// Manifests in one repository, and also tags in one.
+    pub manifests_per_repository: usize,
+}
+
+impl Default for StorageLimits {
+    fn default() -> Self {
+        Self {
+            manifest_bytes: 4 << 20,
+            blob_bytes: 32 << 30,
+            repositories: 10_000,
+            manifests_per_repository: 10_000,
+        }
+    }
+}
+
+/// Why the storage did not do something.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    /// The disk is full, or the quota of the user.
+    #[error("could not write {path}: the disk of the registry is full; remove images and collect \
+             garbage, or make it larger")]
+    Full {
+        /// The file, relative to the directory of the registry.
+        path: String,
+        /// What the operating system reported.
+        source: io::Error,
+    },
+    /// The file system failed.
+    #[error("could not use {path}")]
+    Disk {
+        /// The file, relative to the directory of the registry.
+        path: String,
+        /// What the operating system reported.
+        source: io::Error,
+    },
+    /// Another process uses the directory.
+    #[error("cannot use the directory of the registry: another process has locked it")]
+    Locked,
+    /// The directory was written by another version of this program.
+    #[error("cannot use the directory of the registry: its format is {found:?}, not {FORMAT:?}")]
+    Format {
+        /// What the file `format` has.
+        found: String,
+    },
+    /// A manifest refers to content that the repository does not have.
+    #[error("the repository has no {digest}; push it first")]
+    MissingReference {
+        /// The content.
+        digest: Digest,
+    },
+    /// A limit was reached.
+    #[error("the registry has reached its limit of {limit} {what}; remove some, or raise the limit")]
+    Limit {
+        /// What is limited.
+        what: &'static str,
+        /// How many there may be.
+        limit: usize,
+    },
+}
+
+impl StorageError {
+    fn at(path: &str) -> impl FnOnce(io::Error) -> Self + '_ {
+        move |source| {
+            let path = path.to_owned();
+            match source.kind() {
+                io::ErrorKind::StorageFull
+                | io::ErrorKind::QuotaExceeded
+                | io::ErrorKind::FileTooLarge => Self::Full { path, source },
+                _ => Self::Disk { path, source },
+            }
+        }
+    }
+}
+
+/// The format of the directory.
+const FORMAT: &str = "gantry-registry/1";
+const FORMAT_FILE: &str = "format";
+const TEMPORARY: &str = "temporary";
+const REPOSITORIES: &str = "repositories";
+const ALGORITHMS: [Algorithm; 2] = [Algorithm::Sha256, Algorithm::Sha512];
+
+/// The parts of a repository's directory.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    Blobs,
+    Manifests,
+    Tags,
+}
+
+impl Part {
+    const ALL: [Self; 3] = [Self::Blobs, Self::Manifests, Self::Tags];
+
+    fn of(self, repository: &RepositoryName) -> String {
+        let part = match self {
+            Self::Blobs => "blobs",
+            Self::Manifests => "manifests",
+            Self::Tags => "tags",
+        };
+        format!("{REPOSITORIES}/{}/{part}", repository.directory())
+    }
+}
+
+/// Stores the content of a registry.
+#[derive(Debug)]
+pub struct Storage {
+    disk: Arc<dyn Disk>,
+    limits: StorageLimits,
+    /// Held for writing while links and tags change, so that a manifest is never stored while what
+    /// it refers to is being removed.
+    links: RwLock<()>,
+    next_temporary: AtomicU64,
+}
+
+/// A manifest as it was pushed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredManifest {
+    /// Its digest.
+    pub digest: Digest,
+    /// Its media type.
+    pub media_type: String,
+    /// Its bytes.
+    pub bytes: Bytes,
+}
+
+/// Content that is open for reading. It stays readable when it is removed meanwhile.
+#[derive(Debug)]
+pub(crate) struct OpenBlob {
+    pub(crate) file: Arc<dyn DiskFile>,
+    pub(crate) size: u64,
+}
+
+impl Storage {
+    /// Opens the storage in a directory of this machine, which is created if it is not there, and
+    /// removes what a crash has left.
+    ///
+    /// # Errors
+    /// The directory cannot be used, or another process uses it.
+    pub fn open(directory: &Path, limits: StorageLimits) -> Result<Self, StorageError> {
+        let disk = Directory::open_or_create(directory).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => StorageError::Locked,
+            _ => StorageError::at(&directory.display().to_string())(error),
+        })?;
+        Self::on_disk(Arc::new(disk), limits)
+    }
+
+    pub(crate) fn on_disk(
+        disk: Arc<dyn Disk>,
+        limits: StorageLimits,
+    ) -> Result<Self, StorageError> {
+        let storage =
+            Self { disk, limits, links: RwLock::new(()), next_temporary: AtomicU64::new(0) };
+        storage.prepare()?;
+        storage.remove_leftovers()?;
+        Ok(storage)
+    }
+
+    /// The limits.
+    #[must_use]
+    pub fn limits(&self) -> StorageLimits {
+        self.limits
+    }
+
+    /// Creates the directories and checks the format.
+    fn prepare(&self) -> Result<(), StorageError> {
+        let algorithms = ALGORITHMS.map(blob_directory);
+        let [first, second] = &algorithms;
+        for path in [TEMPORARY, REPOSITORIES, "blobs", first, second] {
+            self.disk.create_directory(path).map_err(StorageError::at(path))?;
+        }
+        self.sync("blobs")?;
+        self.sync("")?;
+        match read_small(&*self.disk, FORMAT_FILE, 100).map_err(StorageError::at(FORMAT_FILE))? {
+            Some(found) if found == FORMAT.as_bytes() => Ok(()),
+            Some(found) => {
+                Err(StorageError::Format { found: String::from_utf8_lossy(&found).into_owned() })
+            }
+            None => self.write("", FORMAT_FILE, FORMAT.as_bytes()),
+        }
+    }
+
+    /// Removes temporary files, and content that no repository has a link to.
+    fn remove_leftovers(&self) -> Result<(), StorageError> {
+        for name in self.names(TEMPORARY)? {
+            self.remove(&format!("{TEMPORARY}/{name}"))?;
+        }
+        let _links = self.write_links();
+        self.sweep_unlinked(|_| true)?;
+        Ok(())
+    }
+
+    /// Returns the size of a blob of a repository.
+    pub(crate) fn blob(
+        &self,
+        repository: &RepositoryName,
+        digest: &Digest,
+    ) -> Result<Option<OpenBlob>, StorageError> {
+        let _links = self.read_links();
+        match self.exists(&link_path(Part::Blobs, repository, digest))? {
+            true => self.open_content(digest),
+            false => Ok(None),
+        }
+    }
+
+    /// Moves a temporary file, whose bytes are flushed and verified, to its place, and links it.
+    pub(crate) fn commit_blob(
+        &self,
+        repository: &RepositoryName,
+        digest: &Digest,
+        temporary: &str,
+        now: Timestamp,
+    ) -> Result<(), StorageError> {
+        let _links = self.write_links();
+        self.create_repository(repository)?;
+        self.rename_synced(temporary, &blob_directory(digest.algorithm()), digest.hex())?;
+        self.link_blob(repository, digest, now)
+    }
+
+    /// Links a blob of another repository; whether that has it.
+    pub(crate) fn mount_blob(
+        &self,
+        from: &RepositoryName,
+        to: &RepositoryName,
+        digest: &Digest,
+        now: Timestamp,
+    ) -> Result<bool, StorageError> {
+        let _links = self.write_links();
+        let exists = self.exists(&link_path(Part::Blobs, from, digest))?
+            && self.open_content(digest)?.is_some();
+        if exists {
+            self.create_repository(to)?;
+            self.link_blob(to, digest, now)?;
+        }
+        Ok(exists)
+    }
+
+    /// Removes a blob from a repository; whether it was there.
+    pub(crate) fn delete_blob(
+        &self,
+        repository: &RepositoryName,
+        digest: &Digest,
+    ) -> Result<bool, StorageError> {
+        let _links = self.write_links();
+        self.remove_synced(&Part::Blobs.of(repository), &link_name(digest))
+    }
+
+    /// Stores a manifest whose digest and media type were checked; the tag is set last.
+    pub(crate) fn put_manifest(
+        &self,
+        repository: &RepositoryName,
+        manifest: &StoredManifest,
+        content: &ManifestContent,
+        tag: Option<&Tag>,
+        now: Timestamp,
+    ) -> Result<(), StorageError> {
+        let _links = self.write_links();
+        let missing = |digest: &Digest| StorageError::MissingReference { digest: digest.clone() };
+        for digest in &content.blobs {
+            if !self.exists(&link_path(Part::Blobs, repository, digest))? {
+                return Err(missing(digest));
+            }
+        }
+        for digest in &content.manifests {
+            if !self.exists(&link_path(Part::Manifests, repository, digest))? {
+                return Err(missing(digest));
+            }
+        }
+        self.create_repository(repository)?;
+        let link = link_name(&manifest.digest);
+        self.check_count(repository, Part::Manifests, &link, "manifests in a repository")?;
+        if let Some(tag) = tag {
+            self.check_count(repository, Part::Tags, tag.as_str(), "tags in a repository")?;
+        }
+        let (algorithm, hex) = (manifest.digest.algorithm(), manifest.digest.hex());
+        self.write(&blob_directory(algorithm), hex, &manifest.bytes)?;
+        let record = ManifestRecord {
+            created: now,
+            media_type: manifest.media_type.clone(),
+            subject: content.subject.clone(),
+        };
+        self.write(&Part::Manifests.of(repository), &link, &record.to_bytes())?;
+        match tag {
+            None => Ok(()),
+            Some(tag) => {
+                let record = TagRecord { digest: manifest.digest.clone(), updated: now };
+                self.write(&Part::Tags.of(repository), tag.as_str(), &record.to_bytes())
+            }
+        }
+    }
+
+    /// Returns the digest that a tag means.
+    pub(crate) fn tag(
+        &self,
+        repository: &RepositoryName,
+        tag: &Tag,
+    ) -> Result<Option<Digest>, StorageError> {
+        let path = format!("{}/{tag}", Part::Tags.of(repository));
+        Ok(self.record::<TagRecord>(&path)?.map(|record| record.digest))
+    }
+
+    /// Returns a manifest of a repository.
+    pub(crate) fn manifest(
+        &self,
+        repository: &RepositoryName,
+        digest: &Digest,
+    ) -> Result<Option<StoredManifest>, StorageError> {
+        let _links = self.read_links();
+        self.manifest_linked(repository, digest)
+    }
+
+    fn manifest_linked(
+        &self,
+        repository: &RepositoryName,
+        digest: &Digest,
+    ) -> Result<Option<StoredManifest>, StorageError> {
+        let link = link_path(Part::Manifests, repository, digest);
+        let Some(record) = self.record::<ManifestRecord>(&link)? else { return Ok(None) };
+        let path = blob_path(digest);
+        let bytes = read_small(&*self.disk, &path, self.limits.manifest_bytes);
+        let Some(bytes) = bytes.map_err(StorageError::at(&path))? else { return Ok(None) };
+        let (digest, bytes) = (digest.clone(), Bytes::from(bytes));
+        Ok(Some(StoredManifest { digest, media_type: record.media_type, bytes }))
+    }
+
+    /// Removes a tag; whether it was there. The manifest stays.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn delete_tag(
+        &self,
+        repository: &RepositoryName,
+        tag: &Tag,
+    ) -> Result<bool, StorageError> {
+        let _links = self.write_links();
+        self.remove_synced(&Part::Tags.of(repository), tag.as_str())
+    }
+
+    /// Removes a manifest and all tags that mean it; whether it was there.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn delete_manifest(
+        &self,
+        repository: &RepositoryName,
+        digest: &Digest,
+    ) -> Result<bool, StorageError> {
+        let _links = self.write_links();
+        if !self.exists(&link_path(Part::Manifests, repository, digest))? {
+            return Ok(false);
+        }
+        let tags = Part::Tags.of(repository);
+        for name in self.names(&tags)? {
+            let record = self.record::<TagRecord>(&format!("{tags}/{name}"))?;
+            if record.is_some_and(|record| record.digest == *digest) {
+                self.remove(&format!("{tags}/{name}"))?;
+            }
+        }
+        self.sync(&tags)?;
+        self.remove_synced(&Part::Manifests.of(repository), &link_name(digest))
+    }
+
+    /// Removes a repository with all its tags, manifests and links; whether it was there.
+    ///
+    /// # Errors
+    /// The disk failed. What was not removed is still there and consistent.
+    pub fn delete_repository(&self, repository: &RepositoryName) -> Result<bool, StorageError> {
+        let _links = self.write_links();
+        let path = format!("{REPOSITORIES}/{}", repository.directory());
+        if !self.directory_exists(&path)? {
+            return Ok(false);
+        }
+        for part in [Part::Tags, Part::Manifests, Part::Blobs] {
+            let directory = part.of(repository);
+            for name in self.names(&directory)? {
+                self.remove(&format!("{directory}/{name}"))?;
+            }
+            if self.directory_exists(&directory)? {
+                self.sync(&directory)?;
+                self.disk.remove_directory(&directory).map_err(StorageError::at(&directory))?;
+            }
+        }
+        self.disk.remove_directory(&path).map_err(StorageError::at(&path))?;
+        self.sync(REPOSITORIES)?;
+        Ok(true)
+    }
+
+    /// Returns the names of all repositories, sorted.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn repositories(&self) -> Result<Vec<RepositoryName>, StorageError> {
+        let names = self.names(REPOSITORIES)?;
+        let mut names: Vec<_> =
+            names.iter().filter_map(|name| RepositoryName::from_directory(name)).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Returns the tags of a repository, sorted; `None` if there is no such repository.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn tags(&self, repository: &RepositoryName) -> Result<Option<Vec<String>>, StorageError> {
+        let path = Part::Tags.of(repository);
+        let names = self.disk.names(&path).map_err(StorageError::at(&path))?;
+        Ok(names.map(|names| names.into_iter().filter(|it| it.parse::<Tag>().is_ok()).collect()))
+    }
+
+    /// Returns the manifests of a repository and what is recorded of them.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn manifests(
+        &self,
+        repository: &RepositoryName,
+    ) -> Result<Vec<(Digest, ManifestRecord)>, StorageError> {
+        let directory = Part::Manifests.of(repository);
+        let mut found = Vec::new();
+        for name in self.names(&directory)? {
+            let Some(digest) = digest_of_link(&name) else { continue };
+            if let Some(record) = self.record(&format!("{directory}/{name}"))? {
+                found.push((digest, record));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Creates a temporary file.
+    pub(crate) fn create_temporary(&self) -> Result<(String, Box<dyn DiskFile>), StorageError> {
+        let number = self.next_temporary.fetch_add(1, Ordering::Relaxed);
+        let path = format!("{TEMPORARY}/{number}");
+        let file = self.disk.create_file(&path).map_err(StorageError::at(&path))?;
+        Ok((path, file))
+    }
+
+    /// Removes a temporary file that is not needed. If that fails, the next start does it.
+    pub(crate) fn discard_temporary(&self, path: &str) {
+        if let Err(error) = self.disk.remove_file(path) {
+            tracing::warn!(path, %error, "could not remove a temporary file of the registry");
+        }
+    }
+
+    fn create_repository(&self, repository: &RepositoryName) -> Result<(), StorageError> {
+        let path = format!("{REPOSITORIES}/{}", repository.directory());
+        // The tags are created last, so that a repository with them is complete.
+        if self.directory_exists(&Part::Tags.of(repository))? {
+            return Ok(());
+        }
+        let limit = self.limits.repositories;
+        if self.names(REPOSITORIES)?.len() >= limit {
+            return Err(StorageError::Limit { what: "repositories", limit });
+        }
+        self.disk.create_directory(&path).map_err(StorageError::at(&path))?;
+        self.sync(REPOSITORIES)?;
+        for part in Part::ALL {
+            let path = part.of(repository);
+            self.disk.create_directory(&path).map_err(StorageError::at(&path))?;
+        }
+        self.sync(&path)
+    }
+
+    fn check_count(
+        &self,
+        repository: &RepositoryName,
+        part: Part,
+        name: &str,
+        what: &'static str,
+    ) -> Result<(), StorageError> {
+        let names = self.names(&part.of(repository))?;
+        let limit = self.limits.manifests_per_repository;
+        match names.len() >= limit && !names.iter().any(|it| it == name) {
+            true => Err(StorageError::Limit { what, limit }),
+            false => Ok(()),
+        }
+    }
+
+    fn link_blob(
+        &self,
+        repository: &RepositoryName,
+        digest: &Digest,
+        now: Timestamp,
+    ) -> Result<(), StorageError> {
+        let record = BlobRecord { created: now }.to_bytes();
+        self.write(&Part::Blobs.of(repository), &link_name(digest), &record)
+    }
+
+    fn open_content(&self, digest: &Digest) -> Result<Option<OpenBlob>, StorageError> {
+        let path = blob_path(digest);
+        let Some(file) = self.disk.open_file(&path).map_err(StorageError::at(&path))? else {
+            return Ok(None);
+        };
+        let size = file.length().map_err(StorageError::at(&path))?;
+        Ok(Some(OpenBlob { file: Arc::from(file), size }))
+    }
+
+    /// Removes content that no repository links and that may go; returns number and bytes.
+    ///
+    /// The caller holds the lock of the links.
+    fn sweep_unlinked(&self, may_go: impl Fn(&Digest) -> bool) -> Result<(u64, u64), StorageError> {
+        let mut linked = BTreeSet::new();
+        for repository in self.repositories()? {
+            for part in [Part::Blobs, Part::Manifests] {
+                let names = self.names(&part.of(&repository))?;
+                linked.extend(names.iter().filter_map(|name| digest_of_link(name)));
+            }
+        }
+        let (mut count, mut bytes) = (0, 0);
+        for algorithm in ALGORITHMS {
+            let directory = blob_directory(algorithm);
+            for hex in self.names(&directory)? {
+                let Ok(digest) = format!("{}:{hex}", algorithm.name()).parse::<Digest>() else {
+                    continue;
+                };
+                if linked.contains(&digest) || !may_go(&digest) {
+                    continue;
+                }
+                let size = self.open_content(&digest)?.map_or(0, |blob| blob.size);
+                self.remove(&format!("{directory}/{hex}"))?;
+                (count, bytes) = (count + 1, bytes + size);
+            }
+            self.sync(&directory)?;
+        }
+        Ok((count, bytes))
+    }
+
+    /// Writes a file so that after a crash it is there as a whole, or as it was before.
+    fn write(&self, directory: &str, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
+        let (temporary, mut file) = self.create_temporary()?;
+        let filled = file.append(bytes).and_then(|()| file.sync());
+        let placed = filled
+            .map_err(StorageError::at(&temporary))
+            .and_then(|()| self.rename_synced(&temporary, directory, name));
+        if placed.is_err() {
+            self.discard_temporary(&temporary);
+        }
+        placed
+    }
+
+    fn rename_synced(
+        &self,
+        temporary: &str,
+        directory: &str,
+        name: &str,
+    ) -> Result<(), StorageError> {
+        let path = join(directory, name);
+        self.disk.rename(temporary, &path).map_err(StorageError::at(&path))?;
+        self.sync(directory)
+    }
+
+    fn remove_synced(&self, directory: &str, name: &str) -> Result<bool, StorageError> {
+        let removed = self.remove(&join(directory, name))?;
+        if removed {
+            self.sync(directory)?;
+        }
+        Ok(removed)
+    }
+
+    fn remove(&self, path: &str) -> Result<bool, StorageError> {
+        self.disk.remove_file(path).map_err(StorageError::at(path))
+    }
+
+    fn sync(&self, directory: &str) -> Result<(), StorageError> {
+        self.disk.sync_directory(directory).map_err(StorageError::at(directory))
+    }
+
+    fn names(&self, directory: &str) -> Result<Vec<String>, StorageError> {
+        let names = self.disk.names(directory).map_err(StorageError::at(directory))?;
+        Ok(names.unwrap_or_default())
+    }
+
+    fn directory_exists(&self, path: &str) -> Result<bool, StorageError> {
+        Ok(self.disk.names(path).map_err(StorageError::at(path))?.is_some())
+    }
+
+    fn exists(&self, path: &str) -> Result<bool, StorageError> {
+        Ok(self.disk.open_file(path).map_err(StorageError::at(path))?.is_some())
+    }
+
+    fn record<Record: record::StoredRecord>(
+        &self,
+        path: &str,
+    ) -> Result<Option<Record>, StorageError> {
+        let bytes = read_small(&*self.disk, path, record::MAX_RECORD_BYTES);
+        let Some(bytes) = bytes.map_err(StorageError::at(path))? else { return Ok(None) };
+        Record::from_bytes(&bytes).map(Some).map_err(StorageError::at(path))
+    }
+
+    /// The lock protects files and has no data that a panic could leave half changed.
+    fn read_links(&self) -> RwLockReadGuard<'_, ()> {
+        self.links.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_links(&self) -> RwLockWriteGuard<'_, ()> {
+        self.links.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn join(directory: &str, name: &str) -> String {
+    if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") }
+}
+
+fn blob_directory(algorithm: Algorithm) -> String {
+    format!("blobs/{}", algorithm.name())
+}
+
+fn blob_path(digest: &Digest) -> String {
+    format!("{}/{}", blob_directory(digest.algorithm()), digest.hex())
+}
+
+fn link_name(digest: &Digest) -> String {
+    format!("{}-{}", digest.algorithm().name(), digest.hex())
+}
+
+fn link_path(part: Part, repository: &RepositoryName, digest: &Digest) -> String {
+    format!("{}/{}", part.of(repository), link_name(digest))
+}
+
+fn digest_of_link(name: &str) -> Option<Digest> {
+    name.replacen('-', ":", 1).parse().ok()
+}
