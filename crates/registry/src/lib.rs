@@ -10,8 +10,7 @@
 //! nothing of sockets; a host mounts it on a listener, and decides with [`Access`] which users may
 //! do what.
 
-#[path = "client/challenge.rs"]
-mod challenge;
+mod client;
 mod credentials;
 mod manifest_content;
 mod name;
@@ -20,6 +19,11 @@ mod range;
 mod server;
 mod storage;
 
+pub use client::{
+    BlobPush, BlobReader, BlobSource, Challenge, Client, ClientSettings, Fallback, FileSource,
+    ManifestHead, Mirror, Operation, PulledManifest, PushOutcome, ReadFuture, RegistryError,
+    RegistrySettings, RequestSubject, TlsVerification, parse_challenges, parse_retry_after,
+};
 pub use credentials::{Credential, CredentialError, CredentialFile, SecretText, candidates};
 pub use manifest_content::{ManifestContent, ManifestInvalid};
 pub use name::RepositoryName;
