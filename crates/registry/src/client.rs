@@ -202,7 +202,8 @@ impl Client {
     /// # Errors
     /// As [`RegistryError`] says.
     pub async fn ping(&self, repository: &Repository) -> Result<(), RegistryError> {
-        let call = self.call(repository, Operation::Ping, String::new(), "", self.0.settings.time)?;
+        let call =
+            self.call(repository, Operation::Ping, String::new(), "", self.0.settings.time)?;
         let request = exchange::RequestSpec::get(call.url("/v2/")?);
         self.expect_success(&call, self.send(&call, &request).await?).map(drop)
     }

@@ -230,9 +230,8 @@ impl KeyPattern {
 
     fn matches(&self, repository: &Repository) -> bool {
         let rest = repository.path().strip_prefix(&self.path);
-        let within = rest.is_some_and(|it| {
-            self.path.is_empty() || it.is_empty() || it.starts_with('/')
-        });
+        let within =
+            rest.is_some_and(|it| self.path.is_empty() || it.is_empty() || it.starts_with('/'));
         within && host_matches(&self.host, &repository.registry().as_str().to_ascii_lowercase())
     }
 }

@@ -99,10 +99,7 @@ fn media_type(
     }
 }
 
-fn list<'a>(
-    document: &'a Map<String, Value>,
-    key: &str,
-) -> Result<&'a [Value], ManifestInvalid> {
+fn list<'a>(document: &'a Map<String, Value>, key: &str) -> Result<&'a [Value], ManifestInvalid> {
     match document.get(key) {
         None | Some(Value::Null) => Ok(&[]),
         Some(Value::Array(list)) => Ok(list),

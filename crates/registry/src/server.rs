@@ -208,7 +208,9 @@ impl<A: Access> Registry<A> {
             (Resource::Blob(digest), _) => self.delete_blob(repository, digest).await,
             (Resource::Uploads, _) => self.start_upload(repository, user, parts, body).await,
             (Resource::Upload(id), "GET") => self.upload_status(&repository, &id),
-            (Resource::Upload(id), "PATCH") => self.patch_upload(repository, &id, parts, body).await,
+            (Resource::Upload(id), "PATCH") => {
+                self.patch_upload(repository, &id, parts, body).await
+            }
             (Resource::Upload(id), "PUT") => self.put_upload(repository, &id, parts, body).await,
             (Resource::Upload(id), _) => self.cancel_upload(repository, &id).await,
             (Resource::Tags, _) => self.tags(repository, parts).await,

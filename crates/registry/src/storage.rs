@@ -14,10 +14,9 @@
 //! the opposite order. So a crash leaves nothing but temporary files and content without links,
 //! which the next start removes.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
@@ -25,18 +24,22 @@ use gantry_oci::{Algorithm, Digest, Tag};
 use jiff::Timestamp;
 
 pub(crate) mod disk;
+mod error;
+mod files;
 mod garbage;
 mod record;
 #[cfg(test)]
 mod tests;
 pub(crate) mod uploads;
 
+pub use error::StorageError;
 pub use garbage::{GarbageCollection, GarbageReport};
 pub use record::ManifestRecord;
 
 use crate::manifest_content::ManifestContent;
 use crate::name::RepositoryName;
 use disk::{Directory, Disk, DiskFile, read_small};
+use files::{blob_directory, blob_path, digest_of_link, link_name, link_path};
 use record::{BlobRecord, TagRecord};
 
 /// How much a registry may store.
@@ -59,65 +62,6 @@ impl Default for StorageLimits {
             blob_bytes: 32 << 30,
             repositories: 10_000,
             manifests_per_repository: 10_000,
-        }
-    }
-}
-
-/// Why the storage did not do something.
-#[derive(Debug, thiserror::Error)]
-pub enum StorageError {
-    /// The disk is full, or the quota of the user.
-    #[error("could not write {path}: the disk of the registry is full; remove images and collect \
-             garbage, or make it larger")]
-    Full {
-        /// The file, relative to the directory of the registry.
-        path: String,
-        /// What the operating system reported.
-        source: io::Error,
-    },
-    /// The file system failed.
-    #[error("could not use {path}")]
-    Disk {
-        /// The file, relative to the directory of the registry.
-        path: String,
-        /// What the operating system reported.
-        source: io::Error,
-    },
-    /// Another process uses the directory.
-    #[error("cannot use the directory of the registry: another process has locked it")]
-    Locked,
-    /// The directory was written by another version of this program.
-    #[error("cannot use the directory of the registry: its format is {found:?}, not {FORMAT:?}")]
-    Format {
-        /// What the file `format` has.
-        found: String,
-    },
-    /// A manifest refers to content that the repository does not have.
-    #[error("the repository has no {digest}; push it first")]
-    MissingReference {
-        /// The content.
-        digest: Digest,
-    },
-    /// A limit was reached.
-    #[error("the registry has reached its limit of {limit} {what}; remove some, or raise the limit")]
-    Limit {
-        /// What is limited.
-        what: &'static str,
-        /// How many there may be.
-        limit: usize,
-    },
-}
-
-impl StorageError {
-    fn at(path: &str) -> impl FnOnce(io::Error) -> Self + '_ {
-        move |source| {
-            let path = path.to_owned();
-            match source.kind() {
-                io::ErrorKind::StorageFull
-                | io::ErrorKind::QuotaExceeded
-                | io::ErrorKind::FileTooLarge => Self::Full { path, source },
-                _ => Self::Disk { path, source },
-            }
         }
     }
 }
@@ -210,7 +154,7 @@ impl Storage {
         self.limits
     }
 
-    /// Creates the directories and checks the format.
+    /// Creates the directories, removes temporary files, and checks the format.
     fn prepare(&self) -> Result<(), StorageError> {
         let algorithms = ALGORITHMS.map(blob_directory);
         let [first, second] = &algorithms;
@@ -219,6 +163,10 @@ impl Storage {
         }
         self.sync("blobs")?;
         self.sync("")?;
+        // Before anything is written, because a file of a process that died may have its name.
+        for name in self.names(TEMPORARY)? {
+            self.remove(&format!("{TEMPORARY}/{name}"))?;
+        }
         match read_small(&*self.disk, FORMAT_FILE, 100).map_err(StorageError::at(FORMAT_FILE))? {
             Some(found) if found == FORMAT.as_bytes() => Ok(()),
             Some(found) => {
@@ -228,11 +176,8 @@ impl Storage {
         }
     }
 
-    /// Removes temporary files, and content that no repository has a link to.
+    /// Removes content that no repository has a link to.
     fn remove_leftovers(&self) -> Result<(), StorageError> {
-        for name in self.names(TEMPORARY)? {
-            self.remove(&format!("{TEMPORARY}/{name}"))?;
-        }
         let _links = self.write_links();
         self.sweep_unlinked(|_| true)?;
         Ok(())
@@ -375,11 +320,7 @@ impl Storage {
     ///
     /// # Errors
     /// The disk failed.
-    pub fn delete_tag(
-        &self,
-        repository: &RepositoryName,
-        tag: &Tag,
-    ) -> Result<bool, StorageError> {
+    pub fn delete_tag(&self, repository: &RepositoryName, tag: &Tag) -> Result<bool, StorageError> {
         let _links = self.write_links();
         self.remove_synced(&Part::Tags.of(repository), tag.as_str())
     }
@@ -474,21 +415,6 @@ impl Storage {
         Ok(found)
     }
 
-    /// Creates a temporary file.
-    pub(crate) fn create_temporary(&self) -> Result<(String, Box<dyn DiskFile>), StorageError> {
-        let number = self.next_temporary.fetch_add(1, Ordering::Relaxed);
-        let path = format!("{TEMPORARY}/{number}");
-        let file = self.disk.create_file(&path).map_err(StorageError::at(&path))?;
-        Ok((path, file))
-    }
-
-    /// Removes a temporary file that is not needed. If that fails, the next start does it.
-    pub(crate) fn discard_temporary(&self, path: &str) {
-        if let Err(error) = self.disk.remove_file(path) {
-            tracing::warn!(path, %error, "could not remove a temporary file of the registry");
-        }
-    }
-
     fn create_repository(&self, repository: &RepositoryName) -> Result<(), StorageError> {
         let path = format!("{REPOSITORIES}/{}", repository.directory());
         // The tags are created last, so that a repository with them is complete.
@@ -533,107 +459,6 @@ impl Storage {
         self.write(&Part::Blobs.of(repository), &link_name(digest), &record)
     }
 
-    fn open_content(&self, digest: &Digest) -> Result<Option<OpenBlob>, StorageError> {
-        let path = blob_path(digest);
-        let Some(file) = self.disk.open_file(&path).map_err(StorageError::at(&path))? else {
-            return Ok(None);
-        };
-        let size = file.length().map_err(StorageError::at(&path))?;
-        Ok(Some(OpenBlob { file: Arc::from(file), size }))
-    }
-
-    /// Removes content that no repository links and that may go; returns number and bytes.
-    ///
-    /// The caller holds the lock of the links.
-    fn sweep_unlinked(&self, may_go: impl Fn(&Digest) -> bool) -> Result<(u64, u64), StorageError> {
-        let mut linked = BTreeSet::new();
-        for repository in self.repositories()? {
-            for part in [Part::Blobs, Part::Manifests] {
-                let names = self.names(&part.of(&repository))?;
-                linked.extend(names.iter().filter_map(|name| digest_of_link(name)));
-            }
-        }
-        let (mut count, mut bytes) = (0, 0);
-        for algorithm in ALGORITHMS {
-            let directory = blob_directory(algorithm);
-            for hex in self.names(&directory)? {
-                let Ok(digest) = format!("{}:{hex}", algorithm.name()).parse::<Digest>() else {
-                    continue;
-                };
-                if linked.contains(&digest) || !may_go(&digest) {
-                    continue;
-                }
-                let size = self.open_content(&digest)?.map_or(0, |blob| blob.size);
-                self.remove(&format!("{directory}/{hex}"))?;
-                (count, bytes) = (count + 1, bytes + size);
-            }
-            self.sync(&directory)?;
-        }
-        Ok((count, bytes))
-    }
-
-    /// Writes a file so that after a crash it is there as a whole, or as it was before.
-    fn write(&self, directory: &str, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
-        let (temporary, mut file) = self.create_temporary()?;
-        let filled = file.append(bytes).and_then(|()| file.sync());
-        let placed = filled
-            .map_err(StorageError::at(&temporary))
-            .and_then(|()| self.rename_synced(&temporary, directory, name));
-        if placed.is_err() {
-            self.discard_temporary(&temporary);
-        }
-        placed
-    }
-
-    fn rename_synced(
-        &self,
-        temporary: &str,
-        directory: &str,
-        name: &str,
-    ) -> Result<(), StorageError> {
-        let path = join(directory, name);
-        self.disk.rename(temporary, &path).map_err(StorageError::at(&path))?;
-        self.sync(directory)
-    }
-
-    fn remove_synced(&self, directory: &str, name: &str) -> Result<bool, StorageError> {
-        let removed = self.remove(&join(directory, name))?;
-        if removed {
-            self.sync(directory)?;
-        }
-        Ok(removed)
-    }
-
-    fn remove(&self, path: &str) -> Result<bool, StorageError> {
-        self.disk.remove_file(path).map_err(StorageError::at(path))
-    }
-
-    fn sync(&self, directory: &str) -> Result<(), StorageError> {
-        self.disk.sync_directory(directory).map_err(StorageError::at(directory))
-    }
-
-    fn names(&self, directory: &str) -> Result<Vec<String>, StorageError> {
-        let names = self.disk.names(directory).map_err(StorageError::at(directory))?;
-        Ok(names.unwrap_or_default())
-    }
-
-    fn directory_exists(&self, path: &str) -> Result<bool, StorageError> {
-        Ok(self.disk.names(path).map_err(StorageError::at(path))?.is_some())
-    }
-
-    fn exists(&self, path: &str) -> Result<bool, StorageError> {
-        Ok(self.disk.open_file(path).map_err(StorageError::at(path))?.is_some())
-    }
-
-    fn record<Record: record::StoredRecord>(
-        &self,
-        path: &str,
-    ) -> Result<Option<Record>, StorageError> {
-        let bytes = read_small(&*self.disk, path, record::MAX_RECORD_BYTES);
-        let Some(bytes) = bytes.map_err(StorageError::at(path))? else { return Ok(None) };
-        Record::from_bytes(&bytes).map(Some).map_err(StorageError::at(path))
-    }
-
     /// The lock protects files and has no data that a panic could leave half changed.
     fn read_links(&self) -> RwLockReadGuard<'_, ()> {
         self.links.read().unwrap_or_else(PoisonError::into_inner)
@@ -642,28 +467,4 @@ impl Storage {
     fn write_links(&self) -> RwLockWriteGuard<'_, ()> {
         self.links.write().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn join(directory: &str, name: &str) -> String {
-    if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") }
-}
-
-fn blob_directory(algorithm: Algorithm) -> String {
-    format!("blobs/{}", algorithm.name())
-}
-
-fn blob_path(digest: &Digest) -> String {
-    format!("{}/{}", blob_directory(digest.algorithm()), digest.hex())
-}
-
-fn link_name(digest: &Digest) -> String {
-    format!("{}-{}", digest.algorithm().name(), digest.hex())
-}
-
-fn link_path(part: Part, repository: &RepositoryName, digest: &Digest) -> String {
-    format!("{}/{}", part.of(repository), link_name(digest))
-}
-
-fn digest_of_link(name: &str) -> Option<Digest> {
-    name.replacen('-', ":", 1).parse().ok()
 }

@@ -55,11 +55,8 @@ impl Client {
         limit: u64,
     ) -> Result<Bytes, RegistryError> {
         if size > limit {
-            let subject = super::RequestSubject::new(
-                repository,
-                Operation::PullBlob,
-                digest.as_str(),
-            );
+            let subject =
+                super::RequestSubject::new(repository, Operation::PullBlob, digest.as_str());
             return Err(RegistryError::TooLarge { at: Box::new(subject), limit });
         }
         let mut reader = self.pull_blob(repository, digest, size).await?;

@@ -65,8 +65,10 @@ pub enum RegistryError {
         limit: u64,
     },
     /// The content is not what its digest says.
-    #[error("could not {at}: the content is damaged or was replaced; try again, and if that fails \
-             push it again")]
+    #[error(
+        "could not {at}: the content is damaged or was replaced; try again, and if that fails \
+             push it again"
+    )]
     DigestMismatch {
         /// What was asked for.
         at: Box<RequestSubject>,

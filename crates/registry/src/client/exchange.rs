@@ -317,7 +317,10 @@ impl Client {
                 | ClientError::ConnectionLost(_))
         );
         let own = uri.authority().map(http::uri::Authority::as_str) == Some(&endpoint.server);
-        if !no_tls || !own || endpoint.fallback == Fallback::None || uri.scheme_str() != Some("https")
+        if !no_tls
+            || !own
+            || endpoint.fallback == Fallback::None
+            || uri.scheme_str() != Some("https")
         {
             return sent;
         }

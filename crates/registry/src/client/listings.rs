@@ -59,8 +59,7 @@ impl Client {
         digest: &Digest,
     ) -> Result<(), RegistryError> {
         let (actions, time) = (scope(repository, "delete"), self.0.settings.time);
-        let call =
-            self.call(repository, Operation::DeleteBlob, actions, digest.as_str(), time)?;
+        let call = self.call(repository, Operation::DeleteBlob, actions, digest.as_str(), time)?;
         let uri = call.url(&format!("/v2/{}/blobs/{digest}", repository.path()))?;
         let reply = self.send(&call, &RequestSpec::new(Method::DELETE, uri)).await?;
         self.expect_success(&call, reply).map(drop)

@@ -41,7 +41,10 @@ impl Client {
     ///
     /// # Errors
     /// As [`RegistryError`] says; [`RegistryError::NotFound`] only if the registry itself says so.
-    pub async fn head_manifest(&self, reference: &Reference) -> Result<ManifestHead, RegistryError> {
+    pub async fn head_manifest(
+        &self,
+        reference: &Reference,
+    ) -> Result<ManifestHead, RegistryError> {
         let mut last = None;
         for repository in self.sources(reference.repository())? {
             match Box::pin(self.head_manifest_at(&repository, reference)).await {

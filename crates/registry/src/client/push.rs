@@ -111,9 +111,9 @@ impl Client {
     pub async fn push_blob(&self, push: BlobPush<'_>) -> Result<PushOutcome, RegistryError> {
         let BlobPush { repository, digest, mount_from, .. } = push;
         let mut actions = scope(repository, "pull,push");
-        let mount_from = mount_from.iter().filter(|it| {
-            it.same_registry(repository) && it.path() != repository.path()
-        });
+        let mount_from = mount_from
+            .iter()
+            .filter(|it| it.same_registry(repository) && it.path() != repository.path());
         let mount_from: Vec<&Repository> = mount_from.take(MAX_MOUNT_SOURCES).collect();
         for from in &mount_from {
             actions.push(' ');

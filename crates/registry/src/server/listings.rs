@@ -74,7 +74,8 @@ impl<A: Access> Registry<A> {
                     let Ok(digest) = digest.parse() else { continue };
                     let manifest = contents.storage.manifest(&repository, &digest)?;
                     found.extend(manifest.and_then(|it| {
-                        let content = ManifestContent::parse(&it.bytes, Some(&it.media_type)).ok()?;
+                        let content =
+                            ManifestContent::parse(&it.bytes, Some(&it.media_type)).ok()?;
                         descriptor(&digest, it.bytes.len(), &content, wanted.as_deref())
                     }));
                 }

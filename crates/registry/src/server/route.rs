@@ -98,7 +98,8 @@ mod tests {
     #[test]
     fn paths_mean_what_the_specification_says() {
         let digest = Digest::sha256(b"x");
-        let repository = |name: &str, resource| Ok(Route::Repository(name.parse().unwrap(), resource));
+        let repository =
+            |name: &str, resource| Ok(Route::Repository(name.parse().unwrap(), resource));
         let tag = |text: &str| Resource::Manifest(ManifestName::Tag(text.parse().unwrap()));
         let table = [
             ("/v2".to_owned(), Ok(Route::Base)),
@@ -109,10 +110,7 @@ mod tests {
             ("/v2/a/manifests/manifests/v1".to_owned(), repository("a/manifests", tag("v1"))),
             ("/v2/a/blobs/uploads/".to_owned(), repository("a", Resource::Uploads)),
             ("/v2/a/blobs/uploads".to_owned(), repository("a", Resource::Uploads)),
-            (
-                "/v2/a/blobs/uploads/7".to_owned(),
-                repository("a", Resource::Upload("7".to_owned())),
-            ),
+            ("/v2/a/blobs/uploads/7".to_owned(), repository("a", Resource::Upload("7".to_owned()))),
             (format!("/v2/a/blobs/{digest}"), repository("a", Resource::Blob(digest.clone()))),
             (
                 format!("/v2/a/blobs/{}", digest.as_str().replace(':', "%3A")),

@@ -58,7 +58,7 @@ impl<A: Access> Registry<A> {
 
     /// Mounts a blob; `false` if the other repository does not have it or the user may not read it,
     /// in which case the client uploads it.
-    async fn mount(
+    pub(super) async fn mount(
         &self,
         repository: &RepositoryName,
         user: Option<&A::User>,

@@ -6,8 +6,9 @@ use std::time::Duration;
 use gantry_oci::Digest;
 use jiff::{SignedDuration, Timestamp};
 
+use super::files::{blob_directory, digest_of_link, link_path};
 use super::record::BlobRecord;
-use super::{Part, Storage, StorageError, TagRecord, digest_of_link};
+use super::{ALGORITHMS, Part, Storage, StorageError, TagRecord};
 use crate::manifest_content::ManifestContent;
 use crate::name::RepositoryName;
 
@@ -66,7 +67,7 @@ impl Storage {
             report.manifests +=
                 self.unlink(Part::Manifests, &repository, |it| !needed.manifests.contains(it))?;
             let old = |it: &Digest| -> Result<bool, StorageError> {
-                let path = super::link_path(Part::Blobs, &repository, it);
+                let path = link_path(Part::Blobs, &repository, it);
                 let record = self.record::<BlobRecord>(&path)?;
                 Ok(record.is_some_and(|it| age(it.created, now) >= settings.minimum_age))
             };
@@ -82,6 +83,39 @@ impl Storage {
         let _links = self.write_links();
         (report.contents, report.bytes) = self.sweep_unlinked(|it| !leased(it))?;
         Ok(report)
+    }
+
+    /// Removes content that no repository links and that may go; returns number and bytes.
+    ///
+    /// The caller holds the lock of the links.
+    pub(super) fn sweep_unlinked(
+        &self,
+        may_go: impl Fn(&Digest) -> bool,
+    ) -> Result<(u64, u64), StorageError> {
+        let mut linked = BTreeSet::new();
+        for repository in self.repositories()? {
+            for part in [Part::Blobs, Part::Manifests] {
+                let names = self.names(&part.of(&repository))?;
+                linked.extend(names.iter().filter_map(|name| digest_of_link(name)));
+            }
+        }
+        let (mut count, mut bytes) = (0, 0);
+        for algorithm in ALGORITHMS {
+            let directory = blob_directory(algorithm);
+            for hex in self.names(&directory)? {
+                let Ok(digest) = format!("{}:{hex}", algorithm.name()).parse::<Digest>() else {
+                    continue;
+                };
+                if linked.contains(&digest) || !may_go(&digest) {
+                    continue;
+                }
+                let size = self.open_content(&digest)?.map_or(0, |blob| blob.size);
+                self.remove(&format!("{directory}/{hex}"))?;
+                (count, bytes) = (count + 1, bytes + size);
+            }
+            self.sync(&directory)?;
+        }
+        Ok((count, bytes))
     }
 
     /// Removes links and makes that durable, before any content is removed.

@@ -51,8 +51,7 @@ pub struct ManifestRecord {
 
 impl ManifestRecord {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let mut value =
-            json!({"created": self.created.to_string(), "mediaType": self.media_type});
+        let mut value = json!({"created": self.created.to_string(), "mediaType": self.media_type});
         if let Some(subject) = &self.subject {
             value["subject"] = json!(subject.as_str());
         }
