@@ -159,15 +159,18 @@ impl BlobReader {
         let (call, position) = (&self.call, self.position());
         let path = call.repository().path();
         let mut request = RequestSpec::get(call.url(&format!("/v2/{path}/blobs/{}", self.digest))?);
-        // One byte more, so that content that is too long is noticed as such.
-        let limit = usize::try_from(self.size).unwrap_or(usize::MAX).saturating_add(1);
-        request.limit = limit;
         if position > 0 {
             let range = HeaderValue::from_str(&format!("bytes={position}-"));
             let range = range.map_err(|_| call.protocol("the range cannot be sent"))?;
             request.headers.insert(RANGE, range);
         }
         let (reply, body) = Box::pin(self.client.send_streamed(call, &request, true)).await?;
+        // There is nothing behind what was read, although the size promises more.
+        if position > 0 && reply.status == StatusCode::RANGE_NOT_SATISFIABLE {
+            let (digest, size) = (self.digest.clone(), self.size);
+            let short = VerifyError::TooShort { digest, size, received: position };
+            return Err(self.damaged(short));
+        }
         let reply = self.client.expect_success(call, reply)?;
         self.skip = match reply.status {
             StatusCode::PARTIAL_CONTENT => {

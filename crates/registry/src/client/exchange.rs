@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use gantry_http_client::{Body, Bounds, ClientError, ResponseBody};
+use gantry_http_client::{Body, Bounds, ClientError, ResponseBody, ResponsePart};
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use serde_json::Value;
@@ -220,12 +220,14 @@ impl Client {
             scope: call.scope.clone(),
             credential: credential.cloned(),
         };
+        // User name and password are the same for all scopes.
+        let any_scope = TokenKey { scope: String::new(), ..key.clone() };
         let mut authorization = match credential {
             _ if elsewhere => None,
             Some(Credential::RegistryToken(token)) => {
                 Some(SecretText::new(format!("Bearer {}", token.reveal())))
             }
-            _ => self.0.tokens.get(&key),
+            _ => self.0.tokens.get(&key).or_else(|| self.0.tokens.get(&any_scope)),
         };
         for attempt in 0..2 {
             let reply =
@@ -238,6 +240,7 @@ impl Client {
                 return Ok(Ok(reply));
             }
             self.0.tokens.remove(&key);
+            self.0.tokens.remove(&any_scope);
             if attempt > 0 {
                 return Ok(Err(Refusal::unauthorized(reply.0.message(credential))));
             }
@@ -248,7 +251,8 @@ impl Client {
                 Err(refusal) => return Ok(Err(refusal)),
                 Ok(found) => found,
             };
-            self.0.tokens.insert(key.clone(), found.value.clone(), found.lifetime);
+            let place = if found.any_scope { &any_scope } else { &key };
+            self.0.tokens.insert(place.clone(), found.value.clone(), found.lifetime);
             authorization = Some(found.value);
         }
         Ok(Err(Refusal::unauthorized(String::new())))
@@ -328,14 +332,14 @@ impl Client {
         parts.scheme = Some(http::uri::Scheme::HTTP);
         let Ok(plain) = Uri::from_parts(parts) else { return sent };
         let again = self.exchange(call, request, &plain, authorization, stream).await;
-        match again {
-            Ok(reply) => {
-                *lock(&endpoint.plain) = true;
-                Ok(reply)
-            }
-            // What is wrong with TLS says more.
-            Err(_) => sent,
+        let connected =
+            !matches!(&again, Err(ClientError::Connect { .. } | ClientError::ConnectionLost(_)));
+        // What is wrong with TLS says more, unless the registry was found not to speak it.
+        if !connected {
+            return sent;
         }
+        *lock(&endpoint.plain) = true;
+        again
     }
 
     async fn exchange(
@@ -347,7 +351,8 @@ impl Client {
         stream: bool,
     ) -> Result<(Reply, Option<ResponseBody>), ClientError> {
         let time = call.deadline - self.0.clock.moment();
-        let bounds = Bounds { time, bytes: request.limit.max(MAX_ERROR_BYTES) };
+        // The size is checked here, because an error is understood even if its page is large.
+        let bounds = Bounds { time, bytes: usize::MAX };
         let sent = call.source.endpoint.http.send(request.request(uri, authorization), bounds);
         let (parts, body): (_, ResponseBody) = Response::into_parts(sent.await?);
         let (status, headers, uri) = (parts.status, parts.headers, uri.clone());
@@ -355,7 +360,7 @@ impl Client {
             return Ok((Reply { status, headers, body: Bytes::new(), uri }, Some(body)));
         }
         let body = match status.is_success() {
-            true => body.read_to_end().await?,
+            true => read_whole(body, request.limit).await?,
             false => read_start(body, MAX_ERROR_BYTES).await,
         };
         Ok((Reply { status, headers, body, uri }, None))
@@ -392,6 +397,18 @@ fn is_registry_404(reply: &Reply) -> bool {
 fn challenges(headers: &HeaderMap) -> Vec<Challenge> {
     let values = headers.get_all(WWW_AUTHENTICATE).iter().take(8);
     values.filter_map(|it| it.to_str().ok()).flat_map(parse_challenges).collect()
+}
+
+/// Reads a body that must not be larger than `limit`.
+async fn read_whole(mut body: ResponseBody, limit: usize) -> Result<Bytes, ClientError> {
+    let mut read = BytesMut::new();
+    while let Some(piece) = body.chunk().await? {
+        if read.len() + piece.len() > limit {
+            return Err(ClientError::TooLarge { part: ResponsePart::Body, limit });
+        }
+        read.extend_from_slice(&piece);
+    }
+    Ok(read.freeze())
 }
 
 /// Reads the beginning of a body. What cannot be read is left out: the status is known already.

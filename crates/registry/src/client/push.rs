@@ -164,9 +164,7 @@ impl Client {
 
     async fn has_blob(&self, call: &Call, digest: &Digest) -> Result<bool, RegistryError> {
         let uri = call.url(&format!("/v2/{}/blobs/{digest}", call.repository().path()))?;
-        let mut request = RequestSpec::new(Method::HEAD, uri);
-        // The length of the body that is not sent.
-        request.limit = usize::MAX;
+        let request = RequestSpec::new(Method::HEAD, uri);
         let reply = self.send(call, &request).await?;
         match reply.status {
             StatusCode::NOT_FOUND => Ok(false),
@@ -219,7 +217,7 @@ impl Client {
         push: BlobPush<'_>,
         mut open: Option<OpenUpload>,
     ) -> Result<(), RegistryError> {
-        let mut failures = 0;
+        let (mut failures, mut furthest) = (0, 0);
         loop {
             let mut upload = match open.take() {
                 Some(upload) => upload,
@@ -228,13 +226,13 @@ impl Client {
                     None => return Ok(()),
                 },
             };
-            let before = upload.offset;
             let error = match Box::pin(self.send_rest(call, push, &mut upload)).await {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
-            if upload.offset > before {
-                failures = 0;
+            // An upload that starts again and again makes no progress.
+            if upload.offset > furthest {
+                (failures, furthest) = (0, upload.offset);
             }
             let passes = matches!(error, StepError::Passing { .. } | StepError::Restart { .. });
             let wait = error.wait();

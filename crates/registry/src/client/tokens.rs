@@ -68,6 +68,8 @@ impl TokenCache {
 pub(super) struct Authorization {
     pub(super) value: SecretText,
     pub(super) lifetime: Duration,
+    /// Whether it is valid for more than what it was asked for.
+    pub(super) any_scope: bool,
 }
 
 /// How long a token is valid whose endpoint does not say so; the protocol fixes it.
@@ -111,7 +113,9 @@ impl Client {
         }
         let basic = challenges.contains(&Challenge::Basic);
         match credential.and_then(Credential::basic).filter(|_| basic) {
-            Some(value) => Ok(Ok(Authorization { value, lifetime: BASIC_LIFETIME })),
+            Some(value) => {
+                Ok(Ok(Authorization { value, lifetime: BASIC_LIFETIME, any_scope: true }))
+            }
             None => Ok(Err(Refusal::unauthorized(String::new()))),
         }
     }
@@ -217,7 +221,8 @@ fn parse_token(bytes: &[u8]) -> Option<Authorization> {
     let lifetime = seconds.map_or(DEFAULT_LIFETIME, Duration::from_secs).min(MAX_LIFETIME);
     // A tenth earlier, so that a token does not expire on its way.
     let lifetime = lifetime - lifetime / 10;
-    Some(Authorization { value: SecretText::new(format!("Bearer {token}")), lifetime })
+    let value = SecretText::new(format!("Bearer {token}"));
+    Some(Authorization { value, lifetime, any_scope: false })
 }
 
 #[cfg(test)]

@@ -135,8 +135,7 @@ async fn tokens_are_asked_for_once_and_again_when_they_expire() {
     assert_eq!(seen.len(), 3);
     assert!(!seen[0].headers.contains_key("authorization"), "nothing before it is asked for");
     assert_eq!(
-        seen[1].line,
-        "GET /token?service=r&scope=repository%3Aa%3Apull&account=ann",
+        seen[1].line, "GET /token?service=r&scope=repository%3Aa%3Apull&account=ann",
         "the scope is not repeated"
     );
     let basic = seen[1].headers["authorization"].to_str().unwrap();
@@ -243,7 +242,10 @@ async fn what_a_registry_says_is_shown_but_for_secrets_and_control_characters() 
     settings.retries = 0;
     let client = client(settings);
     let table = [
-        (r#"{"errors":[{"message":"ask \u001b[31mBob"}]}"#, "with the credentials for it (ask  [31mBob);"),
+        (
+            r#"{"errors":[{"message":"ask \u001b[31mBob"}]}"#,
+            "with the credentials for it (ask  [31mBob);",
+        ),
         (r#"{"errors":[{"message":"password right is bad"}]}"#, "with the credentials for it;"),
         ("<html>", "with the credentials for it;"),
     ];

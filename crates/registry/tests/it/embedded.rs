@@ -186,9 +186,7 @@ impl Front {
         self.seen.lock().unwrap().push(SeenRequest { line: line.clone(), headers });
         let fault = {
             let mut faults = self.faults.lock().unwrap();
-            let matches = |it: &PlannedFault| {
-                line.starts_with(it.method) && line.contains(it.path)
-            };
+            let matches = |it: &PlannedFault| line.starts_with(it.method) && line.contains(it.path);
             let index = faults.iter().position(matches);
             index.and_then(|index| faults.remove(index)).map(|it| it.fault)
         };

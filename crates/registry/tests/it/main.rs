@@ -60,8 +60,7 @@ async fn push(
 ) -> Result<PushOutcome, RegistryError> {
     let digest = Digest::sha256(content);
     let size = content.len() as u64;
-    let push =
-        BlobPush { repository, digest: &digest, size, source: content, mount_from: &[] };
+    let push = BlobPush { repository, digest: &digest, size, source: content, mount_from: &[] };
     client.push_blob(push).await
 }
 
@@ -100,7 +99,6 @@ fn content(length: usize) -> Bytes {
 
 fn tls_settings(server: &Embedded, verification: TlsVerification) -> ClientSettings {
     let mut settings = settings(server);
-    settings.default_registry =
-        RegistrySettings { verification, ..RegistrySettings::default() };
+    settings.default_registry = RegistrySettings { verification, ..RegistrySettings::default() };
     settings
 }
