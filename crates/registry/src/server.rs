@@ -222,7 +222,7 @@ impl<A: Access> Registry<A> {
         let Some(header) = parts.headers.get(AUTHORIZATION) else { return Ok(None) };
         let presented = header.to_str().ok().and_then(presented_credentials);
         let Some(presented) = presented else { return Err(self.challenge()) };
-        match self.0.access.authenticate(presented).await.map_err(unavailable)? {
+        match self.0.access.authenticate(presented).await.map_err(|error| unavailable(&error))? {
             Some(user) => Ok(Some(user)),
             // Wrong credentials are never treated as none.
             None => Err(self.challenge()),
@@ -236,7 +236,7 @@ impl<A: Access> Registry<A> {
         repository: Option<&RepositoryName>,
     ) -> Result<(), Failure> {
         let decided = self.0.access.authorize(user, verb, repository).await;
-        match (decided.map_err(unavailable)?, user) {
+        match (decided.map_err(|error| unavailable(&error))?, user) {
             (true, _) => Ok(()),
             (false, None) => Err(self.challenge()),
             (false, Some(_)) => {
@@ -272,7 +272,7 @@ impl<A: Access> Registry<A> {
     }
 }
 
-fn unavailable(error: AccessUnavailable) -> Failure {
+fn unavailable(error: &AccessUnavailable) -> Failure {
     Failure::new(ErrorCode::Unavailable, error.to_string())
 }
 

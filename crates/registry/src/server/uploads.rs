@@ -68,7 +68,7 @@ impl<A: Access> Registry<A> {
         let Some(from) = parameter(query, "from") else { return Ok(false) };
         let Ok(from) = from.parse::<RepositoryName>() else { return Ok(false) };
         let allowed = self.0.access.authorize(user, Verb::Pull, Some(&from)).await;
-        if !allowed.map_err(super::unavailable)? {
+        if !allowed.map_err(|error| super::unavailable(&error))? {
             return Ok(false);
         }
         let (to, wanted, now) = (repository.clone(), wanted.clone(), self.0.clock.now());
