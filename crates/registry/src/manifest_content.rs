@@ -134,7 +134,7 @@ mod tests {
         let found = parse(&image, None).unwrap();
         assert_eq!(found.media_type, MediaType::DockerManifest);
         assert_eq!(found.blobs, [one.clone(), two.clone()], "foreign layers need not be there");
-        assert_eq!(found.subject, Some(three.clone()));
+        assert_eq!(found.subject, Some(three));
         assert_eq!(found.artifact_type.as_deref(), Some("text/x"));
         let index = json!({"schemaVersion": 2, "manifests": [{"digest": two.as_str()}]});
         let found = parse(&index, None).unwrap();

@@ -124,7 +124,7 @@ mod tests {
             ),
             (
                 "BEARER Scope=\"repository:x:pull,push\" , Realm = \"https://a/token\", service=r",
-                vec![full.clone()],
+                vec![full],
             ),
             (
                 "Negotiate, Basic realm=x, Bearer realm=https://a/t",

@@ -120,10 +120,7 @@ mod tests {
                 format!("/v2/a/manifests/{digest}"),
                 repository("a", Resource::Manifest(ManifestName::Digest(digest.clone()))),
             ),
-            (
-                format!("/v2/a/referrers/{digest}"),
-                repository("a", Resource::Referrers(digest.clone())),
-            ),
+            (format!("/v2/a/referrers/{digest}"), repository("a", Resource::Referrers(digest))),
             ("/".to_owned(), Err(ErrorCode::NotFound)),
             ("/v1/".to_owned(), Err(ErrorCode::NotFound)),
             ("/v2/a".to_owned(), Err(ErrorCode::NotFound)),

@@ -349,7 +349,7 @@ fn sha512_uploads_are_verified_too() {
     let digest = Digest::compute(Algorithm::Sha512, b"abc");
     test.uploads.finish(&test.storage, &upload, &digest).unwrap();
     assert_eq!(test.storage.blob(&name("a"), &digest).unwrap().unwrap().size, 3);
-    let again = TestStorage::open(test.disk.clone()).unwrap();
+    let again = TestStorage::open(test.disk).unwrap();
     assert!(again.storage.blob(&name("a"), &digest).unwrap().is_some());
 }
 

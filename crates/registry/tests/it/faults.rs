@@ -260,6 +260,7 @@ async fn a_peer_that_stops_sending_is_given_up() {
             let mut bytes = [0; 16];
             let _ = stream.read(&mut bytes).await;
             open.push(stream);
+            assert!(open.len() < 100, "too many connections");
         }
     };
     let waiting = async {
