@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use gantry_process::clock::Clock;
 use gantry_process::metrics::{BuildInfo, Metrics};
 use gantry_process::tasks::{TaskMetrics, Tasks};
@@ -242,9 +242,12 @@ fn broken() -> Response<Body> {
 
 /// A body, which breaks off at its end if it is `cut`.
 fn pieces(bytes: Bytes, cut: bool) -> Body {
-    let mut frames = vec![Ok(Frame::data(bytes))];
-    if cut {
-        frames.push(Err(std::io::Error::other("cut by the test")));
-    }
-    StreamBody::new(stream::iter(frames)).boxed_unsync()
+    let whole = stream::iter([Ok(Frame::data(bytes))]);
+    let end = stream::once(async move {
+        // What was written before is sent when a body has nothing more for a moment.
+        tokio::task::yield_now().await;
+        Err(std::io::Error::other("cut by the test"))
+    });
+    let end = stream::iter(cut.then_some(end)).flatten();
+    StreamBody::new(whole.chain(end)).boxed_unsync()
 }
