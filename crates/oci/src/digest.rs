@@ -333,6 +333,12 @@ impl<R: Read> VerifyingReader<R> {
         Self { inner, verifier: Some(Verifier::new(expected, size)), failed: None }
     }
 
+    /// Why the content is wrong, once that is known.
+    #[must_use]
+    pub const fn failure(&self) -> Option<&VerifyError> {
+        self.failed.as_ref()
+    }
+
     /// Reads and checks what was not read yet.
     ///
     /// # Errors

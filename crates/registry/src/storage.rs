@@ -283,7 +283,10 @@ impl Storage {
     }
 
     /// Returns the digest that a tag means.
-    pub(crate) fn tag(
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn tag(
         &self,
         repository: &RepositoryName,
         tag: &Tag,
@@ -293,7 +296,10 @@ impl Storage {
     }
 
     /// Returns a manifest of a repository.
-    pub(crate) fn manifest(
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn manifest(
         &self,
         repository: &RepositoryName,
         digest: &Digest,

@@ -113,7 +113,7 @@ fn the_longest_parts_fit() {
 }
 
 #[test]
-fn registries_are_compared_by_host_and_port() {
+fn kms_60_repositories_of_one_registry_are_recognised() {
     let table = [
         ("quay.io/a", "quay.io/b", true),
         ("Quay.io/a", "quay.io/b", true),

@@ -51,7 +51,7 @@ impl Storage {
     ///
     /// # Errors
     /// The disk failed. What was not removed is still there and consistent.
-    pub(crate) fn collect_garbage(
+    pub fn collect_garbage(
         &self,
         settings: GarbageCollection,
         now: Timestamp,
