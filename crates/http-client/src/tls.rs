@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use rustls::crypto::aws_lc_rs;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 /// Which authorities are trusted to sign the certificates of servers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,6 +17,11 @@ pub enum Roots {
     System,
     /// Those in a bundle of PEM, and no others.
     Bundle(Bytes),
+    /// Those of the machine, and those in a bundle of PEM.
+    SystemAndBundle(Bytes),
+    /// Everybody: no certificate is verified, so that whoever controls the network can read and
+    /// change everything. For servers that an administrator has configured so.
+    Unverified,
 }
 
 /// The certificate and private key of a client, as PEM.
@@ -61,14 +67,23 @@ pub(crate) fn config(
     identity: Option<&Identity>,
     http2: bool,
 ) -> Result<ClientConfig, TlsError> {
-    let roots = match roots {
-        Roots::System => system_roots(),
-        Roots::Bundle(pem) => bundle(pem)?,
-    };
-    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(TlsError::Library)?
-        .with_root_certificates(roots);
+        .map_err(TlsError::Library)?;
+    let builder = match roots {
+        Roots::System => builder.with_root_certificates(system_roots()),
+        Roots::Bundle(pem) => builder.with_root_certificates(bundle(pem)?),
+        Roots::SystemAndBundle(pem) => {
+            let mut both = RootCertStore::clone(&system_roots());
+            both.extend(bundle(pem)?.roots.iter().cloned());
+            builder.with_root_certificates(both)
+        }
+        Roots::Unverified => {
+            let verifier = Arc::new(AnyCertificate(provider));
+            builder.dangerous().with_custom_certificate_verifier(verifier)
+        }
+    };
     let mut config = match identity {
         None => builder.with_no_client_auth(),
         Some(identity) => {
@@ -96,6 +111,48 @@ fn bundle(pem: &[u8]) -> Result<Arc<RootCertStore>, TlsError> {
         return Err(TlsError::Roots);
     }
     Ok(Arc::new(roots))
+}
+
+/// Accepts every certificate of a server. The signatures of the handshake are still verified, so
+/// that the peer holds the key of the certificate it shows.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
 }
 
 /// Returns the roots of the machine, read once: they change with its packages, not while a process
@@ -133,6 +190,12 @@ mod tests {
         assert_eq!(made(&bundle(""), None).unwrap_err(), TlsError::Roots);
         let half = bundle(&format!("junk\n{}", authority.own.certificate));
         assert!(made(&half, None).is_ok(), "what is no certificate is skipped");
+        assert_eq!(
+            made(&Roots::SystemAndBundle(Bytes::new()), None).unwrap_err(),
+            TlsError::Roots,
+            "a bundle that was configured is not left out silently"
+        );
+        assert!(made(&Roots::Unverified, None).is_ok());
         let own = identity(&client.certificate, &client.key);
         assert!(made(&ca, Some(&own)).is_ok());
         assert_eq!(format!("{own:?}"), "Identity(…)");
