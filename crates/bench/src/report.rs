@@ -1,7 +1,6 @@
 //! Formats the results: the table that people read, and the JSON file.
 
-use std::fmt::Write as _;
-
+use gantry_columns::align;
 use serde::Serialize;
 
 use crate::sample::Summary;
@@ -78,7 +77,7 @@ pub(crate) fn table(figures: &[Figure]) -> String {
             ratio(figures, figure).map_or_else(String::new, |ratio| format!("{ratio:.1}x")),
         ]);
     }
-    render(&rows)
+    align(&rows, 2)
 }
 
 /// Formats a number with three significant digits, or as a whole number where it has more.
@@ -89,25 +88,6 @@ fn amount(value: f64) -> String {
         _ => 2,
     };
     format!("{value:.digits$}")
-}
-
-fn render<const N: usize>(rows: &[[String; N]]) -> String {
-    let mut widths = [0; N];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(widths) {
-            let _ = write!(line, "{cell:width$}  ");
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use gantry_api::devices::{ClaimSpec, DeviceRequest, Term};
+use gantry_columns::{TABLE_GAP, align};
 use serde::Serialize;
 
 use crate::constraint::Constraints;
@@ -160,16 +161,7 @@ pub fn table(rows: &[Row]) -> String {
         [row.node.clone(), class, devices, used, free]
     });
     let lines: Vec<[String; 5]> = std::iter::once(head).chain(cells).collect();
-    let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..5).map(width).collect();
-    let mut text = String::new();
-    for line in &lines {
-        let padded: Vec<String> =
-            line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        text += padded.join("   ").trim_end();
-        text.push('\n');
-    }
-    text
+    align(&lines, TABLE_GAP)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 
 use gantry_api::quantity::Quantity;
+use gantry_columns::align;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -150,10 +151,10 @@ impl Overview {
             0 => writeln!(page, "nothing is held"),
             count => writeln!(page, "{count} held:"),
         };
-        let width = held.iter().take(lines).map(|line| line.object.len()).max().unwrap_or(0);
-        for HeldObject { object, reason, message } in held.iter().take(lines) {
-            let _ = writeln!(page, "  {object:<width$}  {reason}: {message}");
-        }
+        let held_rows = held.iter().take(lines).map(|HeldObject { object, reason, message }| {
+            [format!("  {object}"), format!("{reason}: {message}")]
+        });
+        page.push_str(&align(&held_rows.collect::<Vec<_>>(), 2));
         if held.len() > lines {
             let left = held.len() - lines;
             let _ = writeln!(page, "  and {left} more; show them with: gantry status -o wide");

@@ -2,6 +2,7 @@
 
 mod page;
 
+use gantry_columns::{TABLE_GAP, align};
 use gantry_queue::queue_report::{ExpectedEvent, ExpectedTime, QueueRow};
 use jiff::{SignedDuration, Timestamp};
 
@@ -41,7 +42,7 @@ pub fn table(rows: &[QueueRow], wide: bool, now: Timestamp) -> String {
         });
         lines.push(line);
     }
-    align_columns(&lines)
+    align(&lines, TABLE_GAP)
 }
 
 /// Renders the position in the queue.
@@ -88,29 +89,6 @@ fn format_duration(time: SignedDuration) -> String {
 /// Renders a time to the second.
 fn format_timestamp(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
-}
-
-/// Aligns columns. The last column is not padded.
-fn align_columns(lines: &[Vec<String>]) -> String {
-    let mut widths: Vec<usize> = Vec::new();
-    for line in lines {
-        for (at, cell) in line.iter().enumerate() {
-            match widths.get_mut(at) {
-                Some(width) => *width = (*width).max(cell.chars().count()),
-                None => widths.push(cell.chars().count()),
-            }
-        }
-    }
-    let mut text = String::new();
-    for line in lines {
-        let mut printed = String::new();
-        for (cell, width) in line.iter().zip(&widths) {
-            printed.push_str(&format!("{cell:width$}   "));
-        }
-        text.push_str(printed.trim_end());
-        text.push('\n');
-    }
-    text
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Subcommand, ValueEnum};
+use gantry_columns::{TABLE_GAP, align};
 use gantry_process::clock::Clock;
 use gantry_serve::kubeconfig::{KubeconfigNames, kubeconfig};
 use gantry_serve::pki::{IssuedCertificate, MASTERS, UserCertificates};
@@ -226,13 +227,8 @@ fn table(
         rows.push([name.clone(), groups, expires, seconds(*issued), credential]);
     }
     let columns = if wide { 5 } else { 3 };
-    let widths: Vec<usize> = (0..columns)
-        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
-        .collect();
-    for row in &rows {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        output.result(cells.collect::<Vec<_>>().join("   ").trim_end())?;
-    }
+    let rows: Vec<&[String]> = rows.iter().map(|row| &row[..columns]).collect();
+    output.result_text(&align(&rows, TABLE_GAP))?;
     Ok(CommandOutcome::Success)
 }
 

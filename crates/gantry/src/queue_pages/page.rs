@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use gantry_columns::{TABLE_GAP, align};
 use gantry_queue::app_wrapper_report::{
     AppWrapperReport, CapacityReport, CapacityShare, HistoryEvent, ItemReport, PodsReport,
     QuotaCharge, RequeuingReport, Unschedulable,
@@ -10,7 +11,7 @@ use gantry_queue::app_wrapper_report::{
 use gantry_queue::queue_report::{ExpectedEvent, QueueRow};
 use jiff::Timestamp;
 
-use super::{align_columns, format_duration, format_timestamp, priority, state};
+use super::{format_duration, format_timestamp, priority, state};
 
 /// Renders the whole explanation of one AppWrapper.
 #[must_use]
@@ -76,7 +77,7 @@ fn section(head: &str, lines: &[String], to: &mut String) {
 
 /// Adds a section whose lines have aligned columns.
 fn columns(head: &str, lines: &[Vec<String>], to: &mut String) {
-    let lines: Vec<String> = align_columns(lines).lines().map(str::to_owned).collect();
+    let lines: Vec<String> = align(lines, TABLE_GAP).lines().map(str::to_owned).collect();
     section(head, &lines, to);
 }
 

@@ -65,6 +65,23 @@ fn a_key_is_named_by_its_public_half() {
     assert!(!format!("{key:?}").contains("PRIVATE"));
 }
 
+/// `foreign.json` was written by other implementations, from a key that nothing else uses: what they
+/// sign is verified here, and the key has the ID and the key set that Kubernetes gives it.
+#[test]
+fn tokens_of_other_implementations_are_verified() {
+    let foreign: Value = serde_json::from_str(include_str!("foreign.json")).unwrap();
+    let key = Key::from_pem(foreign["key"].as_str().unwrap()).unwrap();
+    assert_eq!(key.id(), foreign["keyId"]);
+    assert_eq!(key.jwks().to_string(), foreign["jwks"].to_string());
+    for (made_by, token) in foreign["tokens"].as_object().unwrap() {
+        let token = token.as_str().unwrap();
+        assert_eq!(key.verify(token, ISSUER), Ok(claims()), "{made_by}");
+        let (signed, signature) = token.rsplit_once('.').unwrap();
+        let changed = format!("{signed}.B{}", &signature[1..]);
+        assert_eq!(key.verify(&changed, ISSUER), Err(TokenError::Signature), "{made_by}");
+    }
+}
+
 #[test]
 fn only_a_p256_key_signs() {
     let begin = "-----BEGIN PRIVATE KEY-----";
