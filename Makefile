@@ -61,6 +61,7 @@ e2e: ## Run the tests that need a real Kubernetes; the first time builds it
 	@testbed/build
 	@testbed/node
 	@testbed/kernels
+	@testbed/images
 	cargo test --workspace --features gantry/e2e,gantry-testkit/e2e,gantry-conformance/e2e,gantry-kmod/e2e,gantry-oci/e2e,gantry-registry/e2e --test e2e --test clients
 
 .PHONY: drill-queue
