@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 /// A file system below one directory. Paths are relative and use `/`.
 ///
 /// Nothing is durable before the matching `sync` has returned: the bytes of a file before
-/// [`DiskFile::sync`], and names that were created, renamed or removed before [`Disk::sync_directory`].
+/// [`DiskFile::sync`], and names that were created, renamed or removed before
+/// [`Disk::sync_directory`].
 pub(crate) trait Disk: Send + Sync + fmt::Debug {
     /// Creates a directory whose parent exists; an existing one is left alone.
     fn create_directory(&self, path: &str) -> io::Result<()>;

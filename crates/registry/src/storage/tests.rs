@@ -273,8 +273,12 @@ proptest! {
             reference.run(*step).unwrap();
             states.push(reference.observe());
         }
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss,
-            reason = "a part of a small number")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a part of a small number"
+        )]
         let at = opened + 1 + ((reference.disk.changes() - opened) as f64 * part) as u64;
         let test = TestStorage::new();
         test.disk.full_at(Some(at));
