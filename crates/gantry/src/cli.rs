@@ -11,6 +11,7 @@ mod files;
 mod gather;
 mod install;
 mod legacy_spelling;
+mod modules;
 mod node;
 mod operator;
 mod queue;
@@ -51,6 +52,8 @@ Examples:
   gantry gather                           collect what helps to find out what is wrong
   gantry schedule -f cluster/ --explain   show which devices pods would get, and why not others
   gantry devices top                      show how many devices are used and free
+  gantry modules sign-file sha256 key.pem cert.pem driver.ko
+                                          sign a kernel module
   gantry apiserver                        run a Kubernetes-compatible API server alone
   gantry user add bob --group devs        create a user with a kubeconfig of its own
   gantry completions bash > /etc/bash_completion.d/gantry
@@ -89,6 +92,7 @@ enum Command {
     Share(share::Arguments),
     Schedule(Box<schedule::Arguments>),
     Devices(Box<devices::Arguments>),
+    Modules(modules::Arguments),
     Operator(Box<operator::Arguments>),
     User(user::Arguments),
     Completions(Completions),
@@ -217,6 +221,7 @@ fn dispatch(
         Command::Share(arguments) => share::run(&arguments, output),
         Command::Schedule(arguments) => schedule::run(&arguments, output),
         Command::Devices(arguments) => devices::run(*arguments, output),
+        Command::Modules(arguments) => modules::run(&arguments, output),
         Command::Operator(arguments) => operator::run(*arguments, log, output),
         Command::User(arguments) => user::run(&arguments, output),
         Command::Completions(Completions { shell }) => {

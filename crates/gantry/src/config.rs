@@ -18,6 +18,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use gantry_process::telemetry;
 pub use gantry_subsystem::settings::{duration, value_type, values};
+use zeroize::Zeroizing;
 
 /// Flags that every command accepts.
 #[derive(Args, Clone, Debug)]
@@ -135,6 +136,14 @@ pub fn verbose() -> bool {
     let said = std::env::var_os("VERBOSE");
     let said = said.as_ref().and_then(|said| said.to_str()).map(str::to_ascii_lowercase);
     said.is_some_and(|said| matches!(said.as_str(), "y" | "yes" | "true" | "1"))
+}
+
+/// Returns the passphrase of a signing key, from the variable that the kernel's `sign-file` reads.
+#[must_use]
+pub fn sign_pin() -> Option<Zeroizing<Vec<u8>>> {
+    #[expect(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
+    let pin = std::env::var_os("KBUILD_SIGN_PIN")?;
+    Some(Zeroizing::new(std::os::unix::ffi::OsStringExt::into_vec(pin)))
 }
 
 /// Returns the directory for application data of this user.

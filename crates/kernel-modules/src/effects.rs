@@ -2,15 +2,15 @@
 
 use std::fmt;
 use std::io::{self, Read};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use gantry_oci::blob::Layered;
+use gantry_oci::blob::open_blob;
 use gantry_oci::{
-    BlobError, BlobSource, Descriptor, Document, DocumentError, MemoryBlobs, Reference, Repository,
+    BlobError, BlobSource, Descriptor, Digest, Document, DocumentError, MemoryBlobs, Reference,
+    Repository,
 };
-use gantry_registry::{
-    BlobPush, BlobReader, Client, FileSource, ReadFuture, RegistryError,
-};
+use gantry_registry::{BlobPush, BlobReader, Client, FileSource, ReadFuture, RegistryError};
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
@@ -51,6 +51,9 @@ pub enum PushError {
     /// A document of the image could not be read.
     #[error(transparent)]
     Blob(#[from] BlobError),
+    /// A blob could not be read, or not be written to a temporary file.
+    #[error("could not read {0} to send it")]
+    Spool(Digest, #[source] io::Error),
     /// The work was ended.
     #[error("could not list the blobs of the image")]
     Ended(#[from] tokio::task::JoinError),
@@ -79,8 +82,7 @@ impl BlobSource for RegistryBlobs {
             let pulled = self.runtime.block_on(self.client.pull_manifest(&image));
             return Ok(Box::new(io::Cursor::new(pulled.map_err(to_io)?.bytes)));
         }
-        let pull =
-            self.client.pull_blob(&self.repository, descriptor.digest(), descriptor.size());
+        let pull = self.client.pull_blob(&self.repository, descriptor.digest(), descriptor.size());
         let reader = self.runtime.block_on(pull).map_err(to_io)?;
         let runtime = self.runtime.clone();
         Ok(Box::new(SynchronousReader { reader, piece: Bytes::new(), runtime }))
@@ -115,10 +117,14 @@ fn to_io(error: RegistryError) -> io::Error {
     }
 }
 
-/// Pushes an image whose new blobs are in memory and whose other blobs are in another repository:
-/// blobs first, the document that the reference names last.
+/// Blobs that any thread may read.
+pub type SharedBlobs = Arc<dyn BlobSource + Send + Sync>;
+
+/// Pushes an image whose new blobs are in memory and whose other blobs are in `base`: blobs first,
+/// the document that the reference names last.
 ///
-/// Blobs that the registry has are not sent, and those of the same registry are mounted.
+/// Blobs that the registry has are not sent. Those that one of the repositories `mount_from` of the
+/// same registry has are mounted.
 ///
 /// # Errors
 /// [`PushError`]; the reference then leads to what it led to before.
@@ -127,57 +133,66 @@ pub async fn push_image(
     to: &Reference,
     document: &Document,
     new_blobs: &MemoryBlobs,
-    base: &RegistryBlobs,
+    base: &SharedBlobs,
+    mount_from: &[Repository],
 ) -> Result<(), PushError> {
-    let (root, new, old) = (document.descriptor(), new_blobs.clone(), base.clone());
-    let list = move || gantry_oci::blob::list_blobs(&Layered(&new, &old), &root);
-    let listed = tokio::task::spawn_blocking(list).await??;
-    let repository = to.repository();
-    let mount_from = [base.repository.clone()];
-    for blob in &listed {
-        let is_document = blob.media_type().is_manifest() || blob.media_type().is_index();
-        let content = new_blobs.get(blob.digest()).map(Bytes::copy_from_slice);
-        if is_document {
-            let is_root = blob.digest() == document.descriptor().digest();
-            let name = match is_root {
+    let root = document.descriptor();
+    let mut known = new_blobs.clone();
+    known.insert(document.bytes().to_vec());
+    let blobs: SharedBlobs = Arc::new(ImageBlobs { new: known, base: Arc::clone(base) });
+    let (all, listed) = (Arc::clone(&blobs), root.clone());
+    let list = move || gantry_oci::blob::list_blobs(&*all, &listed);
+    for blob in tokio::task::spawn_blocking(list).await?? {
+        let spooled = SpooledBlob { blobs: &blobs, blob: &blob, file: OnceCell::new() };
+        if blob.media_type().is_manifest() || blob.media_type().is_index() {
+            let name = match blob.digest() == root.digest() {
                 true => to.clone(),
                 false => to.at_digest(blob.digest().clone()),
             };
-            let bytes = match (content, is_root) {
-                (Some(bytes), _) => bytes,
-                (None, true) => Bytes::copy_from_slice(document.bytes()),
-                (None, false) => {
-                    let digest = Some(blob.digest().clone());
-                    let from = Reference::new(base.repository.clone(), None, digest);
-                    base.client.pull_manifest(&from).await?.bytes
-                }
-            };
+            let size = usize::try_from(blob.size()).unwrap_or(usize::MAX);
+            let bytes = gantry_registry::BlobSource::read(&spooled, 0, size).await;
+            let bytes = bytes.map_err(|error| PushError::Spool(blob.digest().clone(), error))?;
             client.push_manifest(&name, blob.media_type(), bytes).await?;
             continue;
         }
-        let spooled;
-        let source: &dyn gantry_registry::BlobSource = match &content {
-            Some(bytes) => bytes,
-            None => {
-                spooled = SpooledBlob { base, blob, file: OnceCell::new() };
-                &spooled
-            }
-        };
         let push = BlobPush {
-            repository,
+            repository: to.repository(),
             digest: blob.digest(),
             size: blob.size(),
-            source,
-            mount_from: &mount_from,
+            source: &spooled,
+            mount_from,
         };
         client.push_blob(push).await?;
     }
     Ok(())
 }
 
-/// A blob of another registry. It is pulled into a temporary file only if it has to be sent.
+/// The blobs of a changed image: new ones from memory, the others from the image it was made of.
+pub struct ImageBlobs {
+    /// The new blobs.
+    pub new: MemoryBlobs,
+    /// The other ones.
+    pub base: SharedBlobs,
+}
+
+impl fmt::Debug for ImageBlobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ImageBlobs").field("new", &self.new).finish_non_exhaustive()
+    }
+}
+
+impl BlobSource for ImageBlobs {
+    fn open(&self, descriptor: &Descriptor) -> io::Result<Box<dyn Read + '_>> {
+        match self.new.open(descriptor) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.base.open(descriptor),
+            opened => opened,
+        }
+    }
+}
+
+/// A blob that is copied to a temporary file only if it has to be sent.
 struct SpooledBlob<'a> {
-    base: &'a RegistryBlobs,
+    blobs: &'a SharedBlobs,
     blob: &'a Descriptor,
     file: OnceCell<FileSource>,
 }
@@ -190,16 +205,14 @@ impl fmt::Debug for SpooledBlob<'_> {
 
 impl SpooledBlob<'_> {
     async fn spool(&self) -> io::Result<FileSource> {
-        let RegistryBlobs { client, repository, .. } = self.base;
-        let (digest, size) = (self.blob.digest(), self.blob.size());
-        let mut reader = client.pull_blob(repository, digest, size).await.map_err(to_io)?;
-        let file = tempfile::tempfile()?;
-        let mut writer = tokio::fs::File::from_std(file.try_clone()?);
-        while let Some(piece) = reader.chunk().await.map_err(to_io)? {
-            tokio::io::AsyncWriteExt::write_all(&mut writer, &piece).await?;
-        }
-        tokio::io::AsyncWriteExt::flush(&mut writer).await?;
-        Ok(FileSource::new(file))
+        let (blobs, blob) = (Arc::clone(self.blobs), self.blob.clone());
+        let spool = move || {
+            let mut reader = open_blob(&*blobs, &blob).map_err(io::Error::other)?;
+            let mut file = tempfile::tempfile()?;
+            io::copy(&mut reader, &mut file)?;
+            Ok(FileSource::new(file))
+        };
+        tokio::task::spawn_blocking(spool).await.map_err(io::Error::other)?
     }
 }
 

@@ -148,9 +148,10 @@ pub fn sign_image(
     let repacked = repack(source, &mut new_blobs, document, &repack_options, &mut sign)
         .map_err(SignImageError::from)?;
     verify_new_layers(&new_blobs, &repacked, signer)?;
-    let notes = repacked.fallbacks.iter().map(|it| {
-        format!("{} does not exist: signed {0}{} instead", it.pattern, it.suffix)
-    });
+    let notes = repacked
+        .fallbacks
+        .iter()
+        .map(|it| format!("{} does not exist: signed {0}{} instead", it.pattern, it.suffix));
     let notes = notes.collect();
     Ok(SignedImage { document: repacked.document, new_blobs, files, notes })
 }
@@ -168,7 +169,8 @@ fn verify_new_layers(
             return Err(failed(&"the new image has no layer"));
         };
         let mut refused = None;
-        let mut verify = |entry: &gantry_oci::layer::LayerEntry, content: &mut dyn std::io::Read| {
+        let mut verify = |entry: &gantry_oci::layer::LayerEntry,
+                          content: &mut dyn std::io::Read| {
             let mut bytes = Vec::new();
             content.read_to_end(&mut bytes).map_err(LayerProblem::Io)?;
             let weak = WeakDigests::Allow;

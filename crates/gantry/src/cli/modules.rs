@@ -1,0 +1,86 @@
+//! `gantry modules`: signs and verifies kernel modules, in files and in images.
+
+mod key_files;
+mod registry_flags;
+mod sign;
+mod sign_file;
+mod verify;
+
+use anyhow::Error;
+
+use super::CommandOutcome;
+use crate::output::Output;
+
+/// Sign and verify kernel modules, in files and in container images.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  gantry modules sign --unsigned-image registry.example/driver:v1-unsigned \\
+      --signed-image registry.example/driver:v1 --file '/opt/lib/modules/*/driver.ko' \\
+      --key-file key.pem --cert-file cert.pem
+  gantry modules sign-file sha256 key.pem cert.pem driver.ko
+  gantry modules verify --cert-file cert.pem driver.ko")]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Sign(Box<sign::Arguments>),
+    SignFile(sign_file::Arguments),
+    Verify(Box<verify::Arguments>),
+}
+
+pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<CommandOutcome> {
+    let ended = match &arguments.command {
+        Command::Sign(arguments) => sign::run(arguments, output),
+        Command::SignFile(arguments) => sign_file::run(arguments, output),
+        Command::Verify(arguments) => verify::run(arguments, output),
+    };
+    match ended {
+        Ok(outcome) => Ok(outcome),
+        Err(Failure { code, error }) => {
+            output.failure(&error);
+            Ok(CommandOutcome::FailureWithCode(code as u8))
+        }
+    }
+}
+
+/// The exit codes of the commands; 0 is success, 1 any other failure and 2 a wrong command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum ExitReason {
+    Other = 1,
+    Pull = 3,
+    FileNotFound = 4,
+    KeyOrCertificate = 5,
+    Repack = 6,
+    Push = 7,
+    Verification = 8,
+}
+
+/// Why a command failed, and the code it ends with.
+#[derive(Debug)]
+struct Failure {
+    code: ExitReason,
+    error: Error,
+}
+
+impl ExitReason {
+    /// Ends a command with this code.
+    fn because(self, error: impl Into<Error>) -> Failure {
+        Failure { code: self, error: error.into() }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        ExitReason::Other.because(error)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        ExitReason::Other.because(error)
+    }
+}
