@@ -1,7 +1,6 @@
 //! Signs the modules in an image.
 
 use std::fmt;
-use std::io::Read as _;
 
 use gantry_kmod::sign::{ModuleWarning, SignError};
 use gantry_kmod::{ExistingSignatures, SignOutcome, Signer, WeakDigests};
@@ -87,10 +86,10 @@ impl fmt::Display for FileResult {
 pub enum SignImageError {
     /// A blob of the image could not be read.
     #[error(transparent)]
-    Blob(BlobError),
+    Blob(Box<BlobError>),
     /// A file that should be signed is not there, or is no file.
     #[error(transparent)]
-    Selection(RepackError),
+    Selection(Box<RepackError>),
     /// The key cannot sign.
     #[error("could not sign {path}")]
     Key {
@@ -109,7 +108,7 @@ pub enum SignImageError {
     },
     /// The image is malformed, or the new layer could not be written.
     #[error(transparent)]
-    Image(RepackError),
+    Image(Box<RepackError>),
     /// What was produced does not verify; it must not be used.
     #[error("the signed image does not verify: {0}; this is a defect, report it")]
     SelfVerification(String),
@@ -176,7 +175,7 @@ fn verify_new_layers(
             let weak = WeakDigests::Allow;
             if let Err(error) = gantry_kmod::verify_module(&bytes, trusted, weak) {
                 let name = String::from_utf8_lossy(&entry.name).into_owned();
-                refused.get_or_insert(format!("{name}: {error}"));
+                refused.get_or_insert_with(|| format!("{name}: {error}"));
             }
             Ok(())
         };
@@ -192,20 +191,20 @@ fn verify_new_layers(
 impl From<RepackError> for SignImageError {
     fn from(error: RepackError) -> Self {
         match error {
-            RepackError::Blob(error) => Self::Blob(error),
+            RepackError::Blob(error) => Self::Blob(Box::new(error)),
             error @ (RepackError::Unmatched(_) | RepackError::Selection(_)) => {
-                Self::Selection(error)
+                Self::Selection(Box::new(error))
             }
             RepackError::Edit { path, source } => match source.downcast::<SignError>() {
                 Ok(source) => Self::from_file(path.to_string(), *source),
-                Err(source) => Self::Image(RepackError::Edit { path, source }),
+                Err(source) => Self::Image(Box::new(RepackError::Edit { path, source })),
             },
             error @ (RepackError::Layer(_)
             | RepackError::Document(_)
             | RepackError::NoLinuxImage { .. }
             | RepackError::NotAnImage { .. }
             | RepackError::Inconsistent { .. }
-            | RepackError::Write(_)) => Self::Image(error),
+            | RepackError::Write(_)) => Self::Image(Box::new(error)),
         }
     }
 }

@@ -12,7 +12,11 @@ mod conformance;
 mod contention;
 mod devices;
 mod dual_pods;
+#[path = "../../../registry/tests/it/embedded.rs"]
+#[allow(dead_code, reason = "faults are not needed here")]
+mod embedded_registry;
 mod merge_kubeconfig;
+mod modules;
 mod operator;
 mod queue;
 mod quotas;

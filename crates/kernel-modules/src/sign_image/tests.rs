@@ -1,7 +1,7 @@
 use gantry_kmod::{Certificate, KernelRelease, PrivateKey, SignerOptions, SyntheticModule};
 use gantry_oci::build::ImageBuilder;
 use gantry_oci::layer::NewEntry;
-use gantry_oci::{BlobSource as _, Platform, blob};
+use gantry_oci::{BlobSink as _, BlobSource as _, Platform, blob};
 use jiff::Timestamp;
 
 use super::*;

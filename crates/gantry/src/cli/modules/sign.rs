@@ -304,7 +304,7 @@ fn save_files(
     if let Some(path) = archive {
         let named = || format!("could not write {}", path.display());
         let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
-        let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))
+        let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or_else(|| Path::new(".")))
             .with_context(named)
             .map_err(failed)?;
         write_archive(&blobs, &root, name, &mut file).with_context(named).map_err(failed)?;

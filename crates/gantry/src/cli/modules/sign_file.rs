@@ -31,6 +31,7 @@ Exit codes:
   5  key or certificate cannot be used, or do not belong together
   6  the file is no kernel module
   8  the result does not verify")]
+#[expect(clippy::struct_excessive_bools, reason = "these are flags, one by one")]
 pub(super) struct Arguments {
     /// Name the certificate by its key identifier instead of issuer and serial number.
     #[arg(short = 'k')]
