@@ -152,7 +152,7 @@ fn patches_have_the_results_of_kubernetes() {
     let cases = reference["cases"].as_array().unwrap();
     assert_eq!(cases.len(), 61);
     for case in cases {
-        let document = case.get("document").unwrap_or(&reference["document"]);
+        let document = case.get("document").unwrap_or_else(|| &reference["document"]);
         let patched = match case["kind"].as_str() {
             Some("json") => json_patch(document, &case["patch"]),
             _ => merge_patch(document, &case["patch"]),
