@@ -1,5 +1,5 @@
 //! Tokens of random headers and claims, signed and then changed: one that is verified is also
-//! verified by another implementation, with the same claims; one that we signed is verified by both.
+//! verified by another implementation, with the same claims; one that we signed, by both.
 #![no_main]
 
 use std::sync::LazyLock;

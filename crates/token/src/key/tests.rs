@@ -65,8 +65,8 @@ fn a_key_is_named_by_its_public_half() {
     assert!(!format!("{key:?}").contains("PRIVATE"));
 }
 
-/// `foreign.json` was written by other implementations, from a key that nothing else uses: what they
-/// sign is verified here, and the key has the ID and the key set that Kubernetes gives it.
+/// `foreign.json` was written by other implementations, with a key that nothing else uses: what
+/// they sign is verified here, and the key has the ID and the key set that Kubernetes gives it.
 #[test]
 fn tokens_of_other_implementations_are_verified() {
     let foreign: Value = serde_json::from_str(include_str!("foreign.json")).unwrap();
