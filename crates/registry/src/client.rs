@@ -106,7 +106,7 @@ pub enum TlsVerification {
     System,
     /// With the roots of the machine and those of a bundle of PEM.
     Bundle(Bytes),
-    /// Not at all: whoever controls the network can read credentials and replace what is pulled by
+    /// Not at all: an attacker on the network can read credentials and replace what is pulled by
     /// tag.
     Skip,
 }

@@ -53,8 +53,8 @@ impl Pattern {
     }
 }
 
-/// The compiled patterns of one schema, by text: schemas repeat few patterns often, and compiling one
-/// takes longer than all else that is done with its node.
+/// The compiled patterns of one schema, by text: schemas repeat few patterns often, and compiling
+/// one takes longer than all else that is done with its node.
 #[derive(Debug, Default)]
 pub(crate) struct PatternCache(HashMap<Box<str>, Pattern>);
 

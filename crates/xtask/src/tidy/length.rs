@@ -12,8 +12,8 @@ const FILE: usize = 500;
 /// A `lib.rs` is a table of contents and stays under this.
 const CONTENTS: usize = 80;
 
-/// ARCHITECTURE.md is read by every newcomer and stays under this. The rows of tables that describe a
-/// crate do not count: each crate has to have one.
+/// ARCHITECTURE.md is read by every newcomer and stays under this. The rows of tables that describe
+/// a crate do not count: each crate has to have one.
 const MAP: usize = 200;
 
 /// Files that may exceed [`FILE`], each with the reason.
