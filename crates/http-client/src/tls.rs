@@ -19,7 +19,7 @@ pub enum Roots {
     Bundle(Bytes),
     /// Those of the machine, and those in a bundle of PEM.
     SystemAndBundle(Bytes),
-    /// Everybody: no certificate is verified, so that an attacker who controls the network can read and
+    /// Everybody: no certificate is verified, so that an attacker on the network can read and
     /// change everything. For servers that an administrator has configured so.
     Unverified,
 }
