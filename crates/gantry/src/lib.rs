@@ -5,6 +5,7 @@ pub mod cli;
 pub mod config;
 pub mod containers;
 pub mod endpoint;
+pub mod image_registry;
 pub mod kubeconfig;
 pub mod manifests;
 pub mod operator;

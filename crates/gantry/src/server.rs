@@ -27,6 +27,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 
 use crate::endpoint::Endpoint;
+use crate::image_registry::{self, ImageRegistry};
 
 /// The configuration of a server.
 #[derive(Clone, Debug)]
@@ -63,6 +64,8 @@ pub struct ServerConfig {
     pub nodes: Option<Arc<dyn gantry_apiserver::streams::kubelet_client::KubeletClient>>,
     /// Whether Secrets with tokens of service accounts are filled in.
     pub token_secrets: bool,
+    /// The directory of the registry of container images, if there is one.
+    pub registry: Option<PathBuf>,
 }
 
 /// A running server.
@@ -135,7 +138,9 @@ pub async fn start(
     let certificate = ServerCertificate::new(shown)?;
     let clients = Some(ClientAuthority::new(&believed)?);
     let security = TransportSecurity::Tls { certificate, clients };
-    let service = service(api.clone(), clock, counters.clone());
+    let registry =
+        plan.registry.map(|path| image_registry::open(&path, &api, tasks)).transpose()?;
+    let service = service(api.clone(), registry, clock, counters.clone());
     let options = Options::new(plan.address, security);
     let address = gantry_serve::serve(tasks, "apiserver", options, counters, service).await?;
     api.set_listen_address(&address.to_string());
@@ -245,11 +250,25 @@ fn create_private_directory(path: &Path) -> anyhow::Result<()> {
 /// Handles requests from the network: limits first, then authentication, then the API.
 fn service(
     api: Api,
+    registry: Option<ImageRegistry>,
     clock: Clock,
     counters: Counters,
 ) -> impl Fn(Request<Incoming>, Arc<Peer>) -> ResponseFuture + Clone + Send + Sync + 'static {
     let limits = Limits::new(RequestLimits::default(), clock, counters, classify);
     move |request, peer| {
+        if let Some(registry) = &registry
+            && image_registry::serves(request.uri().path())
+        {
+            // The registry has limits of its own: images are larger than objects.
+            let registry = registry.clone();
+            return Box::pin(async move {
+                let user = match certificate(&peer) {
+                    ClientCertificate::Verified(caller) => Some(caller),
+                    ClientCertificate::Rejected | ClientCertificate::Absent => None,
+                };
+                registry.handle(request, user).await
+            });
+        }
         let (api, limits) = (api.clone(), limits.clone());
         Box::pin(async move {
             let headers = request.headers().clone();

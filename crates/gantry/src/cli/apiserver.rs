@@ -299,6 +299,7 @@ pub(super) fn server_config(
         service_network: service_cluster_ip_range,
         nodes: None,
         token_secrets: false,
+        registry: None,
         version: VERSION.version,
     };
     Ok((plan, kubeconfig))

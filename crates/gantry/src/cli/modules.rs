@@ -7,6 +7,7 @@ mod sign_file;
 mod verify;
 
 use anyhow::Error;
+use gantry_kernel_modules::SignImageError;
 
 use super::CommandOutcome;
 use crate::output::Output;
@@ -70,6 +71,19 @@ impl ExitReason {
     /// Ends a command with this code.
     fn because(self, error: impl Into<Error>) -> Failure {
         Failure { code: self, error: error.into() }
+    }
+}
+
+impl From<SignImageError> for Failure {
+    fn from(error: SignImageError) -> Self {
+        let reason = match &error {
+            SignImageError::Blob(_) => ExitReason::Pull,
+            SignImageError::Selection(_) => ExitReason::FileNotFound,
+            SignImageError::Key { .. } => ExitReason::KeyOrCertificate,
+            SignImageError::Module { .. } | SignImageError::Image(_) => ExitReason::Repack,
+            SignImageError::SelfVerification(_) => ExitReason::Verification,
+        };
+        reason.because(error)
     }
 }
 

@@ -194,6 +194,13 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<Comm
         progress.done(output, "reset", "all objects were deleted");
     }
     let (ephemeral, directory) = (plan.ephemeral, plan.directory.clone());
+    // Images of an ephemeral cluster are kept in files that go with it.
+    let images = ephemeral.then(tempfile::tempdir).transpose();
+    let images = images.context("could not create a directory for container images")?;
+    plan.registry = Some(match &images {
+        Some(images) => images.path().join("registry"),
+        None => directory.join("registry"),
+    });
     let RunningServer { api, store, address, recovery, kubeconfig, authority, signer } =
         server::start(plan, &mut tasks, metrics.clone()).await?;
     apiserver::report_recovery(&recovery, output);

@@ -14,6 +14,7 @@ use http::Request;
 use serde_json::Value;
 
 use super::InProcessClient;
+use crate::image_registry;
 
 /// Fills the caches of all controllers, and writes nothing.
 const READER: &str = "system:gantry:reader";
@@ -88,5 +89,5 @@ pub fn rbac_objects() -> Vec<Value> {
         rule("", &["events"], &["create", "patch"]),
     ];
     let accounts = [Account::new(READER, reader), Account::new(SAMPLE_DRIVER, driver)];
-    accounts.iter().flat_map(Account::objects).collect()
+    accounts.iter().flat_map(Account::objects).chain(image_registry::roles()).collect()
 }

@@ -56,6 +56,7 @@ impl TestServer {
             version: "test",
             plugins: AdmissionPlugins::default(),
             nodes: Some(Arc::new(Containers::new(logs.clone(), clock.clone()))),
+            registry: None,
             token_secrets: false,
         };
         let metrics = Metrics::new(&BuildInfo::default());

@@ -14,6 +14,7 @@ use crate::gantry;
 mod autoscaling;
 mod device_attacks;
 mod devices;
+mod images;
 mod ports;
 mod programs;
 mod queue;

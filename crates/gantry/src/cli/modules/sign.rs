@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use gantry_kernel_modules::effects::{self, ImageBlobs, RegistryImage, SharedBlobs};
-use gantry_kernel_modules::{SignImageError, SignImageOptions, SignedImage, sign_image};
+use gantry_kernel_modules::{SignImageOptions, SignedImage, sign_image};
 use gantry_kmod::cms::IdentifyBy;
 use gantry_kmod::{Digest, ExistingSignatures, Signer};
 use gantry_oci::layout::{Layout, save_image, write_archive};
@@ -211,17 +211,7 @@ async fn sign(
     }
     let (blobs, document) = (Arc::clone(&unsigned.blobs), unsigned.document.clone());
     let sign = move || sign_image(&*blobs, &document, &signer, &options);
-    let signed = tokio::task::spawn_blocking(sign).await.context("signing ended early")?;
-    let signed = signed.map_err(|error| {
-        let reason = match &error {
-            SignImageError::Blob(_) => ExitReason::Pull,
-            SignImageError::Selection(_) => ExitReason::FileNotFound,
-            SignImageError::Key { .. } => ExitReason::KeyOrCertificate,
-            SignImageError::Module { .. } | SignImageError::Image(_) => ExitReason::Repack,
-            SignImageError::SelfVerification(_) => ExitReason::Verification,
-        };
-        reason.because(error)
-    })?;
+    let signed = tokio::task::spawn_blocking(sign).await.context("signing ended early")??;
     for note in &signed.notes {
         output.note(note);
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use gantry_kernel_modules::{SignImageError, effects, verify_image};
+use gantry_kernel_modules::{effects, verify_image};
 use gantry_kmod::{Certificate, WeakDigests};
 use gantry_oci::{Pattern, Reference};
 use serde_json::{Value, json};
@@ -139,16 +139,7 @@ fn of_image(
         let verify =
             move || verify_image(&pulled.blobs, &pulled.document, &patterns, &trusted, weak);
         let verified = tokio::task::spawn_blocking(verify).await;
-        verified.context("verifying ended early")?.map_err(|error| {
-            let reason = match &error {
-                SignImageError::Blob(_) => ExitReason::Pull,
-                SignImageError::Selection(_) => ExitReason::FileNotFound,
-                SignImageError::Key { .. } => ExitReason::KeyOrCertificate,
-                SignImageError::Module { .. } | SignImageError::Image(_) => ExitReason::Repack,
-                SignImageError::SelfVerification(_) => ExitReason::Verification,
-            };
-            reason.because(error)
-        })
+        Ok::<_, Failure>(verified.context("verifying ended early")??)
     })?;
     let verdict = |it: gantry_kernel_modules::VerifiedFile| Verdict {
         name: it.path,

@@ -1,0 +1,184 @@
+//! The embedded registry of container images. Its users and their permissions are those of the API
+//! server.
+//!
+//! A repository `team-a/driver` belongs to the namespace `team-a`: pulling from it needs the verb
+//! `get` on `repositories.registry.gantry.dev` there, pushing `update`, deleting `delete`. A
+//! repository without a slash needs the same in all namespaces, and so does listing all of them.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use gantry_apiserver::{Api, Caller, ClientCertificate};
+use gantry_process::clock::Clock;
+use gantry_process::tasks::{OnLoss, Tasks};
+use gantry_rbac::Attributes;
+use gantry_registry::{
+    Access, AccessUnavailable, GarbageCollection, PresentedCredentials, Registry, RepositoryName,
+    ServerSettings, Storage, StorageLimits, Verb,
+};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue};
+use serde_json::{Value, json};
+
+/// The API group of the permissions.
+const GROUP: &str = "registry.gantry.dev";
+/// The resource of the permissions.
+const RESOURCE: &str = "repositories";
+
+/// How often content that nothing needs is removed.
+const GARBAGE_COLLECTION_INTERVAL: Duration = Duration::from_secs(60 * 60);
+
+/// The embedded registry.
+pub type ImageRegistry = Registry<ApiUsers>;
+
+/// The users of an API server, as users of a registry.
+pub struct ApiUsers(Api);
+
+impl fmt::Debug for ApiUsers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ApiUsers")
+    }
+}
+
+/// Opens the registry in a directory, and removes what nothing needs from time to time.
+///
+/// # Errors
+/// The directory cannot be used.
+pub fn open(directory: &Path, api: &Api, tasks: &mut Tasks) -> anyhow::Result<ImageRegistry> {
+    let storage = Storage::open(directory, StorageLimits::default())
+        .with_context(|| format!("could not open the registry in {}", directory.display()))?;
+    let (clock, random) = (tasks.clock().clone(), fastrand::Rng::new());
+    let users = ApiUsers(api.clone());
+    let registry = Registry::new(storage, users, clock.clone(), random, ServerSettings::default());
+    let collected = registry.clone();
+    tasks.spawn("registry garbage collection", OnLoss::EndOwner, |stop| async move {
+        // May be dropped: a collection that is not finished is continued by the next one.
+        stop.run_until_cancelled(collect_garbage(collected, clock)).await;
+        Ok(())
+    });
+    Ok(registry)
+}
+
+async fn collect_garbage(registry: ImageRegistry, clock: Clock) {
+    loop {
+        clock.sleep(GARBAGE_COLLECTION_INTERVAL).await;
+        match registry.collect_garbage(GarbageCollection::default()).await {
+            Ok(report) => {
+                let (contents, bytes) = (report.contents, report.bytes);
+                tracing::info!(contents, bytes, "removed what no image needs from the registry");
+            }
+            Err(error) => {
+                let error = gantry_process::error_chain(&error);
+                tracing::warn!(error, "could not collect garbage of the registry");
+            }
+        }
+    }
+}
+
+/// Whether a request is for the registry.
+#[must_use]
+pub fn serves(path: &str) -> bool {
+    path == "/v2" || path.starts_with("/v2/")
+}
+
+impl Access for ApiUsers {
+    type User = Caller;
+
+    /// Clients of registries send a token as password; the user name is not looked at.
+    async fn authenticate(
+        &self,
+        presented: PresentedCredentials,
+    ) -> Result<Option<Caller>, AccessUnavailable> {
+        let token = match &presented {
+            PresentedCredentials::Bearer(token) => token,
+            PresentedCredentials::Basic { password, .. } => password,
+        };
+        let value = HeaderValue::from_str(&format!("Bearer {}", token.reveal()));
+        let Some(value) = value.ok().filter(|_| !token.reveal().trim().is_empty()) else {
+            return Ok(None);
+        };
+        let headers = HeaderMap::from_iter([(AUTHORIZATION, value)]);
+        Ok(self.0.authenticate(&headers, ClientCertificate::Absent))
+    }
+
+    async fn authorize(
+        &self,
+        user: Option<&Caller>,
+        verb: Verb,
+        repository: Option<&RepositoryName>,
+    ) -> Result<bool, AccessUnavailable> {
+        let Some(user) = user else { return Ok(false) };
+        let verb = match verb {
+            Verb::Ping => return Ok(true),
+            Verb::List => "list",
+            Verb::Pull => "get",
+            Verb::Push => "update",
+            Verb::Delete => "delete",
+        };
+        Ok(self.0.authorize(user, &attributes(verb, repository)).allowed)
+    }
+}
+
+/// What a request asks for, as the roles of the API server know it.
+fn attributes(verb: &str, repository: Option<&RepositoryName>) -> Attributes {
+    let asked = Attributes::resource(verb, GROUP, RESOURCE);
+    let Some(repository) = repository else { return asked };
+    match repository.as_str().split_once('/') {
+        Some((namespace, name)) => asked.in_namespace(namespace).with_name(name),
+        None => asked.with_name(repository.as_str()),
+    }
+}
+
+/// The roles for users: those who may view a namespace may pull from its repositories, those who may
+/// edit it may push to them.
+pub(crate) fn roles() -> [Value; 2] {
+    let role = |name: &str, labels: &[&str], verbs: &[&str]| {
+        let labels = labels.iter().map(|it| {
+            (format!("rbac.authorization.k8s.io/aggregate-to-{it}"), Value::from("true"))
+        });
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": name, "labels": labels.collect::<serde_json::Map<_, _>>()},
+            "rules": [{"apiGroups": [GROUP], "resources": [RESOURCE], "verbs": verbs}],
+        })
+    };
+    [
+        role("gantry-registry-viewer", &["view"], &["get"]),
+        role("gantry-registry-editor", &["edit", "admin"], &["get", "update", "delete"]),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repositories_belong_to_the_namespace_of_their_first_part() {
+        let asked = |name: &str| attributes("get", Some(&name.parse().unwrap()));
+        let expected = Attributes::resource("get", GROUP, RESOURCE);
+        let table = [
+            ("team-a/driver", expected.clone().in_namespace("team-a").with_name("driver")),
+            ("team-a/gpu/driver", expected.clone().in_namespace("team-a").with_name("gpu/driver")),
+            ("driver", expected.clone().with_name("driver")),
+        ];
+        for (name, expected) in table {
+            assert_eq!(asked(name), expected, "{name}");
+        }
+        assert_eq!(attributes("list", None), expected.with_verb("list"));
+    }
+
+    #[test]
+    fn paths_of_the_registry_are_told_from_those_of_the_api() {
+        for (path, expected) in [
+            ("/v2/", true),
+            ("/v2", true),
+            ("/v2/a/b/tags/list", true),
+            ("/v2x", false),
+            ("/", false),
+        ] {
+            assert_eq!(serves(path), expected, "{path}");
+        }
+    }
+}
