@@ -177,10 +177,12 @@ fn visit_entries(
         let padding = entry.size.next_multiple_of(BLOCK as u64) - entry.size;
         let mut block = [0; BLOCK];
         let padding = usize::try_from(padding).unwrap_or(0);
-        if read_full(reader, &mut block[..padding])? < padding {
-            return Err(LayerProblem::Truncated);
-        }
+        // Some tools end a tar after the content of its last file, and runtimes accept that.
+        let ended = read_full(reader, &mut block[..padding])? < padding;
         *name = None;
+        if ended {
+            break;
+        }
     }
     Ok(())
 }
