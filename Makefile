@@ -23,10 +23,15 @@ test: ## Run every test that needs nothing but this machine (ARGS='-p gantry-que
 	@scripts/check-tools
 	cargo xtask test $(ARGS)
 
+.PHONY: crates
+crates: ## Build every crate alone, with what its own manifest names
+	@scripts/check-tools
+	cargo xtask crates
+
 .PHONY: doc
 doc: ## Build the documentation of all crates; a broken link is an error
 	@scripts/check-tools
-	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items
+	RUSTDOCFLAGS='-D warnings -A rustdoc::private-intra-doc-links' cargo doc --workspace --no-deps --document-private-items
 
 .PHONY: lint
 lint: ## Check format, lints, the project rules, and dependencies

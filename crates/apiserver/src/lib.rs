@@ -1,7 +1,7 @@
 //! Serves the Kubernetes API over HTTP from the store.
 //!
-//! A request is parsed by [`route`], authorized by [`access`] and gets its response format from
-//! [`negotiate`]; then one of `read`, `watch`, `change` and `delete` serves it. Every write goes
+//! A request is parsed by `route`, authorized by [`access`] and gets its response format from
+//! `negotiate`; then one of `read`, `watch`, `change` and `delete` serves it. Every write goes
 //! through the steps of `write`. Behaviour of kinds is in `rules`, additions of the server to
 //! single kinds in `lifecycle_hooks`; `garbage_collector` and `termination_controller` delete what
 //! is no longer owned.

@@ -1,7 +1,7 @@
 //! Streaming subresources: logs, exec and attach sessions, and connections to the ports of pods.
 //!
 //! Everything that follows from stored objects is checked here, in the order and the words of a
-//! real server; then [`crate::kubelet_client::KubeletClient`] is called.
+//! real server; then [`kubelet_client::KubeletClient`] is called.
 
 mod activity;
 mod exec;

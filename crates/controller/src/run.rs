@@ -198,7 +198,7 @@ impl ControllerManager {
     /// Creates a manager. Caches are filled through `reader`.
     ///
     /// # Errors
-    /// [`ManagerError::DuplicateName`] and [`ManagerError::Timing`]: mistakes in the wiring and in
+    /// [`ManagerError::DuplicateName`] and [`ManagerError::LeaseTiming`]: mistakes in the wiring and in
     /// the settings.
     pub fn new(
         clock: Clock,

@@ -1,6 +1,6 @@
 //! Capacities and draws from them, in the terms of the published objects.
 //!
-//! [`draw`] computes what a capacity gives to a request; [`reduce`] computes what is left of it.
+//! [`draw`] computes what a capacity gives to a request; [`reduce()`] computes what is left of it.
 //! Neither changes its arguments. The texts of [`CapacityError`] are part of the interface: they
 //! are what users of the oldest files have seen.
 

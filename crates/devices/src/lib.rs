@@ -1,8 +1,8 @@
 //! Decides which devices a pod gets, as a pure function: without clock, network or randomness.
 //!
 //! An [`Inventory`](problem::Inventory) lists the devices and what of them is held; a
-//! [`Request`](problem::Request) is what a pod claims; [`allocate`] computes what it gets on a
-//! node, or why it gets nothing; [`choose`] selects the node, and [`allocate_group`] decides
+//! [`Request`](problem::Request) is what a pod claims; [`allocate()`] computes what it gets on a
+//! node, or why it gets nothing; [`choose()`] selects the node, and [`allocate_group`] decides
 //! whether many pods get everything they need at once. [`lower`] converts the objects of a cluster
 //! or of files to both, where [`constraint`]s decide which devices qualify, and [`dump`] prints the
 //! result for users. [`schedule`], [`top`], [`generate`] and [`inject`] implement the commands of

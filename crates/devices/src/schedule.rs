@@ -2,7 +2,7 @@
 //! be printed and explained.
 //!
 //! [`Objects`] are what was read, [`WhatIfChange`]s are hypothetical changes, [`ScheduleTarget`]
-//! selects the claims, and [`decide`] makes the decision. Nothing is written anywhere: the same
+//! selects the claims, and [`decide()`] makes the decision. Nothing is written anywhere: the same
 //! objects always give the same text.
 
 mod decide;

@@ -15,6 +15,7 @@ mod modules;
 mod node;
 mod operator;
 mod queue;
+mod registry;
 mod schedule;
 mod share;
 mod status;
@@ -54,6 +55,7 @@ Examples:
   gantry devices top                      show how many devices are used and free
   gantry modules sign-file sha256 key.pem cert.pem driver.ko
                                           sign a kernel module
+  gantry registry ls                      list the container images of a cluster
   gantry apiserver                        run a Kubernetes-compatible API server alone
   gantry user add bob --group devs        create a user with a kubeconfig of its own
   gantry completions bash > /etc/bash_completion.d/gantry
@@ -93,6 +95,7 @@ enum Command {
     Schedule(Box<schedule::Arguments>),
     Devices(Box<devices::Arguments>),
     Modules(modules::Arguments),
+    Registry(registry::Arguments),
     Operator(Box<operator::Arguments>),
     User(user::Arguments),
     Completions(Completions),
@@ -222,6 +225,7 @@ fn dispatch(
         Command::Schedule(arguments) => schedule::run(&arguments, output),
         Command::Devices(arguments) => devices::run(*arguments, output),
         Command::Modules(arguments) => modules::run(&arguments, output),
+        Command::Registry(arguments) => registry::run(&arguments, output),
         Command::Operator(arguments) => operator::run(*arguments, log, output),
         Command::User(arguments) => user::run(&arguments, output),
         Command::Completions(Completions { shell }) => {

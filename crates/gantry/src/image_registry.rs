@@ -10,16 +10,19 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use bytes::Bytes;
 use gantry_apiserver::{Api, Caller, ClientCertificate};
 use gantry_process::clock::Clock;
 use gantry_process::tasks::{OnLoss, Tasks};
 use gantry_rbac::Attributes;
 use gantry_registry::{
-    Access, AccessUnavailable, GarbageCollection, PresentedCredentials, Registry, RepositoryName,
-    ServerSettings, Storage, StorageLimits, Verb,
+    Access, AccessUnavailable, Body, GarbageCollection, GarbageReport, PresentedCredentials,
+    Registry, RepositoryName, ServerSettings, Storage, StorageLimits, Verb,
 };
-use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderValue};
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
 use serde_json::{Value, json};
 
 /// The API group of the permissions.
@@ -29,6 +32,9 @@ const RESOURCE: &str = "repositories";
 
 /// How often content that nothing needs is removed.
 const GARBAGE_COLLECTION_INTERVAL: Duration = Duration::from_secs(60 * 60);
+
+/// The path at which garbage is collected on request.
+pub const GARBAGE_COLLECTION_PATH: &str = "/gantry/registry/gc";
 
 /// The embedded registry.
 pub type ImageRegistry = Registry<ApiUsers>;
@@ -80,7 +86,64 @@ async fn collect_garbage(registry: ImageRegistry, clock: Clock) {
 /// Whether a request is for the registry.
 #[must_use]
 pub fn serves(path: &str) -> bool {
-    path == "/v2" || path.starts_with("/v2/")
+    path == "/v2" || path.starts_with("/v2/") || path == GARBAGE_COLLECTION_PATH
+}
+
+/// Serves a request for the registry. `caller` is who the connection belongs to, if that is known
+/// by a certificate.
+pub async fn handle(
+    registry: &ImageRegistry,
+    api: &Api,
+    request: Request<Incoming>,
+    caller: Option<Caller>,
+) -> Response<Body> {
+    if request.uri().path() != GARBAGE_COLLECTION_PATH {
+        return registry.handle(request, caller).await;
+    }
+    let caller = caller.or_else(|| api.authenticate(request.headers(), ClientCertificate::Absent));
+    let asked = attributes("delete", None);
+    let (status, answer) = match caller {
+        _ if request.method() != Method::POST => {
+            (StatusCode::METHOD_NOT_ALLOWED, json!({"message": "use POST"}))
+        }
+        None => (StatusCode::UNAUTHORIZED, json!({"message": "invalid credentials"})),
+        Some(caller) if !api.authorize(&caller, &asked).allowed => {
+            let message = format!(
+                "{} may not delete {RESOURCE}.{GROUP} in all namespaces, which this needs",
+                caller.name
+            );
+            (StatusCode::FORBIDDEN, json!({"message": message}))
+        }
+        Some(_) => match registry.collect_garbage(GarbageCollection::default()).await {
+            Ok(report) => {
+                let GarbageReport { manifests, links, contents, bytes, unreadable } = report;
+                let unreadable: Vec<String> = unreadable.iter().map(ToString::to_string).collect();
+                let report = json!({
+                    "manifests": manifests, "links": links, "contents": contents, "bytes": bytes,
+                    "unreadable": unreadable,
+                });
+                (StatusCode::OK, report)
+            }
+            Err(error) => {
+                let message = gantry_process::error_chain(&error);
+                (StatusCode::INTERNAL_SERVER_ERROR, json!({"message": message}))
+            }
+        },
+    };
+    let mut answer = answer;
+    if !status.is_success() {
+        // In the form in which clients of API servers expect an error.
+        answer["kind"] = "Status".into();
+        answer["apiVersion"] = "v1".into();
+        answer["status"] = "Failure".into();
+        answer["code"] = status.as_u16().into();
+    }
+    let body = Full::new(Bytes::from(answer.to_string())).map_err(|never| match never {});
+    let mut response = Response::new(body.boxed_unsync());
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
 }
 
 impl Access for ApiUsers {
@@ -131,8 +194,8 @@ fn attributes(verb: &str, repository: Option<&RepositoryName>) -> Attributes {
     }
 }
 
-/// The roles for users: those who may view a namespace may pull from its repositories, those who may
-/// edit it may push to them.
+/// The roles for users: those who may view a namespace may pull from its repositories, those who
+/// may edit it may push to them.
 pub(crate) fn roles() -> [Value; 2] {
     let role = |name: &str, labels: &[&str], verbs: &[&str]| {
         let labels = labels.iter().map(|it| {
@@ -177,6 +240,7 @@ mod tests {
             ("/v2/a/b/tags/list", true),
             ("/v2x", false),
             ("/", false),
+            (GARBAGE_COLLECTION_PATH, true),
         ] {
             assert_eq!(serves(path), expected, "{path}");
         }

@@ -260,13 +260,13 @@ fn service(
             && image_registry::serves(request.uri().path())
         {
             // The registry has limits of its own: images are larger than objects.
-            let registry = registry.clone();
+            let (registry, api) = (registry.clone(), api.clone());
             return Box::pin(async move {
                 let user = match certificate(&peer) {
                     ClientCertificate::Verified(caller) => Some(caller),
                     ClientCertificate::Rejected | ClientCertificate::Absent => None,
                 };
-                registry.handle(request, user).await
+                image_registry::handle(&registry, &api, request, user).await
             });
         }
         let (api, limits) = (api.clone(), limits.clone());

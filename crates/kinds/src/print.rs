@@ -54,7 +54,7 @@ pub fn columns(group: &str, resource: &str) -> &'static [Column] {
     printer(group, resource).0
 }
 
-/// The row of an object of a built-in kind, to go with [`columns`].
+/// The row of an object of a built-in kind, to go with [`columns()`].
 ///
 /// The object is in the version that is stored; that matters for `horizontalpodautoscalers` alone,
 /// which are read as `autoscaling/v2`.

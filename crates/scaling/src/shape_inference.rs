@@ -2,7 +2,7 @@
 //!
 //! The queue's [`ShapeChooser`] is asked with each shape of nodes that could be added; its choice
 //! becomes an annotation of the job, which from then on has the effect of its label: everything
-//! else is done by [`Scaling`](crate::Scaling).
+//! else is done by [`crate::Scaling`].
 //!
 //! One job at a time is helped, the first of the pending ones. What a job behind it needs depends
 //! on what that one gets, and is determined when it is known. A job that cannot be helped is

@@ -25,7 +25,7 @@ pub use lists::validate_lists;
 ///
 /// With the `old` object, what was wrong before and has not changed is not held against the new
 /// one; uniqueness in lists is asked only if the old object had it. Rules in expressions are not
-/// asked: see [`rule_sites`](crate::rules) and [`has_blocking_errors`].
+/// asked: see [`rule_sites`](crate::walk::rule_sites) and [`has_blocking_errors`].
 #[must_use]
 pub fn validate(schema: &Schema, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut faults = validate_values(schema, object, old);

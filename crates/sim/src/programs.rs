@@ -4,7 +4,7 @@
 //! listens on the pod's own address in 127.0.0.0/8. A [`ProgramObserver`] observes pods: when their
 //! kubelet reports that such a container runs, the [`ProgramRunner`] starts the program; when the
 //! container is to stop, it stops the program. The state of a program is a fact
-//! ([`view::Program`](crate::view::Program)) by which the kubelet updates the pod's status. So a
+//! ([`crate::view::Program`]) by which the kubelet updates the pod's status. So a
 //! program that exits with a code looks like any container that does.
 //!
 //! A program has what its container would have: variables, files of volumes ([`Mounts`]), probes,

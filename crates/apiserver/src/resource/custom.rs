@@ -212,7 +212,7 @@ pub fn resources(
     Ok(made)
 }
 
-/// Returns the first bytes of a stored object, see [`crate::stored::encode`].
+/// Returns the first bytes of a stored object, see [`crate::resource::stored::encode`].
 fn json_prefix(kind: &str, api_version: &str) -> Bytes {
     format!("{{\"kind\":{},\"apiVersion\":{},", json!(kind), json!(api_version)).into()
 }

@@ -4,8 +4,8 @@
 //! addresses of stored services are read from the changes of the store, and a claim is held by a
 //! [`ServiceClaims`] that releases it when it is dropped. There is no other state, so there is
 //! nothing to undo: however a write ends (refused, in conflict, cancelled or lost with the
-//! process), its claims end with it. The store holds them too until the write is decided
-//! ([`gantry_store::PendingUsage`]), because a write goes on when its caller no longer waits.
+//! process), its claims end with it. The store holds them too until the write is decided,
+//! because a write goes on when its caller no longer waits.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -33,7 +33,7 @@ impl Rules {
     /// that is a fault and nothing more is asked.
     ///
     /// The object must have the types of its schema; see
-    /// [`evaluate_unless_blocked`](Self::ask_after).
+    /// [`Self::evaluate_unless_blocked`].
     #[must_use]
     pub fn evaluate(&self, schema: &Schema, object: &Value, old: Option<&Value>) -> RuleResults {
         let mut run = RuleEvaluation::new(Budget::default());

@@ -95,6 +95,24 @@ async fn users_push_and_pull_images_as_their_roles_allow() {
         assert!(matches!(refused, RegistryError::Denied { .. }), "{other}: {refused}");
     }
 
+    // The command of administrators.
+    let kubeconfig = cluster.process.kubeconfig().to_str().unwrap().to_owned();
+    let command = |words: &[&str]| {
+        gantry(&[&["registry", "--kubeconfig", kubeconfig.as_str()], words].concat())
+    };
+    push(&builder, &image(&cluster, "team-a/driver:v2")).await.unwrap();
+    assert_eq!(command(&["ls"]).out, "team-a/driver\n");
+    assert_eq!(command(&["ls", "team-a/driver"]).out, "v1\nv2\n");
+    let removed = command(&["rm", "team-a/driver:v2"]);
+    assert_eq!((removed.code, removed.out.as_str()), (0, "team-a/driver:v2 removed\n"));
+    assert_eq!(command(&["ls", "team-a/driver"]).out, "v1\n");
+    let missing = command(&["rm", "team-a/driver:v3"]);
+    assert_eq!(missing.code, 1);
+    assert!(missing.err.contains("the registry refused"), "{}", missing.err);
+    let collected = command(&["gc"]);
+    assert_eq!(collected.code, 0, "{}", collected.err);
+    assert!(collected.out.contains("contents removed"), "{}", collected.out);
+
     // What was acknowledged is there after a crash.
     cluster.stop(Signal::KILL).await;
     let cluster = Cluster::start(plan()).await;
