@@ -1,9 +1,9 @@
 //! Field ownership: `metadata.managedFields` and server-side apply.
 //!
-//! Every write names a manager. [`update()`] makes the manager the owner of what it changed, in place
-//! of all others; [`apply()`] makes it an owner of what its configuration contains, removes what it
-//! no longer contains and no other manager owns, and refuses to change what others own unless it is
-//! forced.
+//! Every write names a manager. [`update()`] makes the manager the owner of what it changed, in
+//! place of all others; [`apply()`] makes it an owner of what its configuration contains, removes
+//! what it no longer contains and no other manager owns, and refuses to change what others own
+//! unless it is forced.
 
 mod apply;
 mod cap_managers;
