@@ -198,8 +198,8 @@ impl ControllerManager {
     /// Creates a manager. Caches are filled through `reader`.
     ///
     /// # Errors
-    /// [`ManagerError::DuplicateName`] and [`ManagerError::LeaseTiming`]: mistakes in the wiring and
-    /// in the settings.
+    /// [`ManagerError::DuplicateName`] and [`ManagerError::LeaseTiming`]: mistakes in the
+    /// wiring and in the settings.
     pub fn new(
         clock: Clock,
         mut jitter: fastrand::Rng,

@@ -2,7 +2,8 @@
 //!
 //! There is one reader of such texts ([`QuantityText`], [`Scale`]) and one exact value,
 //! [`Quantity`]. What an API server gives back for a text, its oddities included, is
-//! [`canonical()`]. Crates that bound amounts, or report faults in words of their own, build on these.
+//! [`canonical()`]. Crates that bound amounts, or report faults in words of their own, build on
+//! these.
 
 mod canonical;
 mod text;
