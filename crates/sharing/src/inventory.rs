@@ -400,6 +400,8 @@ const FIXED_NAME_OBJECTS: &[(ObjectKind, &str, &str, ConflictRule)] = &[
     (BINDING, "system:gantry:sample-driver", EMBEDDED_REASON, ConflictRule::OwnCluster),
     (BINDING, "system:gantry:volume-provisioner", EMBEDDED_REASON, ConflictRule::OwnCluster),
     (ROLE, "system:aggregated-metrics-reader", EMBEDDED_REASON, ConflictRule::OwnCluster),
+    (ROLE, "gantry-registry-viewer", EMBEDDED_REASON, ConflictRule::OwnCluster),
+    (ROLE, "gantry-registry-editor", EMBEDDED_REASON, ConflictRule::OwnCluster),
 ];
 
 const OPERATOR_REASON: &str = "the operator serves all namespaces: one deployment in a cluster";
