@@ -56,9 +56,8 @@ impl RateLimiter {
     /// A limiter; a rate that is absent or not above zero is no limit.
     #[must_use]
     pub fn new(clock: Clock, rate: Option<Rate>) -> Self {
-        let (booked, told) = (Moment::default(), Moment::default());
-        let state =
-            State { spacing: Spacing::of(rate), reserved_until: booked, next_deferrable_at: told };
+        let (reserved_until, next_deferrable_at) = (Moment::default(), Moment::default());
+        let state = State { spacing: Spacing::of(rate), reserved_until, next_deferrable_at };
         Self { clock, state: Mutex::new(state) }
     }
 

@@ -120,8 +120,7 @@ fn to_io(error: RegistryError) -> io::Error {
 /// Blobs that any thread may read.
 pub type SharedBlobs = Arc<dyn BlobSource + Send + Sync>;
 
-/// Pushes an image whose new blobs are in memory and whose other blobs are in `base`: blobs first,
-/// the document that the reference names last.
+/// Pushes an image: its blobs first, the manifest or index that the reference names last.
 ///
 /// Blobs that the registry has are not sent. Those that one of the repositories `mount_from` of the
 /// same registry has are mounted.
@@ -131,19 +130,14 @@ pub type SharedBlobs = Arc<dyn BlobSource + Send + Sync>;
 pub async fn push_image(
     client: &Client,
     to: &Reference,
-    document: &Document,
-    new_blobs: &MemoryBlobs,
-    base: &SharedBlobs,
+    root: &Descriptor,
+    blobs: &SharedBlobs,
     mount_from: &[Repository],
 ) -> Result<(), PushError> {
-    let root = document.descriptor();
-    let mut known = new_blobs.clone();
-    known.insert(document.bytes().to_vec());
-    let blobs: SharedBlobs = Arc::new(ImageBlobs { new: known, base: Arc::clone(base) });
-    let (all, listed) = (Arc::clone(&blobs), root.clone());
+    let (all, listed) = (Arc::clone(blobs), root.clone());
     let list = move || gantry_oci::blob::list_blobs(&*all, &listed);
     for blob in tokio::task::spawn_blocking(list).await?? {
-        let spooled = SpooledBlob { blobs: &blobs, blob: &blob, file: OnceCell::new() };
+        let spooled = SpooledBlob { blobs, blob: &blob, file: OnceCell::new() };
         if blob.media_type().is_manifest() || blob.media_type().is_index() {
             let name = match blob.digest() == root.digest() {
                 true => to.clone(),

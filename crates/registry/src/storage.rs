@@ -73,15 +73,15 @@ const TEMPORARY: &str = "temporary";
 const REPOSITORIES: &str = "repositories";
 const ALGORITHMS: [Algorithm; 2] = [Algorithm::Sha256, Algorithm::Sha512];
 
-/// The parts of a repository's directory.
+/// A subdirectory of a repository.
 #[derive(Clone, Copy, Debug)]
-enum Part {
+enum RepositoryPart {
     Blobs,
     Manifests,
     Tags,
 }
 
-impl Part {
+impl RepositoryPart {
     const ALL: [Self; 3] = [Self::Blobs, Self::Manifests, Self::Tags];
 
     fn of(self, repository: &RepositoryName) -> String {
@@ -190,7 +190,7 @@ impl Storage {
         digest: &Digest,
     ) -> Result<Option<OpenBlob>, StorageError> {
         let _links = self.read_links();
-        match self.exists(&link_path(Part::Blobs, repository, digest))? {
+        match self.exists(&link_path(RepositoryPart::Blobs, repository, digest))? {
             true => self.open_content(digest),
             false => Ok(None),
         }
@@ -219,7 +219,7 @@ impl Storage {
         now: Timestamp,
     ) -> Result<bool, StorageError> {
         let _links = self.write_links();
-        let exists = self.exists(&link_path(Part::Blobs, from, digest))?
+        let exists = self.exists(&link_path(RepositoryPart::Blobs, from, digest))?
             && self.open_content(digest)?.is_some();
         if exists {
             self.create_repository(to)?;
@@ -235,7 +235,7 @@ impl Storage {
         digest: &Digest,
     ) -> Result<bool, StorageError> {
         let _links = self.write_links();
-        self.remove_synced(&Part::Blobs.of(repository), &link_name(digest))
+        self.remove_synced(&RepositoryPart::Blobs.of(repository), &link_name(digest))
     }
 
     /// Stores a manifest whose digest and media type were checked; the tag is set last.
@@ -250,20 +250,30 @@ impl Storage {
         let _links = self.write_links();
         let missing = |digest: &Digest| StorageError::MissingReference { digest: digest.clone() };
         for digest in &content.blobs {
-            if !self.exists(&link_path(Part::Blobs, repository, digest))? {
+            if !self.exists(&link_path(RepositoryPart::Blobs, repository, digest))? {
                 return Err(missing(digest));
             }
         }
         for digest in &content.manifests {
-            if !self.exists(&link_path(Part::Manifests, repository, digest))? {
+            if !self.exists(&link_path(RepositoryPart::Manifests, repository, digest))? {
                 return Err(missing(digest));
             }
         }
         self.create_repository(repository)?;
         let link = link_name(&manifest.digest);
-        self.check_count(repository, Part::Manifests, &link, "manifests in a repository")?;
+        self.check_count(
+            repository,
+            RepositoryPart::Manifests,
+            &link,
+            "manifests in a repository",
+        )?;
         if let Some(tag) = tag {
-            self.check_count(repository, Part::Tags, tag.as_str(), "tags in a repository")?;
+            self.check_count(
+                repository,
+                RepositoryPart::Tags,
+                tag.as_str(),
+                "tags in a repository",
+            )?;
         }
         let (algorithm, hex) = (manifest.digest.algorithm(), manifest.digest.hex());
         self.write(&blob_directory(algorithm), hex, &manifest.bytes)?;
@@ -272,12 +282,12 @@ impl Storage {
             media_type: manifest.media_type.clone(),
             subject: content.subject.clone(),
         };
-        self.write(&Part::Manifests.of(repository), &link, &record.to_bytes())?;
+        self.write(&RepositoryPart::Manifests.of(repository), &link, &record.to_bytes())?;
         match tag {
             None => Ok(()),
             Some(tag) => {
                 let record = TagRecord { digest: manifest.digest.clone(), updated: now };
-                self.write(&Part::Tags.of(repository), tag.as_str(), &record.to_bytes())
+                self.write(&RepositoryPart::Tags.of(repository), tag.as_str(), &record.to_bytes())
             }
         }
     }
@@ -291,7 +301,7 @@ impl Storage {
         repository: &RepositoryName,
         tag: &Tag,
     ) -> Result<Option<Digest>, StorageError> {
-        let path = format!("{}/{tag}", Part::Tags.of(repository));
+        let path = format!("{}/{tag}", RepositoryPart::Tags.of(repository));
         Ok(self.record::<TagRecord>(&path)?.map(|record| record.digest))
     }
 
@@ -313,7 +323,7 @@ impl Storage {
         repository: &RepositoryName,
         digest: &Digest,
     ) -> Result<Option<StoredManifest>, StorageError> {
-        let link = link_path(Part::Manifests, repository, digest);
+        let link = link_path(RepositoryPart::Manifests, repository, digest);
         let Some(record) = self.record::<ManifestRecord>(&link)? else { return Ok(None) };
         let path = blob_path(digest);
         let bytes = read_small(&*self.disk, &path, self.limits.manifest_bytes);
@@ -328,7 +338,7 @@ impl Storage {
     /// The disk failed.
     pub fn delete_tag(&self, repository: &RepositoryName, tag: &Tag) -> Result<bool, StorageError> {
         let _links = self.write_links();
-        self.remove_synced(&Part::Tags.of(repository), tag.as_str())
+        self.remove_synced(&RepositoryPart::Tags.of(repository), tag.as_str())
     }
 
     /// Removes a manifest and all tags that mean it; whether it was there.
@@ -341,10 +351,10 @@ impl Storage {
         digest: &Digest,
     ) -> Result<bool, StorageError> {
         let _links = self.write_links();
-        if !self.exists(&link_path(Part::Manifests, repository, digest))? {
+        if !self.exists(&link_path(RepositoryPart::Manifests, repository, digest))? {
             return Ok(false);
         }
-        let tags = Part::Tags.of(repository);
+        let tags = RepositoryPart::Tags.of(repository);
         for name in self.names(&tags)? {
             let record = self.record::<TagRecord>(&format!("{tags}/{name}"))?;
             if record.is_some_and(|record| record.digest == *digest) {
@@ -352,7 +362,7 @@ impl Storage {
             }
         }
         self.sync(&tags)?;
-        self.remove_synced(&Part::Manifests.of(repository), &link_name(digest))
+        self.remove_synced(&RepositoryPart::Manifests.of(repository), &link_name(digest))
     }
 
     /// Removes a repository with all its tags, manifests and links; whether it was there.
@@ -365,7 +375,7 @@ impl Storage {
         if !self.directory_exists(&path)? {
             return Ok(false);
         }
-        for part in [Part::Tags, Part::Manifests, Part::Blobs] {
+        for part in [RepositoryPart::Tags, RepositoryPart::Manifests, RepositoryPart::Blobs] {
             let directory = part.of(repository);
             for name in self.names(&directory)? {
                 self.remove(&format!("{directory}/{name}"))?;
@@ -397,7 +407,7 @@ impl Storage {
     /// # Errors
     /// The disk failed.
     pub fn tags(&self, repository: &RepositoryName) -> Result<Option<Vec<String>>, StorageError> {
-        let path = Part::Tags.of(repository);
+        let path = RepositoryPart::Tags.of(repository);
         let names = self.disk.names(&path).map_err(StorageError::at(&path))?;
         Ok(names.map(|names| names.into_iter().filter(|it| it.parse::<Tag>().is_ok()).collect()))
     }
@@ -410,7 +420,7 @@ impl Storage {
         &self,
         repository: &RepositoryName,
     ) -> Result<Vec<(Digest, ManifestRecord)>, StorageError> {
-        let directory = Part::Manifests.of(repository);
+        let directory = RepositoryPart::Manifests.of(repository);
         let mut found = Vec::new();
         for name in self.names(&directory)? {
             let Some(digest) = digest_of_link(&name) else { continue };
@@ -424,7 +434,7 @@ impl Storage {
     fn create_repository(&self, repository: &RepositoryName) -> Result<(), StorageError> {
         let path = format!("{REPOSITORIES}/{}", repository.directory());
         // The tags are created last, so that a repository with them is complete.
-        if self.directory_exists(&Part::Tags.of(repository))? {
+        if self.directory_exists(&RepositoryPart::Tags.of(repository))? {
             return Ok(());
         }
         let limit = self.limits.repositories;
@@ -433,7 +443,7 @@ impl Storage {
         }
         self.disk.create_directory(&path).map_err(StorageError::at(&path))?;
         self.sync(REPOSITORIES)?;
-        for part in Part::ALL {
+        for part in RepositoryPart::ALL {
             let path = part.of(repository);
             self.disk.create_directory(&path).map_err(StorageError::at(&path))?;
         }
@@ -443,7 +453,7 @@ impl Storage {
     fn check_count(
         &self,
         repository: &RepositoryName,
-        part: Part,
+        part: RepositoryPart,
         name: &str,
         what: &'static str,
     ) -> Result<(), StorageError> {
@@ -462,7 +472,7 @@ impl Storage {
         now: Timestamp,
     ) -> Result<(), StorageError> {
         let record = BlobRecord { created: now }.to_bytes();
-        self.write(&Part::Blobs.of(repository), &link_name(digest), &record)
+        self.write(&RepositoryPart::Blobs.of(repository), &link_name(digest), &record)
     }
 
     /// The lock protects files and has no data that a panic could leave half changed.

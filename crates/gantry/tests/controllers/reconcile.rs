@@ -45,7 +45,7 @@ async fn objects_are_created_updated_and_deleted() {
     })
     .await;
     // Events are sent after the writes they are about, and do not delay anything else.
-    wait_until("events are told", async || {
+    wait_until("events are recorded", async || {
         let (_, events) =
             server.request("GET", "/api/v1/namespaces/default/events", &Value::Null).await;
         let source = json!({ "component": "fan-controller" });

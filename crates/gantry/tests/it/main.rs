@@ -13,7 +13,7 @@ mod contention;
 mod devices;
 mod dual_pods;
 #[path = "../../../registry/tests/it/embedded.rs"]
-#[allow(dead_code, reason = "faults are not needed here")]
+#[expect(dead_code, reason = "faults are not needed here")]
 mod embedded_registry;
 mod merge_kubeconfig;
 mod modules;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::pattern::{Part, Pattern, matches};
+use super::pattern::{PathComponent, Pattern, matches};
 use crate::tree::{ResolveError, Tree, TreeEntry, TreePath};
 
 /// The most files that patterns may match together.
@@ -199,16 +199,16 @@ fn expand_one(tree: &Tree, pattern: &Pattern) -> Result<BTreeSet<TreePath>, Sele
 }
 
 /// The paths in a directory that a part matches and that exist.
-fn candidates(tree: &Tree, directory: &TreePath, part: &Part) -> Vec<TreePath> {
+fn candidates(tree: &Tree, directory: &TreePath, part: &PathComponent) -> Vec<TreePath> {
     match part {
-        Part::Literal(name) => {
+        PathComponent::Literal(name) => {
             if tree.has_name(directory, name.as_bytes()) {
                 vec![directory.join(name.as_bytes())]
             } else {
                 Vec::new()
             }
         }
-        Part::Wildcard(tokens) => tree
+        PathComponent::Wildcard(tokens) => tree
             .names(directory)
             .filter(|name| matches(tokens, name))
             .map(|name| directory.join(name))
@@ -218,7 +218,7 @@ fn candidates(tree: &Tree, directory: &TreePath, part: &Part) -> Vec<TreePath> {
 
 /// Files with the same name elsewhere, then names like it in its directory.
 fn near_matches(tree: &Tree, pattern: &Pattern) -> Vec<String> {
-    let Some((Part::Literal(wanted), parents)) = pattern.parts().split_last() else {
+    let Some((PathComponent::Literal(wanted), parents)) = pattern.parts().split_last() else {
         return Vec::new();
     };
     let wanted = stem(wanted.as_bytes());
@@ -232,7 +232,7 @@ fn near_matches(tree: &Tree, pattern: &Pattern) -> Vec<String> {
     });
     let mut directory = TreePath::root();
     for part in parents {
-        let Part::Literal(name) = part else { return near };
+        let PathComponent::Literal(name) = part else { return near };
         match tree.resolve(&directory.join(name.as_bytes())) {
             Ok(Some((real, TreeEntry::Directory))) => directory = real,
             Ok(_) | Err(_) => return near,

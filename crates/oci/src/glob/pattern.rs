@@ -9,12 +9,12 @@ use crate::layer::MAX_PATH_LENGTH;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pattern {
     text: String,
-    parts: Vec<Part>,
+    parts: Vec<PathComponent>,
 }
 
 /// One name of a path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Part {
+pub(super) enum PathComponent {
     Literal(String),
     Wildcard(Vec<Token>),
 }
@@ -37,10 +37,10 @@ impl Pattern {
     /// Whether the pattern has no wildcard, so that it matches at most one path.
     #[must_use]
     pub fn is_literal(&self) -> bool {
-        self.parts.iter().all(|part| matches!(part, Part::Literal(_)))
+        self.parts.iter().all(|part| matches!(part, PathComponent::Literal(_)))
     }
 
-    pub(super) fn parts(&self) -> &[Part] {
+    pub(super) fn parts(&self) -> &[PathComponent] {
         &self.parts
     }
 
@@ -48,8 +48,8 @@ impl Pattern {
     pub(super) fn with_suffix(&self, suffix: &str) -> Self {
         let mut parts = self.parts.clone();
         match parts.last_mut() {
-            Some(Part::Literal(name)) => name.push_str(suffix),
-            Some(Part::Wildcard(tokens)) => tokens.extend(suffix.chars().map(Token::Char)),
+            Some(PathComponent::Literal(name)) => name.push_str(suffix),
+            Some(PathComponent::Wildcard(tokens)) => tokens.extend(suffix.chars().map(Token::Char)),
             None => {}
         }
         Self { text: format!("{}{suffix}", self.text), parts }
@@ -76,7 +76,7 @@ impl FromStr for Pattern {
                 // Two slashes are one.
                 "" | "." => {}
                 ".." => return Err(refuse("it contains `..`; write the path without it")),
-                _ => parts.push(parse_part(name).map_err(refuse)?),
+                _ => parts.push(parse_component(name).map_err(refuse)?),
             }
         }
         if parts.is_empty() {
@@ -105,7 +105,7 @@ pub struct PatternError {
     pub why: &'static str,
 }
 
-fn parse_part(name: &str) -> Result<Part, &'static str> {
+fn parse_component(name: &str) -> Result<PathComponent, &'static str> {
     let mut tokens = Vec::new();
     let mut chars = name.chars();
     while let Some(char) = chars.next() {
@@ -125,8 +125,8 @@ fn parse_part(name: &str) -> Result<Part, &'static str> {
         Token::Star | Token::Any | Token::Class { .. } => None,
     });
     match literal.collect::<Option<String>>() {
-        Some(literal) => Ok(Part::Literal(literal)),
-        None => Ok(Part::Wildcard(tokens)),
+        Some(literal) => Ok(PathComponent::Literal(literal)),
+        None => Ok(PathComponent::Wildcard(tokens)),
     }
 }
 

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::pattern::{Part, matches};
+use super::pattern::{PathComponent, matches};
 use super::*;
 use crate::layer::Limits;
 use crate::test_image::{Tar, image};
@@ -78,12 +78,12 @@ fn names_match() {
     ];
     for (pattern, name, expected) in table {
         let parsed: Pattern = format!("/{pattern}").parse().unwrap();
-        let [Part::Wildcard(tokens)] = parsed.parts() else { panic!("{pattern}") };
+        let [PathComponent::Wildcard(tokens)] = parsed.parts() else { panic!("{pattern}") };
         assert_eq!(matches(tokens, name.as_bytes()), expected, "{pattern} {name}");
     }
     let hostile = "*a".repeat(1000) + "b";
     let parsed: Pattern = format!("/{hostile}").parse().unwrap();
-    let [Part::Wildcard(tokens)] = parsed.parts() else { panic!("a wildcard") };
+    let [PathComponent::Wildcard(tokens)] = parsed.parts() else { panic!("a wildcard") };
     assert!(!matches(tokens, &[b'a'; 255]));
 }
 
@@ -207,7 +207,7 @@ proptest! {
     fn reading_a_pattern_never_panics(text in "/[a\\[\\]!^*?\\\\/-]{0,12}|.{0,20}") {
         if let Ok(pattern) = text.parse::<Pattern>() {
             for part in pattern.parts() {
-                if let Part::Wildcard(tokens) = part {
+                if let PathComponent::Wildcard(tokens) = part {
                     matches(tokens, text.as_bytes());
                 }
             }
@@ -219,6 +219,6 @@ proptest! {
         let escaped: String = name.chars().flat_map(|char| ['\\', char]).collect();
         let pattern: Pattern = format!("/{escaped}").parse().unwrap();
         prop_assert!(pattern.is_literal());
-        prop_assert_eq!(pattern.parts(), &[Part::Literal(name)]);
+        prop_assert_eq!(pattern.parts(), &[PathComponent::Literal(name)]);
     }
 }

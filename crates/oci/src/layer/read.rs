@@ -241,7 +241,7 @@ impl<R: Read> Read for Counted<'_, R> {
     }
 }
 
-/// The encoding is told by the first bytes, as runtimes do: media types are often wrong about it.
+/// Decompresses a layer. As in runtimes, its first bytes decide how: media types are often wrong.
 fn decompress<'a>(mut reader: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     let mut magic = [0; 4];
     let mut filled = 0;

@@ -110,7 +110,14 @@ fn reasons_name_binding_role_and_subject() {
             true,
             format!("{here}User \"eve\""),
         ),
-        ("errors are told", "eve", &[], get.clone().in_namespace("a"), false, missing.to_owned()),
+        (
+            "errors are reported",
+            "eve",
+            &[],
+            get.clone().in_namespace("a"),
+            false,
+            missing.to_owned(),
+        ),
         ("nobody", "", &[], get.clone().in_namespace("a"), false, String::new()),
         (
             "administrators need no role",

@@ -7,7 +7,7 @@ use gantry_oci::{Algorithm, Digest};
 
 use super::disk::{DiskFile, read_small};
 use super::record::{MAX_RECORD_BYTES, StoredRecord};
-use super::{OpenBlob, Part, Storage, StorageError, TEMPORARY};
+use super::{OpenBlob, RepositoryPart, Storage, StorageError, TEMPORARY};
 use crate::name::RepositoryName;
 
 impl Storage {
@@ -119,7 +119,11 @@ pub(super) fn link_name(digest: &Digest) -> String {
     format!("{}-{}", digest.algorithm().name(), digest.hex())
 }
 
-pub(super) fn link_path(part: Part, repository: &RepositoryName, digest: &Digest) -> String {
+pub(super) fn link_path(
+    part: RepositoryPart,
+    repository: &RepositoryName,
+    digest: &Digest,
+) -> String {
     format!("{}/{}", part.of(repository), link_name(digest))
 }
 

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::files::{blob_directory, digest_of_link, link_path};
 use super::record::BlobRecord;
-use super::{ALGORITHMS, Part, Storage, StorageError, TagRecord};
+use super::{ALGORITHMS, RepositoryPart, Storage, StorageError, TagRecord};
 use crate::manifest_content::ManifestContent;
 use crate::name::RepositoryName;
 
@@ -64,21 +64,23 @@ impl Storage {
                 report.unreadable.push(repository);
                 continue;
             };
-            report.manifests +=
-                self.unlink(Part::Manifests, &repository, |it| !needed.manifests.contains(it))?;
+            report.manifests += self.unlink(RepositoryPart::Manifests, &repository, |it| {
+                !needed.manifests.contains(it)
+            })?;
             let old = |it: &Digest| -> Result<bool, StorageError> {
-                let path = link_path(Part::Blobs, &repository, it);
+                let path = link_path(RepositoryPart::Blobs, &repository, it);
                 let record = self.record::<BlobRecord>(&path)?;
                 Ok(record.is_some_and(|it| age(it.created, now) >= settings.minimum_age))
             };
             let mut unneeded = BTreeSet::new();
-            for name in self.names(&Part::Blobs.of(&repository))? {
+            for name in self.names(&RepositoryPart::Blobs.of(&repository))? {
                 let Some(digest) = digest_of_link(&name) else { continue };
                 if !needed.blobs.contains(&digest) && !leased(&digest) && old(&digest)? {
                     unneeded.insert(digest);
                 }
             }
-            report.links += self.unlink(Part::Blobs, &repository, |it| unneeded.contains(it))?;
+            report.links +=
+                self.unlink(RepositoryPart::Blobs, &repository, |it| unneeded.contains(it))?;
         }
         let _links = self.write_links();
         (report.contents, report.bytes) = self.sweep_unlinked(|it| !leased(it))?;
@@ -94,7 +96,7 @@ impl Storage {
     ) -> Result<(u64, u64), StorageError> {
         let mut linked = BTreeSet::new();
         for repository in self.repositories()? {
-            for part in [Part::Blobs, Part::Manifests] {
+            for part in [RepositoryPart::Blobs, RepositoryPart::Manifests] {
                 let names = self.names(&part.of(&repository))?;
                 linked.extend(names.iter().filter_map(|name| digest_of_link(name)));
             }
@@ -121,7 +123,7 @@ impl Storage {
     /// Removes links and makes that durable, before any content is removed.
     fn unlink(
         &self,
-        part: Part,
+        part: RepositoryPart,
         repository: &RepositoryName,
         unneeded: impl Fn(&Digest) -> bool,
     ) -> Result<u64, StorageError> {
@@ -157,7 +159,7 @@ impl Storage {
             stored.insert(digest, (record, content));
         }
         let mut open: Vec<Digest> = Vec::new();
-        let tags = Part::Tags.of(repository);
+        let tags = RepositoryPart::Tags.of(repository);
         for name in self.names(&tags)? {
             let record = self.record::<TagRecord>(&format!("{tags}/{name}"))?;
             open.extend(record.map(|record| record.digest));

@@ -104,7 +104,7 @@ impl TestStorage {
                 assert_eq!(Digest::sha256(&manifest.bytes), digest, "content of a manifest");
                 observed.manifests.insert((repository.to_string(), digest));
             }
-            for link in self.storage.names(&Part::Blobs.of(&repository)).unwrap() {
+            for link in self.storage.names(&RepositoryPart::Blobs.of(&repository)).unwrap() {
                 let digest = digest_of_link(&link).unwrap();
                 let blob = self.storage.blob(&repository, &digest).unwrap().unwrap();
                 let bytes = blob.file.read_at(0, usize::MAX).unwrap();

@@ -6,7 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "all of this is tests")]
 
 #[path = "../it/embedded.rs"]
-#[allow(dead_code, reason = "faults are not needed here")]
+#[expect(dead_code, reason = "faults are not needed here")]
 mod embedded;
 mod foreign_clients;
 mod foreign_registry;

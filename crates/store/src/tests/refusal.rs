@@ -309,7 +309,7 @@ impl Drop for Probe {
     }
 }
 
-/// Blocks the thread that releases it until it is told to go on.
+/// Blocks the thread that drops it until the test sends a message.
 struct Blocker(std::sync::Mutex<std::sync::mpsc::Receiver<()>>);
 
 impl Drop for Blocker {

@@ -31,7 +31,7 @@ const BOOT_ONLY: u32 = 0b11;
 /// Also visible to the running system, and only changed by signed writes.
 const SIGNED_WRITES: u32 = 0b10_0111;
 
-/// What the firmware is told.
+/// The settings of the firmware.
 #[derive(Debug, Default)]
 pub(super) struct Settings {
     /// The certificates in `db`, as DER.

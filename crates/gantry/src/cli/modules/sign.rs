@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use gantry_kernel_modules::effects::{self, ImageBlobs, RegistryImage, SharedBlobs};
-use gantry_kernel_modules::{SignImageOptions, SignedImage, sign_image};
+use gantry_kernel_modules::{SignImageOptions, SignedFile, SignedImage, sign_image};
 use gantry_kmod::cms::IdentifyBy;
 use gantry_kmod::{Digest, ExistingSignatures, Signer};
 use gantry_oci::layout::{Layout, save_image, write_archive};
-use gantry_oci::{Document, Pattern, Reference, Repository, blob};
+use gantry_oci::{BlobSource, Descriptor, Document, Pattern, Reference, Repository, blob};
 use gantry_process::clock::Clock;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -157,6 +157,13 @@ enum Existing {
     Skip,
 }
 
+/// What the command reports.
+struct SignResult {
+    /// The pushed image with its digest; the digest alone if nothing was pushed.
+    image: String,
+    files: Vec<SignedFile>,
+}
+
 /// The unsigned image.
 struct Unsigned {
     document: Document,
@@ -182,19 +189,18 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<CommandO
         .enable_all()
         .build()
         .context("could not start the runtime")?;
-    let signed = runtime.block_on(sign(arguments, signer, created, output));
-    let (signed, image) = signed?;
-    report(arguments, &signed, image.as_deref(), output)?;
+    let result = runtime.block_on(sign(arguments, signer, created, output))?;
+    report(arguments, &result, output)?;
     Ok(CommandOutcome::Success)
 }
 
-/// Signs the image and writes it to where it goes. Returns it, and its name in a registry.
+/// Signs the image and writes it to where it goes.
 async fn sign(
     arguments: &Arguments,
     signer: Signer,
     created: Timestamp,
     output: &mut Output,
-) -> Result<(SignedImage, Option<String>), Failure> {
+) -> Result<SignResult, Failure> {
     let unsigned = open(arguments).await?;
     let options = SignImageOptions {
         patterns: arguments.files.clone(),
@@ -220,14 +226,18 @@ async fn sign(
             output.warning(format_args!("{}: {warning}", file.path));
         }
     }
-    let (base, made) = (Arc::clone(&unsigned.blobs), signed.clone());
+    let SignedImage { document, new_blobs, files, notes: _ } = signed;
+    let root = document.descriptor();
+    let digest = root.digest().clone();
+    let blobs: SharedBlobs = Arc::new(ImageBlobs { new: new_blobs, base: unsigned.blobs });
+    let (saved, image) = (Arc::clone(&blobs), root.clone());
     let (layout, archive) = (arguments.oci_layout_out.clone(), arguments.oci_archive.clone());
     let name = arguments.signed_image.as_ref().map(|it| it.manifest_name().to_owned());
     let save =
-        move || save_files(base, &made, layout.as_deref(), archive.as_deref(), name.as_deref());
+        move || save_files(&*saved, &image, layout.as_deref(), archive.as_deref(), name.as_deref());
     tokio::task::spawn_blocking(save).await.context("writing ended early")??;
     let Some(to) = arguments.signed_image.as_ref().filter(|_| !arguments.no_push) else {
-        return Ok((signed, None));
+        return Ok(SignResult { image: digest.to_string(), files });
     };
     let auth_files = match arguments.push_auth_files.is_empty() {
         true => &arguments.auth_files,
@@ -240,13 +250,10 @@ async fn sign(
         ca_file: arguments.ca_file.as_deref(),
     })?;
     output.note(format_args!("pushing {to}"));
-    let SignedImage { document, new_blobs, .. } = &signed;
     let mount_from = unsigned.repository.as_slice();
-    let pushed =
-        effects::push_image(&client, to, document, new_blobs, &unsigned.blobs, mount_from).await;
+    let pushed = effects::push_image(&client, to, &root, &blobs, mount_from).await;
     pushed.map_err(|error| ExitReason::Push.because(error))?;
-    let digest = signed.document.descriptor().digest().to_string();
-    Ok((signed, Some(format!("{}@{digest}", to.repository()))))
+    Ok(SignResult { image: format!("{}@{digest}", to.repository()), files })
 }
 
 /// Opens the unsigned image.
@@ -275,20 +282,16 @@ async fn open(arguments: &Arguments) -> Result<Unsigned, Failure> {
 
 /// Writes the signed image to a layout and to an archive, where they are wanted.
 fn save_files(
-    base: SharedBlobs,
-    signed: &SignedImage,
+    blobs: &dyn BlobSource,
+    root: &Descriptor,
     layout: Option<&Path>,
     archive: Option<&Path>,
     name: Option<&str>,
 ) -> Result<(), Failure> {
     let failed = |error: anyhow::Error| ExitReason::Repack.because(error);
-    let root = signed.document.descriptor();
-    let mut new = signed.new_blobs.clone();
-    new.insert(signed.document.bytes().to_vec());
-    let blobs = ImageBlobs { new, base };
     if let Some(path) = layout {
-        let saved = Layout::create(path)
-            .and_then(|mut layout| save_image(&blobs, &mut layout, &root, name));
+        let saved =
+            Layout::create(path).and_then(|mut layout| save_image(blobs, &mut layout, root, name));
         saved.with_context(|| format!("could not write {}", path.display())).map_err(failed)?;
     }
     if let Some(path) = archive {
@@ -297,24 +300,18 @@ fn save_files(
         let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or_else(|| Path::new(".")))
             .with_context(named)
             .map_err(failed)?;
-        write_archive(&blobs, &root, name, &mut file).with_context(named).map_err(failed)?;
+        write_archive(blobs, root, name, &mut file).with_context(named).map_err(failed)?;
         file.persist(path).with_context(named).map_err(failed)?;
     }
     Ok(())
 }
 
 /// Prints the result, and writes it to where Kubernetes reads it.
-fn report(
-    arguments: &Arguments,
-    signed: &SignedImage,
-    image: Option<&str>,
-    output: &mut Output,
-) -> anyhow::Result<()> {
+fn report(arguments: &Arguments, signed: &SignResult, output: &mut Output) -> anyhow::Result<()> {
     let files = signed.files.iter();
     let files: Vec<Value> =
         files.map(|it| json!({"path": it.path, "result": it.result.to_string()})).collect();
-    let digest = signed.document.descriptor().digest().to_string();
-    let result = json!({"image": image.unwrap_or(&digest), "files": files});
+    let result = json!({"image": signed.image, "files": files});
     // Only where a kubelet made the file: a command on a laptop leaves nothing in /dev.
     if arguments.termination_log.exists() {
         std::fs::write(&arguments.termination_log, termination_message(&result))
@@ -326,7 +323,7 @@ fn report(
     let mut rows = vec![["FILE".to_owned(), "RESULT".to_owned()]];
     rows.extend(signed.files.iter().map(|it| [it.path.clone(), it.result.to_string()]));
     output.result_text(&gantry_columns::align(&rows, gantry_columns::TABLE_GAP))?;
-    output.result(format_args!("\n{}", image.unwrap_or(&digest)))?;
+    output.result(format_args!("\n{}", signed.image))?;
     Ok(())
 }
 

@@ -221,9 +221,9 @@ pub(super) struct GeneratedNames {
     hashes: BTreeMap<String, String>,
 }
 
-/// Whether something is told because one program had not seen yet what another had done: an address
-/// that is repaired before it is noted, a pod that is bound when it is gone, a budget that is
-/// looked at before its pods. Under load a real control plane tells such things, or does not.
+/// Whether an event depends on which controller observed a change first: an address that is
+/// repaired before it is recorded, a pod that is bound when it is gone, a budget that is reconciled
+/// before its pods. Under load a real control plane records such events, or does not.
 fn is_race_dependent(event: &Value) -> bool {
     let reason = event["reason"].as_str().unwrap_or_default();
     let message = event["message"].as_str().unwrap_or_default();
@@ -285,8 +285,8 @@ impl GeneratedNames {
         NODE.replace_all(&text, "SOME NODE").into_owned()
     }
 
-    /// What is told about an object, as one line; nothing if only one of the simulators of nodes
-    /// tells such things.
+    /// Returns an event as one line; nothing if only one of the simulators of nodes records such
+    /// events.
     fn event(&self, event: &Value) -> Option<Value> {
         let word = |value: &Value| value.as_str().unwrap_or("-").to_owned();
         let (source, by) = (&event["source"]["component"], &event["reportingComponent"]);
@@ -294,8 +294,8 @@ impl GeneratedNames {
             return None;
         }
         let about = &event["involvedObject"];
-        // Which of many alike is told last is chance, and so is whether a pod that goes is still
-        // waited for.
+        // Which of many similar events is recorded last is random, and so is whether a deleted pod
+        // is still pending.
         let message = event["message"].as_str().unwrap_or_default();
         if message.starts_with("(combined") || message.starts_with("skip schedule deleting pod") {
             return None;
