@@ -19,20 +19,20 @@ mod stateful_set;
 mod storage;
 
 pub use gantry_pods::view::{
-    Affinity, BudgetSpec, BudgetStatus, Condition, ConditionStatus, ConfigMapVolumeSource,
-    Container, ContainerPort, ContainerState, ContainerStateRunning, ContainerStateTerminated,
-    ContainerStateWaiting, ContainerStatus, DownwardApiVolumeFile, DownwardApiVolumeSource,
-    EmptyDir, EnvFrom, EnvVar, EnvVarSource, EphemeralVolumeSource, Exec, FieldRef, Grpc, Handler,
-    HttpGet, HttpHeader, IntOrPercent, KeySelector, KeyToPath, Lifecycle, NameReference, Namespace,
-    NamespaceStatus, Node, NodeAddress, NodeAffinity, NodeCondition, NodeSelector,
-    NodeSelectorTerm, NodeSpec, NodeStatus, NodeSystemInfo, ObjectRef, PersistentVolumeClaimSource,
-    Phase, Pod, PodAffinity, PodAffinityTerm, PodDisruptionBudget, PodIp, PodResourceClaim,
-    PodResourceClaimStatus, PodSpec, PodStatus, PortName, PreferredSchedulingTerm, Probe,
-    ProjectedObject, ProjectedVolumeSource, ReadinessGate, ResourceFieldRef, ResourceList,
-    ResourceRequirements, RestartPolicy, Rounding, SecretVolumeSource,
-    ServiceAccountTokenProjection, Sleep, Taint, TaintEffect, TcpSocket, TerminationMessagePolicy,
-    Toleration, TopologySpreadConstraint, UsedVolumeClaim, Volume, VolumeMount, VolumeProjection,
-    WeightedPodAffinityTerm,
+    Affinity, BudgetSpec, BudgetStatus, Capabilities, Condition, ConditionStatus,
+    ConfigMapVolumeSource, Container, ContainerPort, ContainerState, ContainerStateRunning,
+    ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, DownwardApiVolumeFile,
+    DownwardApiVolumeSource, EmptyDir, EnvFrom, EnvVar, EnvVarSource, EphemeralVolumeSource, Exec,
+    FieldRef, Grpc, Handler, HostPath, HttpGet, HttpHeader, IntOrPercent, KeySelector, KeyToPath,
+    Lifecycle, NameReference, Namespace, NamespaceStatus, Node, NodeAddress, NodeAffinity,
+    NodeCondition, NodeSelector, NodeSelectorTerm, NodeSpec, NodeStatus, NodeSystemInfo, ObjectRef,
+    PersistentVolumeClaimSource, Phase, Pod, PodAffinity, PodAffinityTerm, PodDisruptionBudget,
+    PodIp, PodResourceClaim, PodResourceClaimStatus, PodSpec, PodStatus, PortName,
+    PreferredSchedulingTerm, Probe, ProjectedObject, ProjectedVolumeSource, ReadinessGate,
+    ResourceFieldRef, ResourceList, ResourceRequirements, RestartPolicy, Rounding,
+    SecretVolumeSource, SecurityContext, ServiceAccountTokenProjection, Sleep, Taint, TaintEffect,
+    TcpSocket, TerminationMessagePolicy, Toleration, TopologySpreadConstraint, UsedVolumeClaim,
+    Volume, VolumeMount, VolumeProjection, WeightedPodAffinityTerm,
 };
 
 pub use autoscaler::{

@@ -8,10 +8,11 @@ mod namespace;
 mod node;
 mod placement;
 mod pod;
+mod security_context;
 
 pub use budget::{BudgetSpec, BudgetStatus, PodDisruptionBudget};
 pub use claims::{
-    EmptyDir, EphemeralVolumeSource, PersistentVolumeClaimSource, PodResourceClaim,
+    EmptyDir, EphemeralVolumeSource, HostPath, PersistentVolumeClaimSource, PodResourceClaim,
     PodResourceClaimStatus, UsedVolumeClaim, Volume,
 };
 pub use container::{
@@ -35,6 +36,7 @@ pub use pod::{
     ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, NameReference, Phase, Pod,
     PodIp, PodSpec, PodStatus, ReadinessGate, ResourceRequirements, RestartPolicy,
 };
+pub use security_context::{Capabilities, SecurityContext};
 
 use std::collections::BTreeMap;
 

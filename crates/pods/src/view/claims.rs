@@ -29,6 +29,16 @@ pub struct Volume {
     pub projected: Option<Box<ProjectedVolumeSource>>,
     /// An empty directory, if it is one.
     pub empty_dir: Option<EmptyDir>,
+    /// The directory of the node it is, if any.
+    pub host_path: Option<HostPath>,
+}
+
+/// A volume that is a directory of the node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct HostPath {
+    /// The directory.
+    pub path: String,
 }
 
 /// A volume that starts as an empty directory.

@@ -9,8 +9,8 @@ use serde::Deserialize;
 
 use super::{
     Affinity, EnvFrom, EnvVar, Lifecycle, PodResourceClaim, PodResourceClaimStatus, Probe,
-    ResourceList, TerminationMessagePolicy, Toleration, TopologySpreadConstraint, UsedVolumeClaim,
-    Volume, VolumeMount,
+    ResourceList, SecurityContext, TerminationMessagePolicy, Toleration, TopologySpreadConstraint,
+    UsedVolumeClaim, Volume, VolumeMount,
 };
 
 /// A pod.
@@ -253,6 +253,8 @@ pub struct Container {
     pub termination_message_path: String,
     /// Where else the termination message is read from.
     pub termination_message_policy: TerminationMessagePolicy,
+    /// What it may do on its node.
+    pub security_context: Option<Box<SecurityContext>>,
 }
 
 /// Resource requests and limits.
