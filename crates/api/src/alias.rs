@@ -29,7 +29,9 @@ pub enum AliasNotice {
     Silent,
     /// A warning that another name is canonical.
     Rename,
-    /// The same warning, and why it matters.
+    /// A warning that the field has another place.
+    Move,
+    /// The warning about the name, and why it matters.
     Because(&'static str),
 }
 
@@ -132,6 +134,10 @@ fn apply(alias: &Alias, holder: &mut Node, path: &Path, findings: &mut Findings)
         AliasNotice::Silent => {}
         AliasNotice::Rename => {
             findings.warn_at(&old_path, key.at, format!("deprecated name; use \"{}\"", alias.new));
+        }
+        AliasNotice::Move => {
+            let new = path.join(alias.new);
+            findings.warn_at(&old_path, key.at, format!("deprecated place; move it to {new}"));
         }
         AliasNotice::Because(why) => findings.warn_at(
             &old_path,

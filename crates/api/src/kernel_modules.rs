@@ -4,7 +4,9 @@
 mod build;
 mod container;
 mod driver;
+mod host_paths;
 mod hub;
+mod images;
 mod mapping;
 mod modprobe;
 mod module;
@@ -13,15 +15,17 @@ mod preflight;
 mod reference;
 mod serve;
 mod sign;
+mod template;
 #[cfg(test)]
 mod tests;
 mod validate;
 
-pub use build::{Build, BuildArg, Builder, DockerfileSource, Push};
+pub use build::{Build, BuildArg, Builder, DockerfileSource, Push, Rebuild};
 pub use container::{
     ContainerFields, DEVICE_PLUGIN_MOUNTS, DRIVER_MOUNTS, HostMount, PluginContainer,
 };
 pub use driver::{DriverContainer, LoaderContainer};
+pub use host_paths::check_host_paths;
 pub use hub::{ManagedClusterModule, ManagedClusterModuleSpec, ManagedClusterModuleStatus};
 pub use mapping::{KernelMapping, Matcher};
 pub use modprobe::{Modprobe, ModprobeArgs};
@@ -34,3 +38,4 @@ pub use preflight::{
 };
 pub use reference::{LocalReference, Tls};
 pub use sign::{ExistingSignature, HashAlgorithm, Sign, SignedImage, UnsignedImage};
+pub use template::{MODULE_VARIABLES, Template, TemplateError, UndefinedVariable, VARIABLES};

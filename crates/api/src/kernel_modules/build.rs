@@ -24,6 +24,11 @@ pub struct Build {
     /// `dockerfile`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dockerfile_config_map: Option<LocalReference>,
+    /// A ConfigMap in the namespace of the Module whose entries are the files that `COPY` and `ADD`
+    /// find, at most 1 MiB together. Larger sources are copied from an image. That of a mapping
+    /// replaces that of the container.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context_config_map: Option<LocalReference>,
     /// Build arguments. A mapping replaces the values of names that the container has and adds the
     /// others. Kernel variables are added to them unless an argument of the same name is here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -49,6 +54,21 @@ pub struct Build {
     /// the container describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
+    /// Whether an image that is there is built again after the Dockerfile, an argument or the base
+    /// has changed; `never` by default, and then only an Event says that it is outdated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rebuild: Option<Rebuild>,
+}
+
+/// What happens to an image that was built from other inputs than those of now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Rebuild {
+    /// It is left alone.
+    #[default]
+    Never,
+    /// It is built again.
+    OnChange,
 }
 
 /// A build argument.
@@ -106,6 +126,11 @@ impl Build {
         Some(Self {
             dockerfile: source.dockerfile.clone(),
             dockerfile_config_map: source.dockerfile_config_map.clone(),
+            context_config_map: mapping
+                .context_config_map
+                .as_ref()
+                .or(container.context_config_map.as_ref())
+                .cloned(),
             build_args: merged_args(&container.build_args, &mapping.build_args),
             pull: mapping.pull.or(container.pull),
             push: merged_push(container.push.as_ref(), mapping.push.as_ref()),
@@ -113,6 +138,7 @@ impl Build {
             selector: selector.selector.clone(),
             builder: mapping.builder.or(container.builder),
             enabled: mapping.enabled.or(container.enabled),
+            rebuild: mapping.rebuild.or(container.rebuild),
         })
     }
 
@@ -145,6 +171,20 @@ impl Build {
 
     fn names_a_source(&self) -> bool {
         self.inline().is_some() || self.config_map().is_some()
+    }
+
+    /// Rule W-8, as far as the text of the Dockerfile is concerned. It must name a base image; the
+    /// rest is for the builder to say.
+    pub(super) fn check_dockerfile(&self, path: &Path, findings: &mut Findings) {
+        let is_from = |line: &str| {
+            line.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("FROM"))
+        };
+        if let Some(text) = self.inline()
+            && !text.lines().any(is_from)
+        {
+            let text = "no FROM instruction; start with FROM image or FROM scratch";
+            findings.error(&path.key("dockerfile"), text);
+        }
     }
 
     /// Rule W-9, on one level: merging two levels cannot break it.

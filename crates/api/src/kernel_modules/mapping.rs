@@ -62,6 +62,22 @@ impl KernelMapping {
             (None, None) => Err("set literal or regexp"),
         }
     }
+
+    /// Whether the mapping is for this kernel. A kernel that ends with `+` is also tried without it
+    /// (D-7).
+    ///
+    /// # Errors
+    /// The message of rule W-1, W-2 or W-3, if the mapping is invalid.
+    pub fn matches(&self, kernel: &str) -> Result<bool, String> {
+        let matches: Box<dyn Fn(&str) -> bool> = match self.matcher()? {
+            Matcher::Literal(literal) => Box::new(move |kernel| kernel == literal),
+            Matcher::Regexp(regexp) => {
+                let regexp = compile(regexp).map_err(|why| format!("invalid regexp: {why}"))?;
+                Box::new(move |kernel| regexp.is_match(kernel))
+            }
+        };
+        Ok(matches(kernel) || kernel.strip_suffix('+').is_some_and(matches))
+    }
 }
 
 /// Compiles the expression of a mapping.

@@ -3,7 +3,7 @@
 //! The document that defines the kind shows several fields in two places or two shapes; all of them
 //! are read. [`super::serve`] declares each spelling to a server.
 
-use crate::alias::{Alias, AliasNotice};
+use crate::alias::{self, Alias, AliasNotice};
 use crate::finding::Findings;
 use gantry_yaml::node::{Content, Key, Node, Path, Position};
 
@@ -32,6 +32,33 @@ pub(super) const MODULE_ALIASES: [Alias; 8] = driver_aliases!("spec");
 
 /// Other places of fields in a ManagedClusterModule.
 pub(super) const HUB_ALIASES: [Alias; 8] = driver_aliases!("spec.moduleSpec");
+
+/// Fields of a Container may also stand in the part of the Module itself.
+macro_rules! container_aliases {
+    ($($field:literal)*) => {
+        [$(Alias {
+            within: "",
+            old: $field,
+            new: concat!("container.", $field),
+            notice: AliasNotice::Move,
+        }),*]
+    };
+}
+
+/// Fields of `container` that `driverContainer` and `devicePlugin` may have, and that belong below
+/// `container`. The last one is for `devicePlugin` alone.
+pub(super) const CONTAINER_ALIASES: [Alias; 24] = container_aliases!("args" "command" "env"
+    "envFrom" "imagePullPolicy" "lifecycle" "livenessProbe" "ports" "readinessProbe"
+    "resizePolicy" "resources" "restartPolicy" "restartPolicyRules" "securityContext"
+    "startupProbe" "stdin" "stdinOnce" "terminationMessagePath" "terminationMessagePolicy" "tty"
+    "volumeDevices" "volumeMounts" "workingDir" "image");
+
+/// The fields of [`CONTAINER_ALIASES`] that `driverContainer` may have.
+pub(super) fn driver_container_aliases() -> &'static [Alias] {
+    const LAST: usize = CONTAINER_ALIASES.len() - 1;
+    const ALIASES: [Alias; 24] = CONTAINER_ALIASES;
+    &ALIASES[..LAST]
+}
 
 /// Rewrites the specification of a Module at `path`.
 pub(super) fn module_spec(spec: &mut Node, path: &Path, findings: &mut Findings) {
@@ -80,6 +107,7 @@ fn driver_container(driver: &mut Node, path: &Path, findings: &mut Findings) {
     if let Some(secret) = take_repo_secret(driver, path, findings) {
         secret.move_to(driver, path, findings);
     }
+    alias::rewrite_at(driver_container_aliases(), driver, path, findings);
     let path = path.key("container");
     let Some(container) = driver.get_mut("container") else { return };
     drop_name(container, "driver-container", &path, findings);
@@ -97,6 +125,7 @@ fn driver_container(driver: &mut Node, path: &Path, findings: &mut Findings) {
 
 fn device_plugin(plugin: &mut Node, path: &Path, findings: &mut Findings) {
     secrets(plugin, "imagePullSecrets", path, findings);
+    alias::rewrite_at(&CONTAINER_ALIASES, plugin, path, findings);
     for (field, name) in [("container", "device-plugin"), ("initContainer", "device-plugin-init")] {
         if let Some(container) = plugin.get_mut(field) {
             drop_name(container, name, &path.key(field), findings);

@@ -3,7 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::alias::schema_at;
+use super::normalise::{CONTAINER_ALIASES, driver_container_aliases};
+use crate::alias::{Alias, schema_at};
 
 /// A version turns node labels into switches; adding or removing one would strand the nodes (W-23).
 /// It may be set in two places, so the rule is above both.
@@ -12,6 +13,9 @@ const VERSION_STAYS: &str = "((has(self.version) && self.version != '') || (has(
                              ((has(oldSelf.version) && oldSelf.version != '') || \
                              (has(oldSelf.container) && has(oldSelf.container.version) && \
                              oldSelf.container.version != ''))";
+
+/// The device plugin has an image (W-22), which may stand in two places.
+const IMAGE_IS_SET: &str = "has(self.image) || (has(self.container) && has(self.container.image))";
 
 /// Extends the schema of a ModuleSpec with every spelling that [`super::normalise`] reads, and
 /// removes constraints that OpenAPI would report with other messages than the rules of the kind do.
@@ -76,6 +80,7 @@ fn driver_container(driver: &mut Value) {
         );
         declare(container, "image", text, "Deprecated: ignored, use `containerImage`.");
     }
+    accept_container_fields(driver, driver_container_aliases());
     driver["x-kubernetes-validations"] = json!([{
         "rule": VERSION_STAYS,
         "message": "version cannot be added or removed on an existing Module; recreate it",
@@ -89,8 +94,36 @@ fn device_plugin(plugin: &mut Value) {
         let Some(container) = schema_at(plugin, field) else { continue };
         let text = json!({"type": "string"});
         declare(container, "name", text, "Deprecated: ignored, Gantry names the container.");
-        container["required"] = json!(["image"]);
         container["properties"]["image"]["minLength"] = json!(1);
+        if field == "initContainer" {
+            container["required"] = json!(["image"]);
+        }
+    }
+    accept_container_fields(plugin, &CONTAINER_ALIASES);
+    // The image may stand in two places (W-22).
+    declare(plugin, "image", json!({"type": "string"}), "Deprecated: use `container.image`.");
+    plugin["x-kubernetes-validations"] = json!([{
+        "rule": IMAGE_IS_SET,
+        "message": "image is required",
+        "fieldPath": ".container",
+    }]);
+}
+
+/// Declares the fields of a container beside `container`, which they make optional. What is in
+/// them is checked after they have moved: their schemas would be half of the definition.
+fn accept_container_fields(part: &mut Value, aliases: &[Alias]) {
+    for alias in aliases {
+        let description = format!("Deprecated: use `{}`.", alias.new);
+        let schema = json!({"x-kubernetes-preserve-unknown-fields": true});
+        declare(part, alias.old, schema, &description);
+    }
+    if let Some(required) = part.get_mut("required").and_then(Value::as_array_mut) {
+        required.retain(|field| field != "container");
+    }
+    if part["required"].as_array().is_some_and(Vec::is_empty)
+        && let Some(fields) = part.as_object_mut()
+    {
+        fields.shift_remove("required");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests what the kinds accept, reject and mean.
 
+mod images;
 mod laws;
 mod merging;
 mod rules;

@@ -10,6 +10,7 @@ use super::container::{
     DEVICE_PLUGIN_MOUNTS, DRIVER_MOUNTS, HostMount, PluginContainer, clean_path,
 };
 use super::driver::{DriverContainer, LoaderContainer};
+use super::images::{self, ImageUse};
 use super::mapping::{self, KernelMapping, Matcher};
 use super::modprobe;
 use super::module::{DevicePlugin, LONGEST_NAMES, Module, ModuleSpec};
@@ -96,6 +97,8 @@ fn check_driver(driver: &DriverContainer, path: &Path, findings: &mut Findings) 
         findings.error(&path.key("version"), text);
     }
     check_level(container, container.build.as_ref(), container.sign.as_ref(), &path, findings);
+    let image = container.container_image.as_deref();
+    images::check_level(image, container.build.as_ref(), container.sign.as_ref(), &path, findings);
     check_modprobe(container, &path, findings);
     check_mappings(container, &path, findings);
 }
@@ -110,6 +113,7 @@ fn check_level(
 ) {
     if let Some(build) = build {
         let path = path.key("build");
+        build.check_dockerfile(&path, findings);
         build.check_args(&path, findings);
         check_labels(&build.selector, &path.key("selector"), findings);
     }
@@ -175,6 +179,9 @@ fn check_mapping(
         findings.error(&path.key("containerImage"), text);
     }
     check_level(container, mapping.build.as_ref(), mapping.sign.as_ref(), path, findings);
+    let image = mapping.container_image.as_deref();
+    images::check_level(image, mapping.build.as_ref(), mapping.sign.as_ref(), path, findings);
+    images::check_outputs(container, mapping, container_path, path, findings);
     modprobe::check_in_tree_modules(
         mapping.in_tree_modules_to_remove.as_deref().unwrap_or_default(),
         container.modprobe.as_ref(),
@@ -194,7 +201,7 @@ fn check_mapping(
     }
 }
 
-fn error_once(path: &Path, text: String, findings: &mut Findings) {
+pub(super) fn error_once(path: &Path, text: String, findings: &mut Findings) {
     let known = |finding: &Finding| finding.path == *path && finding.text == text;
     if !findings.errors.iter().any(known) {
         findings.error(path, text);
@@ -206,6 +213,9 @@ fn check_plugin(plugin: &DevicePlugin, path: &Path, findings: &mut Findings) {
     let mut check = |container: &PluginContainer, path: &Path| {
         if container.image.is_empty() {
             findings.error(&path.key("image"), "image is required");
+        } else {
+            let path = path.key("image");
+            images::check_image(&container.image, ImageUse::DevicePlugin, &path, findings);
         }
         let mounts = container.fields.volume_mounts.as_ref();
         check_mounts(mounts, &DEVICE_PLUGIN_MOUNTS, path, findings);

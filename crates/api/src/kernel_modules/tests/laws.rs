@@ -8,11 +8,13 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::{accepted, read};
+use crate::alias::Alias;
 use crate::decode;
+use crate::kernel_modules::normalise::{CONTAINER_ALIASES, driver_container_aliases};
 use crate::kernel_modules::{
     Build, BuildArg, Builder, ContainerFields, DaemonSetCounts, DevicePlugin, DriverContainer,
     ExistingSignature, HashAlgorithm, KernelMapping, KernelStatus, LoaderContainer, LocalReference,
-    Modprobe, ModprobeArgs, Module, ModuleSpec, ModuleStatus, PluginContainer, Push, Sign,
+    Modprobe, ModprobeArgs, Module, ModuleSpec, ModuleStatus, PluginContainer, Push, Rebuild, Sign,
     SignedImage, Tls, UnsignedImage,
 };
 use crate::object::Object;
@@ -70,6 +72,7 @@ fn respell(spec: &mut Value, choices: &mut dyn Iterator<Item = bool>) {
         if choose() {
             plugin["container"]["name"] = json!("mine");
         }
+        lift_container_fields(plugin.as_object_mut().unwrap(), &CONTAINER_ALIASES, &mut choose);
     }
     let Some(driver) = spec.get_mut("driverContainer").and_then(Value::as_object_mut) else {
         return;
@@ -94,7 +97,8 @@ fn respell(spec: &mut Value, choices: &mut dyn Iterator<Item = bool>) {
         "registryTLS",
     ];
     let mut moved = Map::new();
-    for field in ours {
+    let container_fields = driver_container_aliases().iter().map(|alias| alias.old);
+    for field in ours.into_iter().chain(container_fields) {
         if choose()
             && let Some(value) = container.shift_remove(field)
         {
@@ -106,6 +110,23 @@ fn respell(spec: &mut Value, choices: &mut dyn Iterator<Item = bool>) {
         }
     }
     driver.extend(moved);
+}
+
+/// Moves fields of the container to the part that holds it, or copies them there.
+fn lift_container_fields(
+    part: &mut Map<String, Value>,
+    aliases: &[Alias],
+    choose: &mut dyn FnMut() -> bool,
+) {
+    for field in aliases.iter().map(|alias| alias.old) {
+        let container = part["container"].as_object_mut().unwrap();
+        if let Some(value) = container.get(field).cloned().filter(|_| choose()) {
+            if choose() {
+                container.shift_remove(field);
+            }
+            part.insert(field.into(), value);
+        }
+    }
 }
 
 fn loosen_parts(holder: &mut Map<String, Value>, choose: &mut dyn FnMut() -> bool) {
@@ -294,32 +315,38 @@ fn any_mapping(
 
 fn any_build() -> BoxedStrategy<Build> {
     let source = prop_oneof![
-        "[ -~]{1,9}\n?".prop_map(|text| (Some(text), None)),
+        "FROM [a-z]{1,4}\n[ -~]{1,9}\n?".prop_map(|text| (Some(text), None)),
         name().prop_map(|name| (None, Some(LocalReference::new(name)))),
     ];
     let args = btree_map("[A-Z_][A-Z0-9_]{0,4}", "[ -~]{0,6}", 0..3).prop_map(|args| {
         args.into_iter().map(|(name, value)| BuildArg { name, value }).collect::<Vec<_>>()
     });
-    let push = of((of(image()), any_tls()).prop_map(|(name, tls)| Push { name, tls }));
+    let push = of((of(unsigned()), any_tls()).prop_map(|(name, tls)| Push { name, tls }));
     let builder = of(prop_oneof![Just(Builder::Buildah), Just(Builder::Kaniko)]);
-    let rest = (any_labels(), builder, of(any::<bool>()));
+    let rebuild = of(prop_oneof![Just(Rebuild::Never), Just(Rebuild::OnChange)]);
+    let rest = (any_labels(), builder, of(any::<bool>()), of(name()), rebuild);
     (source, args, of(any_tls()), push, any_references(), rest)
-        .prop_map(|(source, build_args, pull, push, secrets, (selector, builder, enabled))| Build {
-            dockerfile: source.0,
-            dockerfile_config_map: source.1,
-            build_args,
-            pull,
-            push,
-            secrets,
-            selector,
-            builder,
-            enabled,
+        .prop_map(|(source, build_args, pull, push, secrets, rest)| {
+            let (selector, builder, enabled, context, rebuild) = rest;
+            Build {
+                dockerfile: source.0,
+                dockerfile_config_map: source.1,
+                context_config_map: context.map(LocalReference::new),
+                build_args,
+                pull,
+                push,
+                secrets,
+                selector,
+                builder,
+                enabled,
+                rebuild,
+            }
         })
         .boxed()
 }
 
 fn any_sign() -> BoxedStrategy<Sign> {
-    let unsigned = (image(), any_tls()).prop_map(|(name, tls)| UnsignedImage { name, tls });
+    let unsigned = (unsigned(), any_tls()).prop_map(|(name, tls)| UnsignedImage { name, tls });
     let signed = (image(), of(name()), any_tls()).prop_map(|(name, secret, tls)| SignedImage {
         name,
         push_secret_ref: secret.map(LocalReference::new),
@@ -381,7 +408,8 @@ fn any_modprobe() -> BoxedStrategy<Modprobe> {
 
 fn any_plugin() -> BoxedStrategy<DevicePlugin> {
     let container = || {
-        (image(), any_fields(true)).prop_map(|(image, fields)| PluginContainer { image, fields })
+        (plugin_image(), any_fields(true))
+            .prop_map(|(image, fields)| PluginContainer { image, fields })
     };
     (container(), of(container()), any_references(), of(name()), of(any::<bool>()), any_volumes())
         .prop_map(|(container, init_container, secrets, account, automount, volumes)| {
@@ -487,6 +515,16 @@ fn any_references() -> impl Strategy<Value = Vec<LocalReference>> {
 
 fn name() -> impl Strategy<Value = String> {
     "[a-z]{1,8}"
+}
+
+/// The one image that is built and not yet signed: both settings that name it agree (W-12).
+fn unsigned() -> impl Strategy<Value = String> {
+    Just("built/unsigned:${KERNEL_FULL_VERSION}".to_owned())
+}
+
+/// One image for all kernels.
+fn plugin_image() -> impl Strategy<Value = String> {
+    "[a-z]{1,4}(/\\$MOD_NAME)?(:[a-z0-9]{1,4})?"
 }
 
 fn image() -> impl Strategy<Value = String> {

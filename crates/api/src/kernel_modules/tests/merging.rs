@@ -109,6 +109,30 @@ fn mod_63_a_mapping_overrides_the_build_of_the_container() {
             json!({"builder": "buildah"}),
         ),
         (
+            "the context is replaced on its own",
+            json!({"dockerfile": "c", "contextConfigMap": {"name": "c"}}),
+            json!({"contextConfigMap": {"name": "m"}}),
+            json!({"dockerfile": "c", "contextConfigMap": {"name": "m"}}),
+        ),
+        (
+            "another Dockerfile keeps the context",
+            json!({"dockerfile": "c", "contextConfigMap": {"name": "c"}}),
+            json!({"dockerfile": "m"}),
+            json!({"dockerfile": "m", "contextConfigMap": {"name": "c"}}),
+        ),
+        (
+            "the mapping decides about rebuilds",
+            json!({"rebuild": "onChange"}),
+            json!({"rebuild": "never"}),
+            json!({"rebuild": "never"}),
+        ),
+        (
+            "rebuilds are inherited",
+            json!({"rebuild": "onChange"}),
+            json!({}),
+            json!({"rebuild": "onChange"}),
+        ),
+        (
             "a mapping opts out",
             json!({"dockerfile": "c"}),
             json!({"enabled": false}),

@@ -80,19 +80,23 @@ fn w_8_a_build_has_one_dockerfile() {
             ),
         )
     };
-    let both = "{dockerfile: x, dockerfileConfigMap: {name: m}}";
-    warned("inherited", &with("{dockerfile: x}", "{}"), &[]);
-    warned("switched off", &with("{enabled: false}", "{dockerfile: x, enabled: true}"), &[]);
-    warned("overridden", &with("{dockerfile: x}", "{dockerfileConfigMap: {name: m}}"), &[]);
+    let both = "{dockerfile: FROM x, dockerfileConfigMap: {name: m}}";
+    warned("inherited", &with("{dockerfile: FROM x}", "{}"), &[]);
+    warned("switched off", &with("{enabled: false}", "{dockerfile: FROM x, enabled: true}"), &[]);
+    warned("overridden", &with("{dockerfile: FROM x}", "{dockerfileConfigMap: {name: m}}"), &[]);
     let at_container = ("….build", none);
     let at_mapping = ("….kernelMappings[1].build", none);
     refused("neither level", &with("{}", "{}"), &[at_container, at_mapping]);
-    refused("only the mapping", &with("{}", "{dockerfile: x}"), &[at_container]);
-    refused("an empty text is none", &with("{dockerfile: ''}", "{dockerfile: x}"), &[at_container]);
-    refused("two", &with(both, "{dockerfile: x}"), &[("….build", two)]);
+    refused("only the mapping", &with("{}", "{dockerfile: FROM x}"), &[at_container]);
+    refused(
+        "an empty text is none",
+        &with("{dockerfile: ''}", "{dockerfile: FROM x}"),
+        &[at_container],
+    );
+    refused("two", &with(both, "{dockerfile: FROM x}"), &[("….build", two)]);
     refused(
         "two of a mapping",
-        &with("{dockerfile: x}", both),
+        &with("{dockerfile: FROM x}", both),
         &[("….kernelMappings[1].build", two)],
     );
     let twice = driver_with(
@@ -107,7 +111,7 @@ fn w_9_build_arguments_are_named_once() {
     let build = |names: &str| {
         let args: Vec<_> =
             names.split(' ').map(|name| format!("{{name: '{name}', value: x}}")).collect();
-        driver(&format!("build: {{dockerfile: x, buildArgs: [{}]}}", args.join(", ")))
+        driver(&format!("build: {{dockerfile: FROM x, buildArgs: [{}]}}", args.join(", ")))
     };
     warned("good names", &build("A _b C1"), &[]);
     let at = "….build.buildArgs[1].name";
@@ -116,7 +120,7 @@ fn w_9_build_arguments_are_named_once() {
         refused(name, &build(name), &[(at, "invalid build argument name")]);
     }
     let on_mapping =
-        mappings("{literal: a, build: {dockerfile: x, buildArgs: [{name: '', value: x}]}}");
+        mappings("{literal: a, build: {dockerfile: FROM x, buildArgs: [{name: '', value: x}]}}");
     let at = "….kernelMappings[0].build.buildArgs[0].name";
     refused("on a mapping", &on_mapping, &[(at, "invalid build argument name")]);
 }
@@ -502,7 +506,7 @@ fn labels_have_the_syntax_of_labels() {
     warned("a good version", &driver("version: v1.2_3"), &[]);
     let selector = module("{selector: {a: b c}, devicePlugin: {container: {image: 'a:1'}}}");
     refused("nodes", &selector, &[("spec.selector.a", bad_value.as_str())]);
-    let build = driver("build: {dockerfile: x, selector: {a: b c}}");
+    let build = driver("build: {dockerfile: FROM x, selector: {a: b c}}");
     refused("builds", &build, &[("….build.selector.a", bad_value.as_str())]);
     let preflight = preflight("{kernelVersion: 6.8.0, labels: {a: b c}}");
     refused("imagined nodes", &preflight, &[("spec.labels.a", bad_value.as_str())]);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{accepted, driver, driver_with, messages, module, refused, warned};
 use crate::decode::Document;
-use crate::kernel_modules::normalise::{HUB_ALIASES, MODULE_ALIASES};
+use crate::kernel_modules::normalise::{HUB_ALIASES, MODULE_ALIASES, driver_container_aliases};
 use crate::kernel_modules::{ContainerFields, LoaderContainer};
 
 fn spec(document: &Document) -> Value {
@@ -59,7 +59,7 @@ fn i_2_so_may_every_field_that_is_not_of_kubernetes() {
         assert_eq!(moved, ours);
     }
     let document = module(&format!(
-        "{{selector: {{}}, driverContainer: {{kernelMappings: [{MAPPING}], containerImage: \"b:1\", build: {{dockerfile: x}}, version: v1, modprobe: {{moduleName: m}}, inTreeModulesToRemove: [d], registryTLS: {{insecure: true}}, sign: {{keySecret: k, certSecret: c, filesToSign: [/opt/m.ko]}}}}}}"
+        "{{selector: {{}}, driverContainer: {{kernelMappings: [{MAPPING}], containerImage: \"b:1\", build: {{dockerfile: FROM x}}, version: v1, modprobe: {{moduleName: m}}, inTreeModulesToRemove: [d], registryTLS: {{insecure: true}}, sign: {{keySecret: k, certSecret: c, filesToSign: [/opt/m.ko]}}}}}}"
     ));
     let found = container(&document);
     assert_eq!(found.as_object().unwrap().len(), 8, "{found}");
@@ -134,7 +134,7 @@ fn i_8_scalars_in_selectors_become_text() {
         ));
         refused(value, &document, &[("spec.selector.a", text)]);
     }
-    let build = driver("build: {dockerfile: x, selector: {a: true, b: []}}");
+    let build = driver("build: {dockerfile: FROM x, selector: {a: true, b: []}}");
     refused("a build's selector", &build, &[("….build.selector.b", text)]);
 }
 
@@ -203,13 +203,70 @@ fn i_11_a_signed_image_may_be_that_of_the_container() {
 }
 
 #[test]
-fn i_12_a_container_is_nested() {
-    let flat = module("{selector: {}, devicePlugin: {image: 'a:1'}}");
-    let errors = messages(&flat.errors);
-    assert_eq!(
-        errors[0],
-        ("spec.devicePlugin.container".to_owned(), "Required value; add this field")
+fn i_12_fields_of_a_container_may_stand_beside_it() {
+    let names: BTreeSet<String> = crate::schema::of::<ContainerFields>()["properties"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .cloned()
+        .collect();
+    let moved = driver_container_aliases().iter().map(|alias| alias.old.to_owned());
+    assert_eq!(moved.collect::<BTreeSet<_>>(), names, "every field, and no other");
+
+    let flat = module(&format!(
+        "{{selector: {{}}, driverContainer: {{kernelMappings: [{MAPPING}], command: [a], env: [{{name: B, value: c}}]}}, devicePlugin: {{image: 'a:1', args: [x], volumeMounts: []}}}}"
+    ));
+    let nested = module(&format!(
+        "{{selector: {{}}, driverContainer: {{container: {{kernelMappings: [{MAPPING}], command: [a], env: [{{name: B, value: c}}]}}}}, devicePlugin: {{container: {{image: 'a:1', args: [x], volumeMounts: []}}}}}}"
+    ));
+    assert_eq!(spec(&flat), spec(&nested));
+    warned("nested", &nested, &[]);
+    warned(
+        "flat",
+        &flat,
+        &[
+            (
+                "spec.driverContainer.command",
+                "deprecated place; move it to spec.driverContainer.container.command",
+            ),
+            (
+                "spec.driverContainer.env",
+                "deprecated place; move it to spec.driverContainer.container.env",
+            ),
+            (
+                "spec.devicePlugin.args",
+                "deprecated place; move it to spec.devicePlugin.container.args",
+            ),
+            (
+                "spec.devicePlugin.volumeMounts",
+                "deprecated place; move it to spec.devicePlugin.container.volumeMounts",
+            ),
+            (
+                "spec.devicePlugin.image",
+                "deprecated place; move it to spec.devicePlugin.container.image",
+            ),
+        ],
     );
+    let twice = module(
+        "{selector: {}, devicePlugin: {image: 'a:1', tty: true, container: {image: 'b:1', tty: true}}}",
+    );
+    refused(
+        "W-15: in both places, and different",
+        &twice,
+        &[(
+            "spec.devicePlugin.image",
+            "set here and under container with different values; keep spec.devicePlugin.container.image",
+        )],
+    );
+    // The image of a driver container comes from its mapping, so it has no second place.
+    let image = module(&format!(
+        "{{selector: {{}}, driverContainer: {{kernelMappings: [{MAPPING}], image: 'a:1'}}}}"
+    ));
+    assert!(!image.errors.is_empty());
+}
+
+#[test]
+fn i_12_name_and_image_are_ignored_where_gantry_sets_them() {
     let text = "ignored: Gantry sets it to \"driver-container\"; remove it";
     let image = "ignored: Gantry sets it from the kernel mapping; use \"containerImage\"";
     let document = driver("name: x, image: 'y:1', command: [sleep, infinity]");
