@@ -23,7 +23,8 @@ pub struct ImageBuilder {
     base: Base,
     family: Family,
     created: Timestamp,
-    layers: Vec<LayerContent>,
+    steps: Vec<Step>,
+    author: Option<String>,
     settings: Object,
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
@@ -36,10 +37,12 @@ enum Base {
     Image { layers: Vec<Descriptor>, config: Box<Config> },
 }
 
+/// A record of the history, with the layer it stands for.
 #[derive(Clone, Debug)]
-struct LayerContent {
-    entries: Vec<NewEntry>,
+struct Step {
+    entries: Option<Vec<NewEntry>>,
     created_by: String,
+    comment: String,
 }
 
 /// Why an image could not be composed.
@@ -84,7 +87,8 @@ impl ImageBuilder {
             base,
             family,
             created,
-            layers: Vec::new(),
+            steps: Vec::new(),
+            author: None,
             settings: Object::new(),
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
@@ -104,9 +108,44 @@ impl ImageBuilder {
     ///
     /// [`BuildError::Path`] for a path that no file can have.
     pub fn layer(mut self, entries: Vec<NewEntry>, created_by: &str) -> Result<Self, BuildError> {
-        let entries = with_parents(entries, self.created)?;
-        self.layers.push(LayerContent { entries, created_by: created_by.to_owned() });
+        check_paths(&entries)?;
+        let entries = Some(with_parents(entries, self.created));
+        let (created_by, comment) = (created_by.to_owned(), String::new());
+        self.steps.push(Step { entries, created_by, comment });
         Ok(self)
+    }
+
+    /// Adds a layer with these entries and no others, so that directories of lower layers keep
+    /// their owners and permissions.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError::Path`] for a path that no file can have.
+    pub fn exact_layer(
+        mut self,
+        entries: Vec<NewEntry>,
+        created_by: &str,
+        comment: &str,
+    ) -> Result<Self, BuildError> {
+        check_paths(&entries)?;
+        let (created_by, comment) = (created_by.to_owned(), comment.to_owned());
+        self.steps.push(Step { entries: Some(entries), created_by, comment });
+        Ok(self)
+    }
+
+    /// Adds a record to the history for a step that changed no file.
+    #[must_use]
+    pub fn history(mut self, created_by: &str, comment: &str) -> Self {
+        let (created_by, comment) = (created_by.to_owned(), comment.to_owned());
+        self.steps.push(Step { entries: None, created_by, comment });
+        self
+    }
+
+    /// Sets who made the image.
+    #[must_use]
+    pub fn author(mut self, author: &str) -> Self {
+        self.author = Some(author.to_owned());
+        self
     }
 
     /// Sets the program that containers run, with its first arguments.
@@ -164,7 +203,9 @@ impl ImageBuilder {
         self
     }
 
-    fn set(mut self, key: &str, value: Value) -> Self {
+    /// Sets a key of the settings for containers, such as `Volumes`; null removes it.
+    #[must_use]
+    pub fn set(mut self, key: &str, value: Value) -> Self {
         self.settings.insert(key.to_owned(), value);
         self
     }
@@ -179,19 +220,20 @@ impl ImageBuilder {
             Base::Nothing(platform) => (Vec::new(), empty_config(&platform, self.created)?),
             Base::Image { layers, config } => (layers, *config),
         };
-        for layer in &self.layers {
-            let written = write_layer(&layer.entries).map_err(BuildError::Write)?;
+        for step in self.steps {
+            let (created_by, comment) = (step.created_by, step.comment);
+            let record = HistoryRecord { created: self.created, created_by, comment };
+            let Some(entries) = step.entries else {
+                config = config.with_empty_layer(&record);
+                continue;
+            };
+            let written = write_layer(&entries).map_err(BuildError::Write)?;
             let descriptor = written.descriptor(self.family);
             blob::put_bytes(sink, &descriptor, &written.content)?;
             layers.push(descriptor);
-            let record = HistoryRecord {
-                created: self.created,
-                created_by: layer.created_by.clone(),
-                comment: String::new(),
-            };
             config = config.with_layer(&written.diff_id, &record);
         }
-        config = with_settings(&config, self.settings, self.created)?;
+        config = with_settings(&config, self.author, self.settings, self.created)?;
         for (name, value) in &self.labels {
             config = config.with_label(name, value);
         }
@@ -248,38 +290,50 @@ fn empty_config(platform: &Platform, created: Timestamp) -> Result<Config, Docum
 
 fn with_settings(
     config: &Config,
+    author: Option<String>,
     settings: Object,
     created: Timestamp,
 ) -> Result<Config, DocumentError> {
     let mut object = config.object().clone();
     object.insert("created".to_owned(), created.to_string().into());
+    if let Some(author) = author {
+        object.insert("author".to_owned(), author.into());
+    }
     let inner = object.entry("config").or_insert_with(|| json!({}));
     if inner.is_null() {
         *inner = json!({});
     }
     if let Some(inner) = inner.as_object_mut() {
-        inner.extend(settings);
+        for (key, value) in settings {
+            if value.is_null() {
+                inner.remove(&key);
+            } else {
+                inner.insert(key, value);
+            }
+        }
     }
     Config::from_json(object)
 }
 
-/// Adds the directories that entries need and that are not among them.
-fn with_parents(
-    mut entries: Vec<NewEntry>,
-    created: Timestamp,
-) -> Result<Vec<NewEntry>, BuildError> {
-    let mut listed: BTreeSet<Vec<u8>> = BTreeSet::new();
-    for entry in &entries {
+fn check_paths(entries: &[NewEntry]) -> Result<(), BuildError> {
+    let mut listed: BTreeSet<&[u8]> = BTreeSet::new();
+    for entry in entries {
         let refuse =
             |why| BuildError::Path { path: String::from_utf8_lossy(&entry.path).into_owned(), why };
         let mut parts = entry.path.split(|byte| *byte == b'/');
         if parts.any(|part| matches!(part, b"" | b"." | b"..") || part.contains(&0)) {
             return Err(refuse("it must be relative, without empty parts, `.` and `..`"));
         }
-        if !listed.insert(entry.path.clone()) {
+        if !listed.insert(&entry.path) {
             return Err(refuse("two entries have this path"));
         }
     }
+    Ok(())
+}
+
+/// Adds the directories that entries need and that are not among them.
+fn with_parents(mut entries: Vec<NewEntry>, created: Timestamp) -> Vec<NewEntry> {
+    let listed: BTreeSet<Vec<u8>> = entries.iter().map(|entry| entry.path.clone()).collect();
     let mut parents = BTreeSet::new();
     for path in &listed {
         let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
@@ -292,5 +346,5 @@ fn with_parents(
         kind: NewEntryKind::Directory,
         attributes: attributes.clone(),
     }));
-    Ok(entries)
+    entries
 }

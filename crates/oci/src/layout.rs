@@ -1,11 +1,13 @@
 //! Images as files: the directories and archives of the image layout specification.
 //!
 //! A [`Layout`] is a directory with `oci-layout`, `index.json` and `blobs`; an [`Archive`] is a tar
-//! of one, which other tools call `oci-archive`. Both are a [`BlobSource`], and a layout is a
-//! [`BlobSink`](crate::blob::BlobSink) as well. Images in `index.json` have names by annotation.
+//! of one, which other tools call `oci-archive`, or a tar of `docker save`. Both are a
+//! [`BlobSource`], and a layout is a [`BlobSink`](crate::blob::BlobSink) as well. Images in
+//! `index.json` have names by annotation.
 
 mod archive;
 mod directory;
+mod docker_archive;
 #[cfg(test)]
 mod tests;
 
@@ -115,7 +117,10 @@ fn choose<'a>(index: &'a Index, name: Option<&str>) -> Result<&'a Descriptor, La
                 available: available(),
             }),
         (None, []) => Err(LayoutError::Empty),
-        (None, [only]) => Ok(only),
+        // One image may have several names.
+        (None, [first, rest @ ..]) if rest.iter().all(|it| it.digest() == first.digest()) => {
+            Ok(first)
+        }
         (None, _) => Err(LayoutError::SeveralImages { available: available() }),
     }
 }

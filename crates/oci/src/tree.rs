@@ -126,8 +126,16 @@ impl Tree {
     ///
     /// [`ResolveError`] if the path leads through a file or through too many links.
     pub fn get(&self, path: &str) -> Result<Option<TreeEntry<'_>>, ResolveError> {
-        let path = TreePath::from_user(path)?;
-        Ok(self.locate(&path, false)?.node.map(Node::entry))
+        self.entry(&TreePath::from_user(path)?)
+    }
+
+    /// What a path is; a symbolic link at its end is not followed. The root is none.
+    ///
+    /// # Errors
+    ///
+    /// [`ResolveError`] if the path leads through a file or through too many links.
+    pub fn entry(&self, path: &TreePath) -> Result<Option<TreeEntry<'_>>, ResolveError> {
+        Ok(self.locate(path, false)?.node.map(Node::entry))
     }
 
     /// What a path leads to, and the path of that without symbolic links.
@@ -151,11 +159,8 @@ impl Tree {
         walk(&self.root, &mut TreePath::root(), visit);
     }
 
-    /// The names in a directory, without symbolic links in its path.
-    pub(crate) fn names<'a>(
-        &'a self,
-        directory: &TreePath,
-    ) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    /// The names in a directory, sorted. A path through symbolic links has none.
+    pub fn names<'a>(&'a self, directory: &TreePath) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let children = self.children(directory).into_iter();
         children.flat_map(|children| children.keys().map(|name| &**name))
     }

@@ -129,3 +129,30 @@ proptest::proptest! {
         let _ = PrivateKey::parse(&der, None);
     }
 }
+
+/// Secrets are written by many tools and by hand.
+#[test]
+fn a_key_is_read_in_every_form_of_pem() {
+    let key = std::str::from_utf8(include_bytes!("../../tests/fixtures/keys/rsa2048.pkcs8.pem"));
+    let key = key.unwrap();
+    let lines: Vec<&str> = key.lines().collect();
+    let (first, last) = (lines[0], lines[lines.len() - 1]);
+    let body = lines[1..lines.len() - 1].concat();
+    let wide: Vec<&str> =
+        body.as_bytes().chunks(76).map(|it| std::str::from_utf8(it).unwrap()).collect();
+    let certificate = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    let forms = [
+        ("as written", key.to_owned()),
+        ("with CRLF", key.replace('\n', "\r\n")),
+        ("after text", format!("Bag Attributes\n  localKeyID: 01\n{key}")),
+        ("after a certificate", format!("{certificate}{key}")),
+        ("indented", format!("  {}", key.replace('\n', "\n  "))),
+        ("in one line", format!("{first}\n{body}\n{last}\n")),
+        ("in lines of 76", format!("{first}\n{}\n{last}\n", wide.join("\n"))),
+        ("with blank lines", key.replace('\n', "\n\n")),
+        ("with trailing spaces", key.replace('\n', " \n")),
+    ];
+    for (form, text) in forms {
+        assert!(PrivateKey::parse(text.as_bytes(), None).is_ok(), "{form}");
+    }
+}

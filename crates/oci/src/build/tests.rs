@@ -97,3 +97,40 @@ fn paths_that_no_file_can_have_are_refused() {
         assert!(error.to_string().contains(expected), "{error}");
     }
 }
+
+#[test]
+fn an_exact_layer_has_no_other_entries_and_the_history_has_steps_without_one() {
+    let mut blobs = MemoryBlobs::default();
+    let base = builder().build(&mut blobs).unwrap();
+    let config = read_config(&blobs, base.config()).unwrap();
+    let manifest = ImageBuilder::from_image(&base, &config, created())
+        .history("ENV A=1", "")
+        .exact_layer(vec![NewEntry::file("tmp/a", b"".to_vec(), 0o600)], "RUN touch", "simulated")
+        .unwrap()
+        .set("Cmd", Value::Null)
+        .set("StopSignal", "SIGINT".into())
+        .author("a user")
+        .build(&mut blobs)
+        .unwrap();
+    let mut names = Vec::new();
+    let layer = &manifest.layers()[1];
+    crate::layer::read_layer(&blobs, layer, None, &Limits::default(), &mut |entry, _| {
+        names.push(String::from_utf8_lossy(&entry.name).into_owned());
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(names, ["tmp/a"]);
+    let config = read_config(&blobs, manifest.config()).unwrap();
+    let value = Value::Object(config.object().clone());
+    let time = "2023-11-14T22:13:20Z";
+    assert_eq!(
+        value["history"].as_array().unwrap()[1..],
+        [
+            json!({"created": time, "created_by": "ENV A=1", "comment": "", "empty_layer": true}),
+            json!({"created": time, "created_by": "RUN touch", "comment": "simulated"}),
+        ]
+    );
+    assert_eq!(value["author"], "a user");
+    assert_eq!(value["config"].get("Cmd"), None);
+    assert_eq!(value["config"]["StopSignal"], "SIGINT");
+}

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::layer::MAX_PATH_LENGTH;
+use crate::tree::TreePath;
 
 /// A pattern of absolute paths.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +39,29 @@ impl Pattern {
     #[must_use]
     pub fn is_literal(&self) -> bool {
         self.parts.iter().all(|part| matches!(part, PathComponent::Literal(_)))
+    }
+
+    /// How many names a path has that it matches.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Whether it matches a path.
+    #[must_use]
+    pub fn matches(&self, path: &TreePath) -> bool {
+        self.parts.len() == path.names().len() && self.matches_start(path)
+    }
+
+    /// Whether it matches a path, or paths in this directory.
+    #[must_use]
+    pub fn matches_start(&self, path: &TreePath) -> bool {
+        let mut names = self.parts.iter().zip(path.names());
+        path.names().len() <= self.parts.len()
+            && names.all(|(part, name)| match part {
+                PathComponent::Literal(literal) => literal.as_bytes() == name,
+                PathComponent::Wildcard(tokens) => matches(tokens, name),
+            })
     }
 
     pub(super) fn parts(&self) -> &[PathComponent] {

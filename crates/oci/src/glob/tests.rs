@@ -4,7 +4,7 @@ use super::pattern::{PathComponent, matches};
 use super::*;
 use crate::layer::Limits;
 use crate::test_image::{Tar, image};
-use crate::tree::Tree;
+use crate::tree::{Tree, TreePath};
 
 fn tree(tar: Tar) -> Tree {
     let image = image(&[tar]);
@@ -220,5 +220,23 @@ proptest! {
         let pattern: Pattern = format!("/{escaped}").parse().unwrap();
         prop_assert!(pattern.is_literal());
         prop_assert_eq!(pattern.parts(), &[PathComponent::Literal(name)]);
+    }
+}
+
+#[test]
+fn a_pattern_matches_paths_and_their_directories() {
+    let pattern: Pattern = "/src/*/[ab].ko".parse().unwrap();
+    assert_eq!(pattern.depth(), 3);
+    for (path, whole, start) in [
+        ("/src/x/a.ko", true, true),
+        ("/src/x/c.ko", false, false),
+        ("/src/x", false, true),
+        ("/", false, true),
+        ("/lib/x", false, false),
+        ("/src/x/a.ko/b", false, false),
+    ] {
+        let path = TreePath::from_user(path).unwrap();
+        assert_eq!(pattern.matches(&path), whole, "{path}");
+        assert_eq!(pattern.matches_start(&path), start, "{path}");
     }
 }

@@ -1,45 +1,61 @@
 //! A layout as a tar.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::sync::{Mutex, PoisonError};
 
+use super::docker_archive::{self, ArchiveFiles, DockerImages};
 use super::{
     INDEX, LayoutError, MARKER, MARKER_CONTENT, MAX_MARKER_BYTES, blob_path, check_marker, choose,
     with_image,
 };
-use crate::blob::{BlobError, BlobSource, list_blobs, open_blob};
+use crate::blob::{BlobError, BlobSource, MemoryBlobs, list_blobs, open_blob};
 use crate::digest::Digest;
 use crate::layer::{Attributes, LayerProblem, TarIndex, write_header};
 use crate::manifest::{Descriptor, Index, MAX_DOCUMENT_BYTES};
 use crate::media_type::{Family, MediaType};
 
-/// An image layout in a tar, of which any part can be read.
+/// Images in a tar, of which any part can be read: an image layout, or what `docker save` writes.
 #[derive(Debug)]
 pub struct Archive<R> {
-    reader: RefCell<R>,
-    /// Where the content of each file is, and its size.
-    files: TarIndex,
+    files: Files<R>,
     index: Index,
+    /// Documents that the tar does not have.
+    documents: MemoryBlobs,
+    /// Where blobs are that do not have the names of a layout, and their sizes.
+    blobs: BTreeMap<Digest, (u64, u64)>,
+}
+
+/// The files of the tar.
+#[derive(Debug)]
+struct Files<R> {
+    reader: Mutex<R>,
+    /// Where the content of each file is, and its size.
+    places: TarIndex,
 }
 
 impl<R: Read + Seek> Archive<R> {
-    /// Reads the names of a tar, and the index of the layout in it.
+    /// Reads the names of a tar, and the list of images in it.
     ///
     /// # Errors
     ///
-    /// [`LayoutError`] if it is malformed, compressed, or not a layout.
+    /// [`LayoutError`] if it is malformed, compressed, or has no images.
     pub fn open(mut reader: R) -> Result<Self, LayoutError> {
-        let files = TarIndex::read(&mut reader).map_err(|problem| match problem {
+        let places = TarIndex::read(&mut reader).map_err(|problem| match problem {
             LayerProblem::Io(error) => LayoutError::ArchiveIo(error),
             other => LayoutError::NotALayout(other.to_string()),
         })?;
-        let empty = Index::new(Family::Oci, &[], &BTreeMap::new());
-        let mut archive = Self { reader: RefCell::new(reader), files, index: empty };
-        check_marker(&archive.file(MARKER, MAX_MARKER_BYTES)?)?;
-        let bytes = archive.file(INDEX, MAX_DOCUMENT_BYTES as u64)?;
-        archive.index = Index::parse(&bytes, Some(&MediaType::OciIndex))?;
-        Ok(archive)
+        let files = Files { reader: Mutex::new(reader), places };
+        // Newer versions of Docker write both; then the layout has more.
+        if files.place(MARKER).is_none() && files.place(docker_archive::MANIFEST).is_some() {
+            let list = files.read(docker_archive::MANIFEST, MAX_DOCUMENT_BYTES as u64)?;
+            let DockerImages { index, documents, blobs } = docker_archive::read(&list, &files)?;
+            return Ok(Self { files, index, documents, blobs });
+        }
+        check_marker(&files.read(MARKER, MAX_MARKER_BYTES)?)?;
+        let bytes = files.read(INDEX, MAX_DOCUMENT_BYTES as u64)?;
+        let index = Index::parse(&bytes, Some(&MediaType::OciIndex))?;
+        Ok(Self { files, index, documents: MemoryBlobs::default(), blobs: BTreeMap::new() })
     }
 
     /// The images.
@@ -56,30 +72,42 @@ impl<R: Read + Seek> Archive<R> {
     pub fn image(&self, name: Option<&str>) -> Result<&Descriptor, LayoutError> {
         choose(&self.index, name)
     }
+}
 
-    fn file(&self, name: &str, limit: u64) -> Result<Vec<u8>, LayoutError> {
-        let mut section = self
-            .section(name)
-            .ok_or_else(|| LayoutError::NotALayout(format!("it has no file {name}")))?;
-        if section.left > limit {
+impl<R: Read + Seek> ArchiveFiles for Files<R> {
+    fn place(&self, name: &str) -> Option<(u64, u64)> {
+        self.places.get(name.as_bytes())
+    }
+
+    fn read(&self, name: &str, limit: u64) -> Result<Vec<u8>, LayoutError> {
+        let place = self.place(name);
+        let place =
+            place.ok_or_else(|| LayoutError::NotALayout(format!("it has no file {name}")))?;
+        if place.1 > limit {
             let why = format!("{name} is larger than {limit} bytes");
             return Err(LayoutError::NotALayout(why));
         }
         let mut content = Vec::new();
-        section.read_to_end(&mut content).map_err(LayoutError::ArchiveIo)?;
+        self.section(place).read_to_end(&mut content).map_err(LayoutError::ArchiveIo)?;
         Ok(content)
     }
+}
 
-    fn section(&self, name: &str) -> Option<Section<'_, R>> {
-        let (position, left) = self.files.get(name.as_bytes())?;
-        Some(Section { reader: &self.reader, position, left })
+impl<R> Files<R> {
+    fn section(&self, (position, left): (u64, u64)) -> Section<'_, R> {
+        Section { reader: &self.reader, position, left }
     }
 }
 
 impl<R: Read + Seek> BlobSource for Archive<R> {
     fn open(&self, descriptor: &Descriptor) -> io::Result<Box<dyn Read + '_>> {
-        match self.section(&blob_path(descriptor.digest())) {
-            Some(section) => Ok(Box::new(section)),
+        let digest = descriptor.digest();
+        if let Some(content) = self.documents.get(digest) {
+            return Ok(Box::new(content));
+        }
+        let named = || self.files.place(&blob_path(digest));
+        match self.blobs.get(digest).copied().or_else(named) {
+            Some(place) => Ok(Box::new(self.files.section(place))),
             None => Err(io::ErrorKind::NotFound.into()),
         }
     }
@@ -87,14 +115,15 @@ impl<R: Read + Seek> BlobSource for Archive<R> {
 
 /// One file of the archive. Several may be read in turn.
 struct Section<'a, R> {
-    reader: &'a RefCell<R>,
+    reader: &'a Mutex<R>,
     position: u64,
     left: u64,
 }
 
 impl<R: Read + Seek> Read for Section<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut reader = self.reader.borrow_mut();
+        // A reader that panicked is moved to the right place again.
+        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         reader.seek(SeekFrom::Start(self.position))?;
         let count = (&mut *reader).take(self.left).read(buffer)?;
         self.position += count as u64;
@@ -152,9 +181,11 @@ fn pad(out: &mut dyn Write, size: u64) -> io::Result<()> {
 impl<R> Archive<R> {
     /// The digests of all blobs, also of those that no image uses.
     pub fn digests(&self) -> impl Iterator<Item = Digest> {
-        self.files.names().filter_map(|name| {
+        let named = self.files.places.names().filter_map(|name| {
             let rest = std::str::from_utf8(name).ok()?.strip_prefix("blobs/")?;
             rest.replacen('/', ":", 1).parse().ok()
-        })
+        });
+        let documents = self.documents.iter().map(|(digest, _)| digest);
+        named.chain(documents.chain(self.blobs.keys()).cloned())
     }
 }

@@ -127,3 +127,88 @@ fn hostile_archives_are_refused() {
     assert!(open(lying.end()).contains("ends within an entry"));
     assert!(open(b"\x1f\x8b\x08 compressed".repeat(100)).contains("checksum"));
 }
+
+/// An archive as `docker save` writes it, with the layers of an image.
+fn docker_archive(layers: &[(&str, &str)], list: &str) -> Vec<u8> {
+    let tar = |content: &str| Tar::default().file("etc/file", content).end();
+    let diff_ids: Vec<String> = layers
+        .iter()
+        .map(|(_, content)| format!("{:?}", Digest::sha256(&tar(content)).as_str()))
+        .collect();
+    let config = format!(
+        r#"{{"architecture":"amd64","os":"linux","rootfs":{{"type":"layers","diff_ids":[{}]}}}}"#,
+        diff_ids.join(",")
+    );
+    let mut archive = Tar::default().file("config.json", &config);
+    for (name, content) in layers {
+        archive = archive.entry(b'0', name, "", &tar(content));
+    }
+    archive.symlink("old/layer.tar", "../1.tar").file("manifest.json", list).end()
+}
+
+const DOCKER_LAYERS: [(&str, &str); 2] = [("1.tar", "one"), ("2.tar", "two")];
+
+#[test]
+fn archives_of_docker_are_read() {
+    let list = r#"[{"Config":"config.json","RepoTags":["a/b:v1","a/b:v2"],
+                    "Layers":["old/layer.tar","2.tar"]}]"#;
+    let archive = Archive::open(Cursor::new(docker_archive(&DOCKER_LAYERS, list))).unwrap();
+    let image = archive.image(None).unwrap();
+    assert_eq!(archive.image(Some("a/b:v2")).unwrap().digest(), image.digest());
+    let error = archive.image(Some("a/b:v3")).unwrap_err().to_string();
+    assert_eq!(error, "the image layout has no image \"a/b:v3\"; it has: a/b:v1, a/b:v2");
+    let Document::Manifest(manifest) = crate::blob::read_document(&archive, image).unwrap() else {
+        panic!("it is a manifest");
+    };
+    assert_eq!(manifest.family(), crate::Family::Oci);
+    let config = crate::blob::read_config(&archive, manifest.config()).unwrap();
+    let limits = crate::Limits::default();
+    let tree = crate::Tree::read(&archive, &manifest, &config, &limits).unwrap();
+    let paths = [crate::TreePath::from_user("/etc/file").unwrap()];
+    let files = tree.read_files(&archive, &manifest, &config, &paths).unwrap();
+    assert_eq!(files[0].content, b"two", "the upper layer wins");
+    // Everything is verified while it is copied.
+    let mut copied = MemoryBlobs::default();
+    crate::blob::copy_image(&archive, &mut copied, image).unwrap();
+    assert_eq!(copied.iter().count(), archive.digests().count());
+    // Without names, and with layers in another order than the configuration states.
+    let list = r#"[{"Config":"config.json","RepoTags":null,"Layers":["2.tar","1.tar"]}]"#;
+    let archive = Archive::open(Cursor::new(docker_archive(&DOCKER_LAYERS, list))).unwrap();
+    let image = archive.image(None).unwrap();
+    let mut refused = MemoryBlobs::default();
+    let error = crate::blob::copy_image(&archive, &mut refused, image).unwrap_err();
+    assert!(matches!(error.problem, crate::BlobProblem::Wrong(_)), "{error}");
+}
+
+#[test]
+fn hostile_archives_of_docker_are_refused() {
+    let open = |list: &str| {
+        let archive = Archive::open(Cursor::new(docker_archive(&DOCKER_LAYERS, list)));
+        archive.unwrap_err().to_string()
+    };
+    let table = [
+        ("{", "manifest.json is not JSON"),
+        ("{}", "manifest.json is not a list of images"),
+        ("[7]", "has an image without Config"),
+        (r#"[{"Config":"config.json"}]"#, "has an image without Layers"),
+        (r#"[{"Config":"config.json","Layers":[1]}]"#, "whose name is not a text"),
+        (r#"[{"Config":"other.json","Layers":[]}]"#, "it has no file other.json"),
+        (r#"[{"Config":"1.tar","Layers":[]}]"#, "malformed"),
+        (r#"[{"Config":"config.json","Layers":["1.tar"]}]"#, "states 2 layers, and manifest.json"),
+        (r#"[{"Config":"config.json","Layers":["1.tar","3.tar"]}]"#, "it has no file 3.tar"),
+        (r#"[{"Config":"config.json","Layers":["1.tar","../1.tar"]}]"#, "it has no file ../1.tar"),
+    ];
+    for (list, expected) in table {
+        let error = open(list);
+        assert!(error.contains(expected), "{list}: {error}");
+    }
+    let many = format!("[{}]", vec!["7"; 1001].join(","));
+    assert!(open(&many).contains("has more than 1000 images"));
+    // Links lead to files of the archive, or nowhere.
+    for target in ["/etc/passwd", "../../1.tar", "loop", "1.tar/.."] {
+        let list = r#"[{"Config":"loop","Layers":[]}]"#;
+        let tar = Tar::default().file("1.tar", "").symlink("loop", target);
+        let error = Archive::open(Cursor::new(tar.file("manifest.json", list).end())).unwrap_err();
+        assert!(error.to_string().contains("it has no file loop"), "{target}: {error}");
+    }
+}

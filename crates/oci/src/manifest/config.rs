@@ -33,6 +33,16 @@ pub struct HistoryRecord {
     pub comment: String,
 }
 
+impl HistoryRecord {
+    fn to_json(&self) -> Value {
+        json!({
+            "created": self.created.to_string(),
+            "created_by": self.created_by,
+            "comment": self.comment,
+        })
+    }
+}
+
 impl Config {
     /// Reads a configuration.
     ///
@@ -156,19 +166,36 @@ impl Config {
         {
             *ids = config.diff_ids.iter().map(Digest::as_str).collect();
         }
-        if self.history_layers == Some(self.diff_ids.len())
-            && let Some(history) = config.object.get_mut("history").and_then(Value::as_array_mut)
-        {
-            history.push(json!({
-                "created": created,
-                "created_by": record.created_by,
-                "comment": record.comment,
-            }));
+        if self.has_whole_history() {
+            config.push_record(record.to_json());
             config.history_layers = Some(config.diff_ids.len());
         }
         config.object.insert("created".to_owned(), created.into());
         config.rewrite();
         config
+    }
+
+    /// The same configuration with a record of a step that made no layer, on the same condition.
+    #[must_use]
+    pub fn with_empty_layer(&self, record: &HistoryRecord) -> Self {
+        let mut config = self.clone();
+        if self.has_whole_history() {
+            let mut value = record.to_json();
+            value["empty_layer"] = true.into();
+            config.push_record(value);
+            config.rewrite();
+        }
+        config
+    }
+
+    fn has_whole_history(&self) -> bool {
+        self.history_layers == Some(self.diff_ids.len())
+    }
+
+    fn push_record(&mut self, record: Value) {
+        if let Some(history) = self.object.get_mut("history").and_then(Value::as_array_mut) {
+            history.push(record);
+        }
     }
 
     /// The same configuration with this label.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use gantry_oci::blob::read_config;
 use gantry_oci::build::ImageBuilder;
 use gantry_oci::layer::{NewEntry, NewEntryKind};
-use gantry_oci::layout::{Layout, save_image, write_archive};
+use gantry_oci::layout::{Archive, Layout, save_image, write_archive};
 use gantry_oci::repack::{Edit, Options, repack};
 use gantry_oci::{
     BlobSink, BlobSource, Descriptor, Document, Family, Manifest, MediaType, MemoryBlobs,
@@ -199,6 +199,39 @@ fn kms_58_a_docker_image_of_skopeo_is_repacked_and_read_by_skopeo() {
     let config = read_config(&back, manifest.config()).unwrap();
     assert_eq!(config.diff_ids().len(), 3);
     assert_eq!(config.labels()["org.example.test"], "yes");
+}
+
+#[test]
+fn kms_58_an_archive_that_skopeo_writes_for_docker_is_read() {
+    let name = "kms_58_an_archive_that_skopeo_writes_for_docker_is_read";
+    if !available(name, &["skopeo"]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    let mut blobs = MemoryBlobs::default();
+    let manifest = image(&mut blobs);
+    let mut layout = Layout::create(&root.join("layout")).unwrap();
+    save_image(&blobs, &mut layout, &manifest.descriptor(), Some("v1")).unwrap();
+    policy(root);
+    let to = "docker-archive:docker.tar:registry.example/driver:v1";
+    run(root, "skopeo", &["--policy", "policy.json", "copy", "oci:layout:v1", to]);
+    let archive = Archive::open(fs::File::open(root.join("docker.tar")).unwrap()).unwrap();
+    let descriptor = archive.image(Some("registry.example/driver:v1")).unwrap();
+    assert_eq!(archive.image(None).unwrap().digest(), descriptor.digest());
+    let document = gantry_oci::blob::read_document(&archive, descriptor).unwrap();
+    let options = Options::new(vec!["/opt/*.ko".parse().unwrap()], created());
+    let mut signed = Layout::create(&root.join("signed")).unwrap();
+    let repacked = repack(&archive, &mut signed, &document, &options, &mut sign).unwrap();
+    let root_descriptor = repacked.document.descriptor();
+    let all = gantry_oci::blob::Layered(&archive, &Layout::open(&root.join("signed")).unwrap());
+    let mut out = Layout::create(&root.join("out")).unwrap();
+    save_image(&all, &mut out, &root_descriptor, Some("v1")).unwrap();
+    let inspected: Value =
+        serde_json::from_str(&run(root, "skopeo", &["inspect", "oci:out:v1"])).unwrap();
+    assert_eq!(inspected["Digest"], root_descriptor.digest().as_str());
+    assert_eq!(inspected["Layers"].as_array().unwrap().len(), 3);
+    assert_eq!(inspected["Labels"]["org.example.test"], "yes");
 }
 
 fn policy(root: &Path) {
