@@ -35,5 +35,5 @@ pub use server::{
 pub use storage::uploads::UploadLimits;
 pub use storage::{
     GarbageCollection, GarbageReport, ManifestRecord, Storage, StorageError, StorageLimits,
-    StoredManifest,
+    StoredBlob, StoredManifest,
 };

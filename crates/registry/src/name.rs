@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_could_leave_a_directory_do_not_exist() {
+    fn reg_12_names_that_could_leave_a_directory_do_not_exist() {
         let valid = ["a", "a/b", "a-b/c_d/e.f", "a__b", "library/nginx", "0/1/2/3"];
         for name in valid {
             let parsed: RepositoryName = name.parse().unwrap();

@@ -28,6 +28,7 @@ mod error;
 mod files;
 mod garbage;
 mod record;
+mod stored_blob;
 #[cfg(test)]
 mod tests;
 pub(crate) mod uploads;
@@ -35,6 +36,7 @@ pub(crate) mod uploads;
 pub use error::StorageError;
 pub use garbage::{GarbageCollection, GarbageReport};
 pub use record::ManifestRecord;
+pub use stored_blob::StoredBlob;
 
 use crate::manifest_content::ManifestContent;
 use crate::name::RepositoryName;

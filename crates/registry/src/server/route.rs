@@ -144,7 +144,7 @@ mod tests {
     proptest! {
         /// Whatever a path is, no name of a file that is made from it leaves its directory.
         #[test]
-        fn no_path_leads_out(
+        fn reg_12_no_path_leads_out(
             path in "(/v2/)?[a-z./%2eEfF:_-]{0,30}(/tags/list|/manifests/[.a%]{1,4})?",
         ) {
             if let Ok(Route::Repository(name, resource)) = route(&path) {

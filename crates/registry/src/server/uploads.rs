@@ -52,7 +52,20 @@ impl<A: Access> Registry<A> {
             .await?;
         match whole {
             None => Ok(accepted(&repository, &upload, StatusCode::ACCEPTED)),
-            Some(digest) => self.finish(repository, upload, digest, parts, body).await,
+            Some(digest) => {
+                let contents = Arc::clone(&self.0.contents);
+                let mut unnamed = UnnamedUpload { contents, upload: Some(Arc::clone(&upload)) };
+                let done = self.finish(repository, upload, digest, parts, body).await;
+                let unnamed = unnamed.upload.take();
+                if let Some(upload) = unnamed.filter(|_| done.is_err()) {
+                    self.blocking(move |contents| {
+                        contents.uploads.cancel(&contents.storage, &upload);
+                        Ok(())
+                    })
+                    .await?;
+                }
+                done
+            }
         }
     }
 
@@ -244,6 +257,23 @@ impl<A: Access> Registry<A> {
             if let Ok(data) = frame.into_data() {
                 return Ok(Some(data));
             }
+        }
+    }
+}
+
+/// An upload whose name no client knows, because it is sent with the request that starts it. It
+/// cannot be resumed, so it must not occupy the disk after that request.
+struct UnnamedUpload {
+    contents: Arc<super::Contents>,
+    upload: Option<Arc<Upload>>,
+}
+
+impl Drop for UnnamedUpload {
+    /// Discards an upload whose request was dropped. One that was finished is not affected.
+    fn drop(&mut self) {
+        let (contents, upload) = (Arc::clone(&self.contents), self.upload.take());
+        if let (Some(upload), Ok(runtime)) = (upload, tokio::runtime::Handle::try_current()) {
+            runtime.spawn_blocking(move || contents.uploads.cancel(&contents.storage, &upload));
         }
     }
 }

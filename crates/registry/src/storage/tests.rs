@@ -240,7 +240,7 @@ proptest! {
     /// Whatever is done, and wherever the process dies, everything that was acknowledged is there,
     /// what was in progress is there or not, and the next start leaves no file that nothing needs.
     #[test]
-    fn a_crash_between_any_two_file_operations_loses_nothing(steps in steps(), seed: u64) {
+    fn reg_14_a_crash_between_any_two_file_operations_loses_nothing(steps in steps(), seed: u64) {
         let reference = TestStorage::new();
         let opened = reference.disk.changes();
         let mut states = vec![reference.observe()];
@@ -265,7 +265,7 @@ proptest! {
     /// A full disk is reported as such, changes nothing that was acknowledged, and the same request
     /// succeeds when there is space again.
     #[test]
-    fn a_full_disk_refuses_and_keeps_everything(steps in steps(), part in 0.0..1.0_f64) {
+    fn reg_15_a_full_disk_refuses_and_keeps_everything(steps in steps(), part in 0.0..1.0_f64) {
         let reference = TestStorage::new();
         let opened = reference.disk.changes();
         let mut states = vec![reference.observe()];
@@ -302,7 +302,7 @@ proptest! {
 }
 
 #[test]
-fn a_crash_while_opening_is_repaired_by_the_next_start() {
+fn reg_14_a_crash_while_opening_is_repaired_by_the_next_start() {
     let whole = TestStorage::new().disk.changes();
     let mut random = fastrand::Rng::with_seed(3);
     for crash in 1..=whole {
@@ -315,7 +315,7 @@ fn a_crash_while_opening_is_repaired_by_the_next_start() {
 }
 
 #[test]
-fn uploads_continue_only_where_they_end_and_are_limited() {
+fn reg_3_uploads_continue_only_where_they_end_and_are_limited() {
     let test = TestStorage::new();
     let repository = name("a");
     let upload = test.uploads.start(&test.storage, &repository).unwrap();
@@ -346,7 +346,7 @@ fn uploads_continue_only_where_they_end_and_are_limited() {
 }
 
 #[test]
-fn an_upload_goes_on_after_the_disk_was_full() {
+fn reg_16_an_upload_goes_on_after_the_disk_was_full() {
     let test = TestStorage::new();
     let upload = test.uploads.start(&test.storage, &name("a")).unwrap();
     upload.append(&test.storage, 0, b"0123").unwrap();
@@ -362,7 +362,7 @@ fn an_upload_goes_on_after_the_disk_was_full() {
 }
 
 #[test]
-fn sha512_uploads_are_verified_too() {
+fn reg_3_sha512_uploads_are_verified_too() {
     let test = TestStorage::new();
     let upload = test.uploads.start(&test.storage, &name("a")).unwrap();
     upload.append(&test.storage, 0, b"abc").unwrap();
@@ -374,7 +374,7 @@ fn sha512_uploads_are_verified_too() {
 }
 
 #[test]
-fn limits_of_repositories_and_manifests() {
+fn reg_17_limits_of_repositories_and_manifests() {
     let disk = SimulatedDisk::new();
     let mut test = TestStorage::open(disk).unwrap();
     test.storage.limits =
@@ -399,7 +399,7 @@ fn limits_of_repositories_and_manifests() {
 }
 
 #[test]
-fn garbage_collection_keeps_what_tags_need_and_what_is_new() {
+fn reg_18_garbage_collection_keeps_what_tags_need_and_what_is_new() {
     let test = TestStorage::new();
     let kept = test.push_image("a", "kept", "v1").unwrap();
     let old = test.push_image("a", "old", "v2").unwrap();
@@ -438,7 +438,7 @@ fn garbage_collection_keeps_what_tags_need_and_what_is_new() {
 }
 
 #[test]
-fn leased_and_shared_contents_stay() {
+fn reg_18_leased_and_shared_contents_stay() {
     let test = TestStorage::new();
     let leases = Leases::new(test.clock(), HOUR);
     let digest = test.push_blob("a", b"x").unwrap();
@@ -461,7 +461,7 @@ fn leased_and_shared_contents_stay() {
 }
 
 #[test]
-fn an_unreadable_manifest_protects_its_repository() {
+fn reg_18_an_unreadable_manifest_protects_its_repository() {
     let test = TestStorage::new();
     let digest = test.push_image("a", "x", "v1").unwrap();
     test.storage.write(&blob_directory(Algorithm::Sha256), digest.hex(), b"damaged").unwrap();
@@ -472,7 +472,7 @@ fn an_unreadable_manifest_protects_its_repository() {
 }
 
 #[test]
-fn a_directory_has_one_process_and_one_format() {
+fn reg_19_a_directory_has_one_process_and_one_format() {
     let folder = tempfile::tempdir().unwrap();
     let open = || Storage::open(folder.path(), StorageLimits::default());
     let first = open().unwrap();
@@ -486,4 +486,21 @@ fn a_directory_has_one_process_and_one_format() {
         "cannot use the directory of the registry: its format is \"gantry-registry/9\", not \
          \"gantry-registry/1\""
     );
+}
+
+#[test]
+fn a_blob_is_read_as_a_stream_of_its_own_repository() {
+    use std::io::Read as _;
+    let test = TestStorage::new();
+    let content: Vec<u8> = (0..200_000_u32).map(|it| it.to_le_bytes()[0]).collect();
+    let digest = test.push_blob("team/driver", &content).unwrap();
+    let mut blob = test.storage.open_blob(&name("team/driver"), &digest).unwrap().unwrap();
+    assert_eq!(blob.size(), 200_000);
+    // It stays readable when it is removed meanwhile.
+    assert!(test.storage.delete_blob(&name("team/driver"), &digest).unwrap());
+    let mut read = Vec::new();
+    blob.read_to_end(&mut read).unwrap();
+    assert!(read == content, "{} bytes", read.len());
+    let other = test.push_blob("team/other", b"x").unwrap();
+    assert!(test.storage.open_blob(&name("team/driver"), &other).unwrap().is_none());
 }

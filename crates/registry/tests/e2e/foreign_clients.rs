@@ -43,7 +43,7 @@ fn write_layout(folder: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn skopeo_pushes_pulls_lists_and_deletes() {
+async fn reg_22_skopeo_pushes_pulls_lists_and_deletes() {
     let Some(skopeo) = program("skopeo") else { return };
     let folder = tempfile::tempdir().unwrap();
     let home = folder.path();
@@ -123,7 +123,7 @@ fn inspect_of<'a>(flag: &'a str, image: &'a str) -> [&'a str; 4] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn buildah_pushes_and_pulls() {
+async fn reg_22_buildah_pushes_and_pulls() {
     let Some(buildah) = program("buildah") else { return };
     let folder = tempfile::tempdir().unwrap();
     let home = folder.path();

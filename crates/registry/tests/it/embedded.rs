@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -90,6 +91,38 @@ struct Front {
     seen: Mutex<Vec<SeenRequest>>,
 }
 
+/// Listens on a port of this machine.
+async fn listen(
+    registry: &Registry<OneUser>,
+    front: &Arc<Front>,
+    security: TransportSecurity,
+    clock: Clock,
+) -> (SocketAddr, Tasks) {
+    let metrics = Metrics::new(&BuildInfo::default());
+    let counters = TaskMetrics::register(&metrics).unwrap();
+    let stop = CancellationToken::new();
+    let mut tasks = Tasks::new(clock, counters, fastrand::Rng::with_seed(2), &stop);
+    let options = Options::new("127.0.0.1:0".parse().unwrap(), security);
+    let (served, before) = (registry.clone(), Arc::clone(front));
+    let service = move |request: Request<Incoming>, _| {
+        let (served, before) = (served.clone(), Arc::clone(&before));
+        async move { before.handle(&served, request).await }
+    };
+    let counters = Counters::register(&metrics).unwrap();
+    let address = serve(&mut tasks, "registry", options, counters, service).await.unwrap();
+    (address, tasks)
+}
+
+/// Serves the registry in a directory without TLS.
+pub(crate) async fn serve_directory(directory: &Path) -> (SocketAddr, Tasks) {
+    let storage = Storage::open(directory, StorageLimits::default()).unwrap();
+    let (clock, random) = (Clock::system(), fastrand::Rng::new());
+    let settings = ServerSettings::default();
+    let registry = Registry::new(storage, OneUser, clock.clone(), random, settings);
+    let front = Arc::new(Front::default());
+    listen(&registry, &front, TransportSecurity::PlainOnLoopback, clock).await
+}
+
 /// A registry that listens.
 pub(crate) struct Embedded {
     pub(crate) address: SocketAddr,
@@ -127,19 +160,8 @@ impl Embedded {
         } else {
             TransportSecurity::PlainOnLoopback
         };
-        let metrics = Metrics::new(&BuildInfo::default());
-        let counters = TaskMetrics::register(&metrics).unwrap();
-        let stop = CancellationToken::new();
-        let mut tasks = Tasks::new(clock, counters, fastrand::Rng::with_seed(2), &stop);
-        let options = Options::new("127.0.0.1:0".parse().unwrap(), security);
         let front = Arc::new(Front::default());
-        let (served, before) = (registry.clone(), Arc::clone(&front));
-        let service = move |request: Request<Incoming>, _| {
-            let (served, before) = (served.clone(), Arc::clone(&before));
-            async move { before.handle(&served, request).await }
-        };
-        let counters = Counters::register(&metrics).unwrap();
-        let address = serve(&mut tasks, "registry", options, counters, service).await.unwrap();
+        let (address, tasks) = listen(&registry, &front, security, clock).await;
         Self { address, authority, registry, front, _tasks: tasks, _folder: folder }
     }
 

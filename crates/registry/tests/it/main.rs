@@ -5,7 +5,10 @@
 mod access;
 mod embedded;
 mod faults;
+mod full_disk;
 mod images;
+mod killed;
+mod registry_process;
 
 use std::time::Duration;
 
