@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use gantry_kinds::{admission_plugins, service};
+use gantry_store::Revision;
 use serde_json::{Value, json};
 
 use crate::access::Caller;
@@ -232,7 +233,7 @@ impl Api {
         object: &Value,
         entry: Arc<Entry>,
     ) -> Result<Arc<Entry>, StatusError> {
-        self.notify_collectors(&write.resource, object);
+        self.notify_collectors(&write.resource, object, entry.revision);
         self.note_quota_change(write, None, object);
         self.update_derived_state(&write.resource, object, &entry).await?;
         Ok(entry)
@@ -246,7 +247,7 @@ impl Api {
         new: &Value,
         entry: Arc<Entry>,
     ) -> Result<Arc<Entry>, StatusError> {
-        self.notify_collectors(&write.resource, new);
+        self.notify_collectors(&write.resource, new, entry.revision);
         self.note_quota_change(write, Some(live), new);
         self.update_derived_state(&write.resource, new, &entry).await?;
         Ok(entry)
@@ -274,20 +275,25 @@ impl Api {
         Ok(())
     }
 
-    fn notify_collectors(&self, resource: &Resource, object: &Value) {
+    fn notify_collectors(&self, resource: &Resource, object: &Value, revision: Revision) {
         if !self.0.garbage_collector.is_relevant(&resource.space, object) {
             return;
         }
         let metadata = Metadata::of(object);
-        self.0.garbage_collector.observe(&resource.space, &metadata);
+        self.0.garbage_collector.observe(&resource.space, &metadata, revision);
         if metadata.deletion_timestamp.is_some() {
             self.0.termination_controller.notify();
         }
     }
 
     /// Runs after an object got its deletion timestamp.
-    pub(crate) fn after_mark_deleting(&self, resource: &Resource, object: &Value) {
-        self.notify_collectors(resource, object);
+    pub(crate) fn after_mark_deleting(
+        &self,
+        resource: &Resource,
+        object: &Value,
+        revision: Revision,
+    ) {
+        self.notify_collectors(resource, object, revision);
         match resource.strategy.derived {
             DerivedState::ServedKinds => self.0.definitions.refresh(self),
             DerivedState::None

@@ -7,6 +7,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use gantry_store::Revision;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -38,13 +39,24 @@ pub(crate) struct GarbageCollector {
 #[derive(Debug, Default)]
 struct State {
     dependents: HashMap<String, BTreeSet<ObjectKey>>,
-    owners: HashMap<ObjectKey, Vec<String>>,
+    owners: HashMap<ObjectKey, KnownOwners>,
     pending: BTreeSet<ObjectKey>,
 }
 
+/// The owners of an object, and the revision of the object that named them.
+#[derive(Debug)]
+struct KnownOwners {
+    revision: Revision,
+    uids: Vec<String>,
+}
+
 impl GarbageCollector {
-    /// Observes the current state of an object.
-    pub(crate) fn observe(&self, space: &str, metadata: &Metadata) {
+    /// Observes the state of an object at a revision.
+    ///
+    /// Requests and the first pass over the store observe concurrently, so an older state may come
+    /// later. It must not remove the edges of a newer one: a dependent that is not found neither
+    /// blocks the deletion of its owner nor is deleted after it.
+    pub(crate) fn observe(&self, space: &str, metadata: &Metadata, revision: Revision) {
         let place = ObjectKey {
             space: space.to_owned(),
             namespace: metadata.namespace.clone(),
@@ -55,7 +67,11 @@ impl GarbageCollector {
         let waits = metadata.deletion_timestamp.is_some()
             && metadata.finalizers.iter().any(|it| policy.contains(&it.as_str()));
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if !owned && !waits && !state.owners.contains_key(&place) {
+        let known = state.owners.get(&place);
+        if !owned && !waits && known.is_none() {
+            return;
+        }
+        if known.is_some_and(|it| it.revision > revision) {
             return;
         }
         state.remove(&place);
@@ -65,7 +81,7 @@ impl GarbageCollector {
             for uid in &uids {
                 state.dependents.entry(uid.clone()).or_default().insert(place.clone());
             }
-            state.owners.insert(place.clone(), uids);
+            state.owners.insert(place.clone(), KnownOwners { revision, uids });
         }
         state.pending.insert(place);
         drop(state);
@@ -92,10 +108,10 @@ impl GarbageCollector {
             name: metadata.name.clone(),
         };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let owners = state.owners.get(&place).cloned().unwrap_or_default();
+        let has_owners = state.owners.contains_key(&place);
         state.remove(&place);
         let dependents = state.dependents.get(&metadata.uid).cloned().unwrap_or_default();
-        if dependents.is_empty() && owners.is_empty() {
+        if dependents.is_empty() && !has_owners {
             return;
         }
         state.pending.extend(dependents);
@@ -127,7 +143,7 @@ impl GarbageCollector {
 
 impl State {
     fn remove(&mut self, place: &ObjectKey) {
-        for uid in self.owners.remove(place).unwrap_or_default() {
+        for uid in self.owners.remove(place).map(|it| it.uids).unwrap_or_default() {
             if let Some(dependents) = self.dependents.get_mut(&uid) {
                 dependents.remove(place);
                 if dependents.is_empty() {
@@ -187,7 +203,8 @@ impl Api {
         for space in registry.resources_by_space().keys() {
             for entry in snapshot.space(space).iter() {
                 // Not cached with the entry: it may never be needed again.
-                self.0.garbage_collector.observe(space, &Metadata::read(&entry.value));
+                let metadata = Metadata::read(&entry.value);
+                self.0.garbage_collector.observe(space, &metadata, entry.revision);
             }
         }
     }
@@ -494,5 +511,26 @@ fn set_metadata_list(object: &mut Value, name: &str, list: Vec<Value>) {
         metadata.shift_remove(name);
     } else {
         metadata.insert(name.to_owned(), Value::Array(list));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_state_that_is_observed_later_removes_no_edge() {
+        let map = |owners: Value| {
+            let object = json!({"metadata": {"name": "c", "uid": "c", "ownerReferences": owners}});
+            Metadata::of(&object)
+        };
+        let owned = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "b", "uid": "b"}]);
+        let (created, owned) = (map(json!([])), map(owned));
+        let collector = GarbageCollector::default();
+        collector.observe("configmaps", &owned, Revision::new(5));
+        collector.observe("configmaps", &created, Revision::new(4));
+        assert_eq!(collector.dependents("b").len(), 1);
+        collector.observe("configmaps", &created, Revision::new(6));
+        assert_eq!(collector.dependents("b").len(), 0);
     }
 }

@@ -237,7 +237,7 @@ impl Api {
                     let put = self.put(resource, key, expect, &stored).await?;
                     match put {
                         Some(entry) => {
-                            self.after_mark_deleting(resource, &marked);
+                            self.after_mark_deleting(resource, &marked, entry.revision);
                             Some(DeletionOutcome::Terminating(
                                 self.converted_entry(resource, entry).await?,
                             ))
