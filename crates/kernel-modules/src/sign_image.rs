@@ -1,5 +1,6 @@
 //! Signs the modules in an image.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use gantry_kmod::sign::{ModuleWarning, SignError};
@@ -25,6 +26,8 @@ pub struct SignImageOptions {
     pub created: Timestamp,
     /// The name of the image that is signed, for the annotation with the base image.
     pub base_name: Option<String>,
+    /// Labels that are added to the image, if any file is signed.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// An image with signed modules.
@@ -129,6 +132,7 @@ pub fn sign_image(
 ) -> Result<SignedImage, SignImageError> {
     let mut repack_options = Options::new(options.patterns.clone(), options.created);
     repack_options.base_name.clone_from(&options.base_name);
+    repack_options.labels.clone_from(&options.labels);
     let mut new_blobs = MemoryBlobs::default();
     let mut files = Vec::new();
     let mut sign = |file: &SelectedFile| -> Result<Edit, gantry_oci::repack::BoxError> {

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use gantry_kmod::{Certificate, KernelRelease, PrivateKey, SignerOptions, SyntheticModule};
 use gantry_oci::build::ImageBuilder;
 use gantry_oci::layer::NewEntry;
@@ -53,6 +55,7 @@ fn options(patterns: &[&str]) -> SignImageOptions {
         existing: ExistingSignatures::Append,
         created: Timestamp::UNIX_EPOCH,
         base_name: None,
+        labels: BTreeMap::new(),
     }
 }
 
@@ -106,6 +109,18 @@ fn kms_55_a_signed_image_is_left_as_it_is() {
     let skips = SignImageOptions { existing: ExistingSignatures::Skip, ..options(&[MODULE]) };
     let by_another = sign_image(&all, &signed.document, &another_signer(), &skips).unwrap();
     assert_eq!(by_another.files[0].result, FileResult::Skipped);
+}
+
+#[test]
+fn a_signed_image_has_the_labels_that_are_given() {
+    let (blobs, document) = image(&[(MODULE, &module())]);
+    let labels = BTreeMap::from([("input".to_owned(), "abc".to_owned())]);
+    let labelled = SignImageOptions { labels, ..options(&[MODULE]) };
+    let signed = sign_image(&blobs, &document, &signer(), &labelled).unwrap();
+    let Document::Manifest(manifest) = &signed.document else { panic!("it was a manifest") };
+    let all = all_blobs(&blobs, &signed);
+    let config = blob::read_config(&all, manifest.config()).unwrap();
+    assert_eq!(config.labels()["input"], "abc");
 }
 
 #[test]

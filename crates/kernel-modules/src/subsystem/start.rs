@@ -1,0 +1,78 @@
+//! Starts the controllers of kernel modules and their inquiries.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gantry_controller::external::{AnyInquiry, InquiryWithResponder};
+use gantry_controller::{ExternalSystems, Filter, Registration};
+use gantry_reconcile::StoreId;
+use gantry_subsystem::settings::Values;
+use gantry_subsystem::start::{Host, Identity, Setup, StartError, SubsystemComponents};
+
+use super::ACCOUNT;
+use super::configuration::Configuration;
+use crate::controller::ModuleController;
+use crate::effects::{HostRegistryExtension, ImageResponder, ObjectReader};
+use crate::facts::{DockerfileInquiry, ImageInquiry, SecretInquiry};
+use crate::labels::{FIELD_MANAGER, JOB_TYPE_LABEL, MODULE_LABEL};
+use crate::node_labels::NodeLabelController;
+use crate::settings::{BuildEngine, LiveSettings, Settings};
+use crate::view::{DaemonSet, DockerfileMap, Job, ModulePod, ServiceAccount};
+
+/// The image of Gantry in simulated pods.
+pub const SIMULATED_GANTRY_IMAGE: &str = "gantry.dev/gantry:1";
+
+/// Starts the subsystem where it is switched on.
+pub(super) fn start(setup: Setup<'_>) -> Result<SubsystemComponents, StartError> {
+    if !Configuration::read(setup.values)?.enabled {
+        return Ok(SubsystemComponents::default());
+    }
+    let live = LiveSettings::new(settings(setup.host, setup.values)?);
+    let account = Identity::account(ACCOUNT);
+    let actor = setup.actor(&account, FIELD_MANAGER, FIELD_MANAGER)?;
+    let objects = ObjectReader::new(setup.clients.reader(&account)?);
+    let host = setup.extensions.get::<HostRegistryExtension>().map(|it| Arc::clone(&it.0));
+    let images = ImageResponder::new(objects.clone(), host, live.clone(), None);
+    let inquiries: Vec<Arc<dyn AnyInquiry>> = vec![
+        Arc::new(InquiryWithResponder::new(ImageInquiry::new(live.clone()), images)),
+        Arc::new(InquiryWithResponder::new(SecretInquiry::new(live.clone()), objects.clone())),
+        Arc::new(InquiryWithResponder::new(DockerfileInquiry::new(live.clone()), objects)),
+    ];
+    let mut registrations = vec![
+        Registration::new(Arc::new(ModuleController::new(live.clone())), Arc::clone(&actor)),
+        Registration::new(Arc::new(NodeLabelController::new(live.clone())), actor),
+    ];
+    registrations.retain(|it| (setup.is_controller_enabled)(it.controller.name()));
+    let of_modules = || Filter { labels: MODULE_LABEL.to_owned(), ..Filter::default() };
+    let of_jobs = || Filter { labels: JOB_TYPE_LABEL.to_owned(), ..Filter::default() };
+    let host = setup.host;
+    Ok(SubsystemComponents {
+        registrations,
+        outside: ExternalSystems { inquiries, ..ExternalSystems::default() },
+        filters: BTreeMap::from([
+            (StoreId::of::<DaemonSet>(), of_modules()),
+            (StoreId::of::<ModulePod>(), of_modules()),
+            (StoreId::of::<ServiceAccount>(), of_modules()),
+            (StoreId::of::<Job>(), of_jobs()),
+            (StoreId::of::<DockerfileMap>(), of_jobs()),
+        ]),
+        reconfigure: vec![Arc::new(move |values, _| {
+            live.set(settings(host, values)?);
+            Ok(())
+        })],
+        ..SubsystemComponents::default()
+    })
+}
+
+/// The settings of plans. Simulated pods run programs of this process instead of images.
+fn settings(host: Host, values: &Values) -> Result<Settings, serde_json::Error> {
+    let mut settings = Configuration::read(values)?.settings();
+    match host {
+        Host::Cluster => {}
+        Host::Embedded => {
+            SIMULATED_GANTRY_IMAGE.clone_into(&mut settings.jobs.gantry_image);
+            settings.builder.engine = BuildEngine::Simulated;
+        }
+    }
+    Ok(settings)
+}
