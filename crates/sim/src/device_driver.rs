@@ -6,6 +6,7 @@
 //! own devices.
 
 mod config;
+mod plugin_pools;
 mod publish;
 mod report;
 #[cfg(test)]
@@ -13,6 +14,7 @@ mod tests;
 mod view;
 
 pub use config::{DriverConfig, DriverConfigError, driver_config};
+pub use plugin_pools::DevicePluginPools;
 pub use publish::Publisher;
 pub use report::DeviceStatusReporter;
 pub use view::{DeviceClaim, DeviceDriver, DevicePool, Publication};

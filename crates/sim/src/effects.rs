@@ -2,4 +2,6 @@
 
 mod pod_programs;
 
-pub use pod_programs::{PodAccounts, PodPrograms, PodRuntime, Transport, over_network};
+pub use pod_programs::{
+    PodAccounts, PodPrograms, PodRuntime, PulledImages, Transport, over_network,
+};

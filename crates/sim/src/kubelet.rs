@@ -11,7 +11,11 @@
 //! | `kwok.x-k8s.io/node: fake` | this node is simulated |
 //! | `gantry.dev/sim-node: down` | it is off: it renews nothing, and its pods stay as they are |
 //! | `gantry.dev/sim-capacity`, `-allocatable` | its capacity, as a JSON map of quantities |
-//! | `gantry.dev/sim-kernel-version` | the release of its kernel |
+//! | `gantry.dev/sim-kernel-version` | the release of its kernel; another one is a reboot |
+//! | `sim.gantry.dev/module-signatures` | `off`, `enforce` or `lockdown`: what it loads |
+//! | `sim.gantry.dev/trusted-keys` | the certificates that its kernel trusts, in PEM |
+//! | `sim.gantry.dev/loaded-modules`, `/boot` | the state of its kernel, which its kubelet writes |
+//! | `sim.gantry.dev/device-plugins` | resources of device plugins, which its kubelet writes |
 //!
 //! Annotations of pods:
 //!
@@ -32,6 +36,7 @@ use std::sync::Arc;
 
 use gantry_reconcile::Selector;
 
+use crate::kernel;
 use crate::pod_config::ApiServer;
 use crate::programs;
 use crate::view::{Container, Node, Pod};
@@ -41,7 +46,10 @@ mod container;
 #[cfg(test)]
 mod convergence;
 mod dependencies;
+pub(crate) mod device_plugins;
 pub(crate) mod health;
+mod image_pull;
+mod kernel_state;
 mod node;
 mod pod;
 mod pod_cidr;
@@ -65,6 +73,9 @@ pub struct Settings {
     /// Images of programs that really run; [`Program`](crate::view::Program) has the state of their
     /// containers.
     pub programs: Arc<BTreeSet<String>>,
+    /// Registries whose images are pulled, as images name them; nodes have all others.
+    /// [`PulledImage`](crate::view::PulledImage) has the results.
+    pub registries: Arc<BTreeSet<String>>,
     /// Whether pods wait for the ConfigMaps and Secrets they reference.
     pub sources: SourcePolicy,
     /// Where containers reach the API server; it is part of their environment.
@@ -105,6 +116,16 @@ pub mod annotation {
     pub const ALLOCATABLE: &str = "gantry.dev/sim-allocatable";
     /// The release of a node's kernel.
     pub const KERNEL: &str = "gantry.dev/sim-kernel-version";
+    /// How strict a node's kernel is about signatures of modules.
+    pub const MODULE_SIGNATURES: &str = "sim.gantry.dev/module-signatures";
+    /// The certificates that a node's kernel trusts.
+    pub const TRUSTED_KEYS: &str = "sim.gantry.dev/trusted-keys";
+    /// The modules that a node's kernel has loaded.
+    pub const LOADED_MODULES: &str = "sim.gantry.dev/loaded-modules";
+    /// The last reboot of a node with another kernel.
+    pub const BOOT: &str = "sim.gantry.dev/boot";
+    /// The resources that device plugins have registered on a node, separated by commas.
+    pub const DEVICE_PLUGINS: &str = "sim.gantry.dev/device-plugins";
     /// The exit codes of containers.
     pub const EXIT_CODE: &str = "gantry.dev/sim-exit-code";
     /// How long after their start containers fail.
@@ -131,7 +152,27 @@ impl Settings {
     /// Returns whether a container is a program that really runs.
     #[must_use]
     pub fn is_program(&self, container: &Container) -> bool {
+        self.is_built_in(container) || (container.may_load_modules() && self.pulls(container))
+    }
+
+    fn is_built_in(&self, container: &Container) -> bool {
         self.programs.contains(programs::repository(&container.image))
+    }
+
+    /// Returns whether the image of a container is pulled.
+    #[must_use]
+    pub fn pulls(&self, container: &Container) -> bool {
+        let from = |registry: &String| {
+            container.image.strip_prefix(registry.as_str()).is_some_and(|it| it.starts_with('/'))
+        };
+        self.registries.iter().any(from) && !self.is_built_in(container)
+    }
+
+    /// Returns whether the image of any container of a pod is pulled.
+    #[must_use]
+    pub fn pulls_any(&self, pod: &Pod) -> bool {
+        let mut all = pod.spec.init_containers.iter().chain(&pod.spec.containers);
+        all.any(|it| self.pulls(it))
     }
 
     /// Returns whether a pod has programs that really run.
@@ -139,6 +180,12 @@ impl Settings {
     pub fn has_programs(&self, pod: &Pod) -> bool {
         let mut all = pod.spec.init_containers.iter().chain(&pod.spec.containers);
         all.any(|it| self.is_program(it))
+    }
+
+    /// Returns whether pods run on a node: it is simulated, has power, and does not reboot.
+    #[must_use]
+    pub fn runs_pods(&self, node: &Node) -> bool {
+        self.is_up(node) && !kernel::is_rebooting(node)
     }
 
     /// Returns whether a node is simulated and has power.

@@ -14,6 +14,9 @@
 //!   accelerators:
 //!     nvidia.com/gpu: {count: 8, model: NVIDIA-H100-80GB-HBM3}   # label nvidia.com/gpu.product
 //!   kernelVersion: 6.8.0-45-generic
+//!   moduleSignatures: enforce   # off: which kernel modules are loaded; or lockdown
+//!   trustedKeys: |              # none: certificates that the kernel trusts, in PEM
+//!     -----BEGIN CERTIFICATE-----
 //!   zone: a                   # label topology.kubernetes.io/zone
 //!   labels: {tier: gold}
 //!   taints:
@@ -23,9 +26,11 @@
 use std::collections::BTreeMap;
 
 use gantry_api::quantity::Quantity;
+use gantry_kmod::verify::Enforcement;
 use gantry_reconcile::{View, Write};
 use serde_json::{Map, Value, json};
 
+use crate::kernel::enforcement_text;
 use crate::kubelet::annotation;
 use crate::view::{Node, Taint};
 
@@ -56,6 +61,10 @@ pub struct NodeShape {
     pub accelerators: BTreeMap<String, Accelerator>,
     /// The release of their kernel, if it matters.
     pub kernel_version: Option<String>,
+    /// How strict their kernel is about signatures of modules, if it is.
+    pub module_signatures: Option<Enforcement>,
+    /// The certificates that their kernel trusts, in PEM.
+    pub trusted_keys: Option<String>,
     /// The zone of the nodes.
     pub zone: Option<String>,
     /// Additional labels.
@@ -87,6 +96,8 @@ impl NodeShape {
             pods: 110,
             accelerators: BTreeMap::new(),
             kernel_version: None,
+            module_signatures: None,
+            trusted_keys: None,
             zone: None,
             labels: BTreeMap::new(),
             taints: Vec::new(),
@@ -127,6 +138,13 @@ impl NodeShape {
         ]);
         if let Some(kernel) = &self.kernel_version {
             annotations.insert(annotation::KERNEL, kernel.clone());
+        }
+        if let Some(signatures) = self.module_signatures {
+            let text = enforcement_text(signatures).to_owned();
+            annotations.insert(annotation::MODULE_SIGNATURES, text);
+        }
+        if let Some(keys) = &self.trusted_keys {
+            annotations.insert(annotation::TRUSTED_KEYS, keys.clone());
         }
         let mut node = json!({
             "apiVersion": "v1",

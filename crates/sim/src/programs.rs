@@ -10,6 +10,11 @@
 //! A program has what its container would have: variables, files of volumes ([`Mounts`]), probes,
 //! hooks, a termination message, and access to the API server as its pod's service account
 //! ([`PodApi`]). Probes and hooks reach the program's own pod and no other host.
+//!
+//! A container that may load kernel modules and whose image is pulled
+//! ([`Settings::registries`](crate::kubelet::Settings::registries)) is a program, too: its command
+//! and its hooks run in the simulated shell with the image's files and the node's
+//! [kernel](crate::kernel).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,11 +29,16 @@ use gantry_reconcile::Key;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::kernel::KernelState;
+use crate::shell::ShellContext;
 use crate::view;
 
 mod account;
 pub(crate) mod action;
 mod child;
+mod container_files;
+mod device_plugin;
+mod driver;
 mod echo;
 mod files;
 mod mounts;
@@ -40,6 +50,7 @@ mod runner;
 
 pub use account::{Accounts, ApiBody, PodApi, PodIdentity, Token};
 pub use child::ChildProcess;
+pub use device_plugin::{DevicePlugin, DevicePluginSocket, DeviceRegistration};
 pub use echo::Echo;
 pub use mounts::Mounts;
 pub use network::{BoxFuture, Dial, Duplex, PodListener, PodNetwork};
@@ -93,6 +104,10 @@ pub struct ProgramContext {
     pub log: Box<dyn Fn(&str) + Send + Sync>,
     /// Its termination message.
     pub termination_message: TerminationMessage,
+    /// The simulated shell of its container.
+    pub shell: Option<ShellContext>,
+    /// Where it registers devices, if its container mounts the directory of the kubelet's socket.
+    pub device_plugins: Option<DevicePluginSocket>,
 }
 
 /// A device that is allocated to a container, by a ResourceClaim or by a DeviceClaim.
@@ -137,6 +152,8 @@ impl ProgramContext {
             set_ready: Box::new(|_| {}),
             log: Box::new(|_| {}),
             termination_message: TerminationMessage::default(),
+            shell: None,
+            device_plugins: None,
         }
     }
 }
@@ -185,6 +202,14 @@ pub trait ProgramRecorder: Send + Sync {
     fn forget(&self, container: &view::ContainerKey);
     /// Records the result of a probe.
     fn record_probe(&self, probe: view::ProbeKey, result: view::ProbeResult);
+    /// Records the state of a node's kernel after it changed; `None` when the node is gone.
+    fn record_kernel(&self, node: &str, state: Option<KernelState>);
+    /// Records the devices of a registration; `None` when it has ended.
+    fn record_devices(
+        &self,
+        registration: view::DevicePluginKey,
+        devices: Option<view::RegisteredDevices>,
+    );
     /// Records that a run of a container started.
     fn run_started(&self, uid: &str, container: &str, now: Timestamp);
     /// Appends to the log of a container.
@@ -201,7 +226,7 @@ impl ProgramRegistry {
     /// Returns the programs Gantry comes with.
     #[must_use]
     pub fn built_in() -> Self {
-        Self::default().with("gantry.dev/echo", Echo)
+        Self::default().with("gantry.dev/echo", Echo).with("gantry.dev/device-plugin", DevicePlugin)
     }
 
     /// Returns the same registry with one more program. The image is named without a tag: every tag

@@ -20,6 +20,13 @@ pub fn roles_and_bindings() -> Vec<Value> {
         // their programs.
         rule("", &["configmaps", "secrets"], &["get"]),
         rule("", &["serviceaccounts/token"], &["create"]),
+        // The devices of device plugins.
+        rule(
+            "devmgmtproto.k8s.io",
+            &["devicedrivers", "devicepools"],
+            &["create", "delete", "get", "patch"],
+        ),
+        rule("devmgmtproto.k8s.io", &["devicepools/status"], &["patch"]),
     ];
     vec![role(NODES_GROUP, &nodes), binding_to_group(NODES_GROUP)]
 }

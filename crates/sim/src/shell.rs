@@ -7,6 +7,7 @@
 
 mod commands;
 mod input;
+mod kmod;
 mod output;
 pub(crate) mod parser;
 mod variables;
@@ -21,6 +22,8 @@ use gantry_process::clock::Clock;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::image::RootFiles;
+use crate::kernel::KernelAccess;
 use crate::programs::Mounts;
 
 use self::input::{Input, InputEvent};
@@ -40,6 +43,10 @@ pub struct ShellContext {
     pub clock: Clock,
     /// The volumes of a container that is a program; others have no files.
     pub files: Mounts,
+    /// The files of its image, where they can be read.
+    pub root: RootFiles,
+    /// The kernel of its node.
+    pub kernel: Option<KernelAccess>,
 }
 
 /// A command's ends of its streams; missing ones read as empty and discard what is written.
@@ -99,6 +106,8 @@ struct Shell<'a> {
     last_exit_code: u8,
     /// Set when the shell is to exit.
     exit: Option<u8>,
+    /// Whether the shell exits when a command fails: `set -e`.
+    exit_on_error: bool,
 }
 
 impl<'a> Shell<'a> {
@@ -107,12 +116,13 @@ impl<'a> Shell<'a> {
         let errors = if context.tty { stdout.clone() } else { stderr };
         Self {
             variables: context.variables.iter().cloned().collect(),
-            working_directory: "/".to_owned(),
+            working_directory: context.root.working_directory().to_owned(),
             input: Input::new(stdin, context.tty),
             out: Output::new(stdout, context.tty),
             err: Output::new(errors, context.tty),
             last_exit_code: 0,
             exit: None,
+            exit_on_error: false,
             context,
         }
     }
@@ -191,7 +201,8 @@ impl<'a> Shell<'a> {
                 return USAGE_EXIT_CODE;
             }
         };
-        for step in steps {
+        let mut steps = steps.into_iter().peekable();
+        while let Some(step) = steps.next() {
             let wanted = match step.when {
                 RunCondition::Always => true,
                 RunCondition::AfterSuccess => self.last_exit_code == 0,
@@ -230,6 +241,10 @@ impl<'a> Shell<'a> {
                 }
                 [name, arguments @ ..] => self.dispatch(name, arguments).await,
             };
+            let is_last_of_list = steps.peek().is_none_or(|it| it.when == RunCondition::Always);
+            if self.exit_on_error && self.last_exit_code != 0 && is_last_of_list {
+                self.exit = Some(self.last_exit_code);
+            }
             if let Some(code) = self.exit {
                 return code;
             }
@@ -239,6 +254,13 @@ impl<'a> Shell<'a> {
 
     /// Runs the command `name`: a builtin, a shell, or a program.
     async fn dispatch(&mut self, name: &str, arguments: &[&str]) -> u8 {
+        if name == "exec" {
+            let [name, arguments @ ..] = arguments else { return 0 };
+            // The program takes the place of the shell.
+            let code = Box::pin(self.dispatch(name, arguments)).await;
+            self.exit = Some(code);
+            return code;
+        }
         if commands::is_builtin(name) {
             return self.command(name, arguments).await;
         }

@@ -60,7 +60,7 @@ impl Controller for Publisher {
 }
 
 impl Publisher {
-    fn plan_driver(
+    pub(super) fn plan_driver(
         &self,
         key: &Key,
         wanted: Option<&Publication>,
@@ -84,7 +84,7 @@ impl Publisher {
         }
     }
 
-    fn plan_pool(
+    pub(super) fn plan_pool(
         &self,
         key: &Key,
         wanted: Option<&Publication>,
@@ -156,7 +156,7 @@ impl Publisher {
         });
     }
 
-    fn is_published_here(&self, meta: &Meta) -> bool {
+    pub(super) fn is_published_here(&self, meta: &Meta) -> bool {
         meta.labels.get(PUBLISHED_BY_LABEL) == Some(&self.name)
     }
 }

@@ -84,6 +84,18 @@ impl DevicePool {
     pub fn driver(&self) -> &str {
         self.spec["driver"].as_str().unwrap_or_default()
     }
+
+    /// The node that its devices are attached to, if it is one.
+    #[must_use]
+    pub fn node_name(&self) -> Option<&str> {
+        self.spec["nodeName"].as_str()
+    }
+
+    /// Returns the index value of the pools of a node.
+    #[must_use]
+    pub fn of_node(node: &str) -> IndexValue {
+        IndexValue { index: "node", value: node.to_owned() }
+    }
 }
 
 impl View for DevicePool {
@@ -91,6 +103,10 @@ impl View for DevicePool {
 
     fn meta(&self) -> &Meta {
         &self.metadata
+    }
+
+    fn index_values(&self) -> Vec<IndexValue> {
+        self.node_name().map(Self::of_node).into_iter().collect()
     }
 }
 

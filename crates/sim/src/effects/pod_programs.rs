@@ -3,9 +3,12 @@
 //! `gantry up` and the simulation of the operator differ in how the API server is reached and in
 //! nothing else.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+use crate::image::{ImageFiles, ImagePull, PodImageInquiry};
+use crate::kernel::KernelState;
 use crate::kubelet::{self, SourcePolicy};
 use crate::logs::Logs;
 use crate::pod_config::{ApiServer, PodSourceInquiry};
@@ -13,11 +16,15 @@ use crate::programs::{
     Accounts, PodNetwork, ProgramHost, ProgramObserver, ProgramRecorder, ProgramRegistry,
     ProgramRunner,
 };
-use crate::view::{ContainerKey, ProbeKey, ProbeKind, ProbeResult, Program};
-use gantry_controller::external::InquiryWithResponder;
+use crate::view::{
+    ContainerKey, DevicePluginKey, ProbeKey, ProbeKind, ProbeResult, Program, PulledImage,
+    RegisteredDevices,
+};
+use gantry_controller::external::{BoxFuture, InquiryWithResponder, Responder, ResponderContext};
 use gantry_controller::{ExternalSystems, ManagerHandle};
 use gantry_process::clock::Clock;
 use gantry_process::tasks::{OnLoss, Tasks};
+use gantry_reconcile::Key;
 use jiff::Timestamp;
 
 mod accounts;
@@ -35,15 +42,19 @@ pub struct PodPrograms {
 }
 
 impl PodPrograms {
-    /// Creates the built-in programs, for nodes with this profile.
+    /// Creates the programs of a runtime, for its nodes.
     #[must_use]
-    pub fn new(profile: kubelet::Profile, api_server: Option<ApiServer>) -> Self {
-        let registry = ProgramRegistry::built_in();
+    pub fn new(runtime: &PodRuntime) -> Self {
+        let registry = runtime.programs.clone();
         let kubelet = kubelet::Settings {
-            profile,
+            profile: runtime.profile,
             programs: Arc::new(registry.images()),
+            registries: Arc::new(match &runtime.images {
+                Some(images) => images.registries.clone(),
+                None => BTreeSet::new(),
+            }),
             sources: SourcePolicy::Read,
-            api_server,
+            api_server: runtime.api_server.clone(),
             ..kubelet::Settings::default()
         };
         let (observer, runner) = crate::programs::programs(registry, kubelet.clone());
@@ -62,18 +73,24 @@ impl PodPrograms {
         &self.observer
     }
 
-    /// Registers the observers of the pods, and of the ConfigMaps and Secrets that pods reference,
-    /// which `client` reads.
+    /// Registers the observers of the pods, of the ConfigMaps and Secrets that pods reference,
+    /// which `client` reads, and of images that are pulled.
     pub fn register_observers(
         &self,
         outside: &mut ExternalSystems,
         client: kube::Client,
         clock: &Clock,
+        images: Option<&PulledImages>,
     ) {
         outside.observers.push(Arc::new(self.observer.clone()));
         let reader = SourceReader { client, clock: clock.clone() };
         let asks = InquiryWithResponder::new(PodSourceInquiry::new(self.kubelet.clone()), reader);
         outside.inquiries.push(Arc::new(asks));
+        if let Some(images) = images {
+            let puller = ImagePuller { images: Arc::clone(&images.files) };
+            let asks = PodImageInquiry::new(self.kubelet.clone());
+            outside.inquiries.push(Arc::new(InquiryWithResponder::new(asks, puller)));
+        }
     }
 
     /// Runs the programs as soon as this process leads, until `tasks` stop. `client` requests their
@@ -85,7 +102,7 @@ impl PodPrograms {
         runtime: PodRuntime,
         client: kube::Client,
     ) {
-        let PodRuntime { transport, logs, directory, network, .. } = runtime;
+        let PodRuntime { transport, logs, directory, network, images, .. } = runtime;
         let clock = tasks.clock().clone();
         let accounts = transport
             .map(|it| -> Arc<dyn Accounts> { Arc::new(PodAccounts::new(client, clock, it)) });
@@ -103,7 +120,8 @@ impl PodPrograms {
         };
         let facts = ProgramFacts { handle: handle.clone(), logs, clock: tasks.clock().clone() };
         let facts: Arc<dyn ProgramRecorder> = Arc::new(facts);
-        let host = ProgramHost { facts, accounts, directory, network };
+        let images = images.map(|it| it.files);
+        let host = ProgramHost { facts, accounts, directory, network, images };
         let (inner, world) = (tasks.child(), Arc::clone(handle.world()));
         let (permit, runner) = (handle.permit().clone(), self.runner);
         tasks.spawn("programs", OnLoss::EndOwner, |stop| async move {
@@ -139,12 +157,46 @@ pub struct PodRuntime {
     pub directory: Option<PathBuf>,
     /// The network of pods.
     pub network: PodNetwork,
+    /// The images that are pulled; nodes have all others.
+    pub images: Option<PulledImages>,
+    /// The programs, by image.
+    pub programs: ProgramRegistry,
     /// The observer of the programs of pods, once they are started.
     pub observer: Arc<OnceLock<ProgramObserver>>,
 }
 
+/// The images of registries whose content can be read here.
+#[derive(Clone, Debug)]
+pub struct PulledImages {
+    /// The registries, as images name them: `registry.example:5000`.
+    pub registries: BTreeSet<String>,
+    /// Opens the images.
+    pub files: Arc<dyn ImageFiles>,
+}
+
+/// Pulls images.
+struct ImagePuller {
+    images: Arc<dyn ImageFiles>,
+}
+
+impl Responder<PulledImage> for ImagePuller {
+    fn answer<'a>(
+        &'a self,
+        question: &'a ImagePull,
+        _: &'a ResponderContext,
+    ) -> BoxFuture<'a, Result<PulledImage, String>> {
+        Box::pin(async move {
+            Ok(match self.images.resolve(question).await {
+                Ok(digest) => PulledImage::Present { digest },
+                Err(error) => PulledImage::Unavailable { message: error.message(&question.image) },
+            })
+        })
+    }
+}
+
 impl PodRuntime {
-    /// Creates a runtime without an API server and without its own directory.
+    /// Creates a runtime with the built-in programs, without an API server and without its own
+    /// directory.
     #[must_use]
     pub fn new(profile: kubelet::Profile, logs: Logs) -> Self {
         Self {
@@ -154,6 +206,8 @@ impl PodRuntime {
             logs,
             directory: None,
             network: PodNetwork::default(),
+            images: None,
+            programs: ProgramRegistry::built_in(),
             observer: Arc::default(),
         }
     }
@@ -188,6 +242,21 @@ impl ProgramRecorder for ProgramFacts {
 
     fn record_probe(&self, probe: ProbeKey, result: ProbeResult) {
         self.handle.record(probe, result, self.clock.now());
+    }
+
+    fn record_kernel(&self, node: &str, state: Option<KernelState>) {
+        let node = Key::cluster(node);
+        match state {
+            Some(state) => self.handle.record(node, state, self.clock.now()),
+            None => self.handle.forget::<KernelState>(&node),
+        }
+    }
+
+    fn record_devices(&self, registration: DevicePluginKey, devices: Option<RegisteredDevices>) {
+        match devices {
+            Some(devices) => self.handle.record(registration, devices, self.clock.now()),
+            None => self.handle.forget::<RegisteredDevices>(&registration),
+        }
     }
 
     // The log observer writes the first and last lines, as for simulated containers.

@@ -6,17 +6,17 @@ use gantry_reconcile::{Event, ObjectReference, View};
 use jiff::{SignedDuration, Timestamp};
 
 use super::health::{PodHealth, ProgramExit, StopReason};
+use super::image_pull::ImageState;
 use super::stage::{self, SimulationAnnotations, Stage};
 use super::{EventPolicy, Settings};
 use crate::pod_config::Unresolved;
-use crate::programs;
 use crate::view::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated,
     ContainerStateWaiting, ContainerStatus, Hook, Pod, RestartPolicy,
 };
 
 /// The shortest restart backoff.
-const INITIAL_BACKOFF: SignedDuration = SignedDuration::from_secs(10);
+pub(super) const INITIAL_BACKOFF: SignedDuration = SignedDuration::from_secs(10);
 /// The longest restart backoff.
 const MAX_BACKOFF: SignedDuration = SignedDuration::from_secs(300);
 /// The exit code of a container that is killed.
@@ -33,6 +33,10 @@ pub(super) struct PodSync<'a> {
     pub(super) health: &'a PodHealth,
     /// Whether the configuration of a container is available.
     pub(super) configured: &'a dyn Fn(&Container) -> Result<(), Unresolved>,
+    /// Whether the image of a container is available.
+    pub(super) pulled: &'a dyn Fn(&Container) -> ImageState,
+    /// When the node was rebooted, if it ever was.
+    pub(super) booted_at: Option<Timestamp>,
     pub(super) now: Timestamp,
     /// When the pod is requeued.
     pub(super) requeue_at: Option<Timestamp>,
@@ -62,6 +66,9 @@ impl PodSync<'_> {
         mut from: Timestamp,
     ) {
         let pod = self.pod;
+        for status in inits.iter_mut().chain(mains.iter_mut()) {
+            self.end_before_boot(status);
+        }
         let begun = mains.iter().any(|it| it.started || it.last_state != ContainerState::default());
         for (container, status) in pod.spec.init_containers.iter().zip(inits.iter_mut()) {
             match self.advance_init_containers(container, status, from) {
@@ -238,17 +245,19 @@ impl PodSync<'_> {
         } else if let Some(last) = status.last_state.terminated.clone() {
             let wait = restart_backoff(status.restart_count, &last);
             if self.is_due(last.finished_at.unwrap_or(from), wait)
+                && let Some(image_id) = self.pull(container, status, from)
                 && self.is_configured(container, status)
             {
                 status.restart_count += 1;
-                self.start(container, status);
+                self.start(container, status, image_id);
             }
         } else if let Some(why) = self.annotations.pull_error.clone() {
             self.fail_to_pull(container, status, &why, from);
         } else if self.is_due(from, self.delay(stage, &container.name))
+            && let Some(image_id) = self.pull(container, status, from)
             && self.is_configured(container, status)
         {
-            self.start(container, status);
+            self.start(container, status, image_id);
         }
     }
 
@@ -277,9 +286,12 @@ impl PodSync<'_> {
         status.last_state = ContainerState { terminated: Some(end.clone()), ..Default::default() };
         if wait.is_zero() {
             status.state = ContainerState::default();
-            if self.is_configured(container, status) {
+            let image_id = self.pull(container, status, self.now);
+            if let Some(image_id) = image_id
+                && self.is_configured(container, status)
+            {
                 status.restart_count += 1;
-                self.start(container, status);
+                self.start(container, status, image_id);
             } else if status.state == ContainerState::default() {
                 status.state = waiting("ContainerCreating", String::new());
             }
@@ -300,28 +312,21 @@ impl PodSync<'_> {
         self.is_due(end.finished_at.unwrap_or(self.now), wait);
     }
 
-    fn start(&mut self, container: &Container, status: &mut ContainerStatus) {
+    fn start(&mut self, container: &Container, status: &mut ContainerStatus, image_id: String) {
         let run = status.restart_count.to_string();
         let uid = self.pod.metadata.uid.as_str();
         let id = deterministic_random::digest(&[uid, &container.name, &run]);
-        let repository = programs::repository(&container.image);
-        status.image_id =
-            format!("{repository}@sha256:{}", deterministic_random::digest(&[&container.image]));
+        status.image_id = image_id;
         status.container_id = format!("gantry://{id}");
         let since = ContainerStateRunning { started_at: Some(truncate_to_seconds(self.now)) };
         status.state = ContainerState { running: Some(since), ..Default::default() };
         status.started = true;
-        let image = &container.image;
-        self.record_event(
-            container,
-            "Pulled",
-            format!("Container image {image:?} already present on machine"),
-        );
+        self.record_pulled(container);
         self.record_event(container, "Created", format!("Created container: {}", container.name));
         self.record_event(container, "Started", format!("Started container {}", container.name));
     }
 
-    fn end(status: &mut ContainerStatus, end: ProgramExit) {
+    pub(super) fn end(status: &mut ContainerStatus, end: ProgramExit) {
         let ProgramExit { code, at, message } = end;
         let started_at = running_since(status);
         status.state = ContainerState {
@@ -363,44 +368,6 @@ impl PodSync<'_> {
         }
     }
 
-    fn fail_to_pull(
-        &mut self,
-        container: &Container,
-        status: &mut ContainerStatus,
-        why: &str,
-        from: Timestamp,
-    ) {
-        let image = &container.image;
-        let reason = status.state.waiting.as_ref().map(|it| it.reason.as_str());
-        match reason {
-            Some("ImagePullBackOff") => {}
-            Some("ErrImagePull") => {
-                if self.is_due(from, INITIAL_BACKOFF) {
-                    let message = format!("Back-off pulling image {image:?}: ErrImagePull: {why}");
-                    status.state = waiting("ImagePullBackOff", message);
-                    let note = self.container_event(
-                        container,
-                        "BackOff",
-                        format!("Back-off pulling image {image:?}"),
-                    );
-                    self.notes.push(Event {
-                        event_type: gantry_reconcile::plan::EventType::Normal,
-                        ..note
-                    });
-                    self.record_warning(container, "Failed", "Error: ImagePullBackOff".to_owned());
-                }
-            }
-            Some(_) | None => {
-                status.state = waiting("ErrImagePull", why.to_owned());
-                self.record_event(container, "Pulling", format!("Pulling image {image:?}"));
-                let failed = format!("Failed to pull image {image:?}: {why}");
-                self.record_warning(container, "Failed", failed);
-                self.record_warning(container, "Failed", "Error: ErrImagePull".to_owned());
-                self.is_due(from, INITIAL_BACKOFF);
-            }
-        }
-    }
-
     /// Returns whether `wait` is over since `from`. If not, the pod is requeued then.
     pub(super) fn is_due(&mut self, from: Timestamp, wait: SignedDuration) -> bool {
         let at = from.checked_add(wait).unwrap_or(Timestamp::MAX);
@@ -419,7 +386,7 @@ impl PodSync<'_> {
         self.health.exit(&status.name, status.restart_count)
     }
 
-    fn container_event(
+    pub(super) fn container_event(
         &self,
         container: &Container,
         reason: &'static str,
@@ -434,7 +401,12 @@ impl PodSync<'_> {
         Event::warning(about, reason, message)
     }
 
-    fn record_warning(&mut self, container: &Container, reason: &'static str, message: String) {
+    pub(super) fn record_warning(
+        &mut self,
+        container: &Container,
+        reason: &'static str,
+        message: String,
+    ) {
         let note = self.container_event(container, reason, message);
         self.notes.push(note);
     }

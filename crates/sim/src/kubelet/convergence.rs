@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use gantry_harness::{Faults, Scenario, Server, UserAction, prove_worlds};
-use gantry_reconcile::{Controller, Event, Key, Propagation, Resource, View};
+use gantry_harness::{ExternalSystems, Faults, Scenario, Server, UserAction, prove_worlds};
+use gantry_reconcile::{Controller, Event, Key, Propagation, Resource, View, World};
 use serde_json::{Value, json};
 
-use super::{PodCidrAllocator, Profile, Settings, SimulatedNodes, SimulatedPods};
+use super::{PodCidrAllocator, Profile, Settings, SimulatedNodes, SimulatedPods, annotation};
 use crate::test_world::{assert_proof, faulty_objects, is_faulty};
-use crate::view::{Lease, Node, Pod};
+use crate::view::{DevicePluginKey, Lease, Node, Pod, RegisteredDevices};
 use gantry_kube_controllers::scheduler::Scheduler;
 
 fn node(name: &str) -> (Resource, Value) {
@@ -250,4 +250,91 @@ fn nodes_become_ready() {
         0..2,
         shape,
     ));
+}
+
+/// Whatever happens while a node reboots with another kernel, it ends with that kernel, ready, and
+/// its container was started after the boot.
+#[test]
+fn reboots_converge() {
+    // Containers start at once, so that most reboots find one that runs.
+    let settings = Settings::default();
+    let ranges = PodCidrAllocator::new(settings.clone());
+    let nodes = SimulatedNodes::new(settings.clone());
+    let pods = SimulatedPods::new(settings);
+    let reboot = |release: &'static str| -> UserAction {
+        Box::new(move |server| {
+            server.edit(&Node::RESOURCE, &Key::cluster("n0"), |it| {
+                it["metadata"]["annotations"]["gantry.dev/sim-kernel-version"] = json!(release);
+            });
+        })
+    };
+    let scenario = Scenario {
+        controllers: &[&Scheduler, &ranges, &nodes, &pods],
+        defaults,
+        objects: vec![node("n0"), pod("runs", "1", &json!({}))],
+        script: vec![reboot("6.1.0"), reboot("6.2.0")],
+        replicas: 1,
+        horizon: Duration::from_secs(60),
+        ..Scenario::default()
+    };
+    let shape = |server: &Server| {
+        let node = server.get(&Node::RESOURCE, &Key::cluster("n0")).unwrap();
+        let view: Node = serde_json::from_value(node.clone()).unwrap();
+        let pod = server.get(&Pod::RESOURCE, &key("runs")).unwrap();
+        let started = &pod["status"]["containerStatuses"][0]["state"]["running"]["startedAt"];
+        let started = started.as_str().and_then(|it| it.parse::<jiff::Timestamp>().ok());
+        // A node whose first kernel is the last one was never rebooted.
+        let boot = crate::kernel::boot_time(&view);
+        let fresh = started.is_some_and(|it| boot.is_none_or(|boot| it >= boot));
+        let status = &node["status"];
+        json!([status["nodeInfo"]["kernelVersion"], status["conditions"][0]["status"], fresh])
+    };
+    let calm = scenario.run(0, Faults::none()).unwrap();
+    assert_eq!(shape(&calm.server), json!(["6.2.0", "True", true]));
+    assert_proof(scenario.prove_without_quiescence(0..4, shape));
+}
+
+/// Whatever happens, a node ends with the devices that its plugins registered, and with 0 of a
+/// resource whose plugin does not run any more.
+#[test]
+fn devices_of_plugins_converge() {
+    let settings = Settings::default();
+    let (ranges, nodes) = (PodCidrAllocator::new(settings.clone()), SimulatedNodes::new(settings));
+    // Every process that starts runs the plugins again.
+    let registered = |world: &World| {
+        let key = DevicePluginKey { node: "n0".to_owned(), number: 1 };
+        let resource = "example.com/gpu".to_owned();
+        let devices = RegisteredDevices { resource, count: 4, pool: None };
+        vec![world.facts().record(key, devices, jiff::Timestamp::UNIX_EPOCH)]
+    };
+    let (resource, mut before) = node("n0");
+    before["metadata"]["annotations"][annotation::DEVICE_PLUGINS] = json!("example.com/nic");
+    let scenario = Scenario {
+        controllers: &[&ranges, &nodes],
+        defaults,
+        objects: vec![(resource, before), node("n1")],
+        external: ExternalSystems {
+            initial_facts: vec![&registered],
+            ..ExternalSystems::default()
+        },
+        script: vec![Box::new(|server| {
+            server.edit(&Node::RESOURCE, &Key::cluster("n0"), |it| {
+                it["status"]["capacity"] = json!({"cpu": "4", "example.com/nic": "9"});
+            });
+        })],
+        replicas: 1,
+        horizon: Duration::from_secs(30),
+    };
+    let shape = |server: &Server| {
+        let capacities = ["n0", "n1"].map(|name| {
+            let node = server.get(&Node::RESOURCE, &Key::cluster(name)).unwrap();
+            json!([node["status"]["capacity"], node["status"]["allocatable"]])
+        });
+        json!(capacities)
+    };
+    let calm = scenario.run(0, Faults::none()).unwrap();
+    let plugins = json!({"cpu": "4", "pods": "5", "example.com/gpu": "4", "example.com/nic": "0"});
+    let own = json!({"cpu": "4", "pods": "5"});
+    assert_eq!(shape(&calm.server), json!([[plugins, plugins], [own, own]]));
+    assert_proof(scenario.prove_without_quiescence(0..4, shape));
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use gantry_reconcile::{Change, Key, World};
 
 use super::{Settings, SourcePolicy};
+use crate::image::ImagePull;
 use crate::pod_config::{self, ResolveContext, Unresolved};
 use crate::view::{ContainerStatus, PersistentVolumeClaim, Pod, ResourceClaim, SourceKey};
 
@@ -62,6 +63,16 @@ pub(super) fn pods_using_source(world: &World, source: &SourceKey) -> Vec<Key> {
         !pod.spec.node_name.is_empty() && pod_config::sources_of(pod).contains(source)
     };
     pods.iter().filter(waits).map(|it| it.metadata.key()).collect()
+}
+
+/// Returns the pods on nodes with a container of this image.
+pub(super) fn pods_using_image(world: &World, settings: &Settings, pull: &ImagePull) -> Vec<Key> {
+    let pods = world.store::<Pod>().in_namespace(&pull.namespace);
+    let uses = |pod: &&Arc<Pod>| {
+        let mut all = pod.spec.init_containers.iter().chain(&pod.spec.containers);
+        !pod.spec.node_name.is_empty() && all.any(|it| it.image == pull.image && settings.pulls(it))
+    };
+    pods.iter().filter(uses).map(|it| it.metadata.key()).collect()
 }
 
 fn has_started(pod: &Pod) -> bool {

@@ -2,17 +2,18 @@
 
 use gantry_kube_controllers::status::truncate_to_seconds;
 use gantry_reconcile::{
-    Change, Controller, Fence, Held, Key, Kind, ObjectReference, Plan, Subresource, View, World,
-    Write,
+    Change, Controller, FactChange, FactKind, Fence, Held, Key, Kind, ObjectReference, Plan,
+    Subresource, View, World, Write,
 };
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::pod_cidr::PodCidr;
-use super::{Settings, annotation};
+use super::{Settings, annotation, device_plugins, kernel_state};
+use crate::kernel::{self, KernelSpec, KernelState};
 use crate::view::{
     ConditionStatus, Lease, Node, NodeAddress, NodeCondition, NodeStatus, NodeSystemInfo,
-    ResourceList,
+    RegisteredDevices, ResourceList,
 };
 use gantry_kube_controllers::deterministic_random;
 
@@ -28,8 +29,6 @@ const LEASE_RENEW_JITTER_PERCENT: i32 = 4;
 const STATUS_REPORT_INTERVAL: SignedDuration = SignedDuration::from_secs(300);
 /// The version of simulated kubelets: that of the API they use.
 pub(crate) const KUBELET_VERSION: &str = "v1.34.10";
-/// The kernel version of nodes that name none.
-pub(crate) const DEFAULT_KERNEL_VERSION: &str = "6.8.0-gantry";
 
 /// Runs the simulated nodes: registers them, and renews their leases.
 #[derive(Clone, Debug, Default)]
@@ -74,9 +73,52 @@ impl Controller for SimulatedNodes {
             return plan;
         }
         renew_lease(&mut plan, world, &node, now);
-        report_status(&mut plan, &node, now);
+        if let Err(message) = KernelSpec::of(&node) {
+            plan.hold(unreadable_annotation(&node, message), now);
+            return plan;
+        }
+        if !write_annotations(&mut plan, world, &node, now) {
+            report_status(&mut plan, world, &node, now);
+        }
         plan
     }
+
+    fn facts(&self) -> Vec<FactKind> {
+        vec![FactKind::of::<KernelState>(), FactKind::of::<RegisteredDevices>()]
+    }
+
+    fn enqueue_for_fact(&self, _: &World, change: &FactChange) -> Vec<Key> {
+        let kernel = change.of::<KernelState>().filter(|it| it.is_significant());
+        let devices = change.of::<RegisteredDevices>().filter(|it| it.is_significant());
+        let devices = devices.map(|it| Key::cluster(&it.subject.node));
+        kernel.map(|it| it.subject.clone()).into_iter().chain(devices).collect()
+    }
+}
+
+/// Writes annotations that are due, and returns whether any are. The status follows.
+fn write_annotations(plan: &mut Plan, world: &World, node: &Node, now: Timestamp) -> bool {
+    let kernel = kernel_state::due_annotation(world, node, now);
+    let due: Map<String, Value> = kernel
+        .into_iter()
+        .chain(device_plugins::due_annotation(world, node))
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+    if due.is_empty() {
+        return false;
+    }
+    plan.write(Write::Merge {
+        resource: Node::RESOURCE,
+        key: node.metadata.key(),
+        subresource: Subresource::Main,
+        fence: node.metadata.fence(),
+        body: json!({"metadata": {"annotations": due}}),
+    });
+    true
+}
+
+fn unreadable_annotation(node: &Node, message: String) -> Held {
+    let about = ObjectReference::to(&Node::RESOURCE, &node.metadata);
+    Held { about, reason: "UnreadableAnnotation".into(), message, until: None }
 }
 
 fn held_without_power(node: &Node) -> Held {
@@ -155,26 +197,34 @@ fn micro_time(now: Timestamp) -> String {
 }
 
 /// Reports the node's status, when it has changed or a report is due.
-fn report_status(plan: &mut Plan, node: &Node, now: Timestamp) {
+fn report_status(plan: &mut Plan, world: &World, node: &Node, now: Timestamp) {
     // Without a pod CIDR the node has no address to report.
     let Some(range) = PodCidr::parse(&node.spec.pod_cidr) else { return };
-    let mut next = match desired_status(node, range) {
+    let mut next = match desired_status(world, node, range) {
         Ok(next) => next,
         Err(message) => {
-            let about = ObjectReference::to(&Node::RESOURCE, &node.metadata);
-            let reason = "UnreadableAnnotation".into();
-            plan.hold(Held { about, reason, message, until: None }, now);
+            plan.hold(unreadable_annotation(node, message), now);
             return;
         }
     };
+    // While it reboots, the node reports the kernel that it had.
+    let boots_at = kernel_state::boots_at(node).filter(|it| *it > now);
+    if let Some(boots_at) = boots_at {
+        let have = &node.status.node_info;
+        next.node_info.kernel_version.clone_from(&have.kernel_version);
+        next.node_info.boot_id.clone_from(&have.boot_id);
+        plan.requeue_at(boots_at, now);
+    }
+    let is_rebooting = boots_at.is_some();
     let last = node.condition("Ready").and_then(|it| it.last_heartbeat_time);
     let due = last.map_or(now, |it| it.checked_add(STATUS_REPORT_INTERVAL).unwrap_or(now));
-    next.conditions = conditions(node, now, if due <= now { Some(now) } else { None });
+    let said = if due <= now { Some(now) } else { None };
+    next.conditions = conditions(node, now, said, is_rebooting);
     if next == node.status {
         plan.requeue_at(due, now);
         return;
     }
-    next.conditions = conditions(node, now, Some(now));
+    next.conditions = conditions(node, now, Some(now), is_rebooting);
     plan.write(Write::Merge {
         resource: Node::RESOURCE,
         key: node.metadata.key(),
@@ -186,7 +236,7 @@ fn report_status(plan: &mut Plan, node: &Node, now: Timestamp) {
 }
 
 /// Returns the status of a node, except for its conditions.
-fn desired_status(node: &Node, range: PodCidr) -> Result<NodeStatus, String> {
+fn desired_status(world: &World, node: &Node, range: PodCidr) -> Result<NodeStatus, String> {
     let have = &node.status;
     let said = |name: &str| -> Result<Option<ResourceList>, String> {
         let Some(text) = node.metadata.annotations.get(name) else { return Ok(None) };
@@ -195,15 +245,20 @@ fn desired_status(node: &Node, range: PodCidr) -> Result<NodeStatus, String> {
             format!("annotation {name} is {text:?}: write a JSON map of quantities ({error})")
         })
     };
-    let has = |amounts: &ResourceList| (!amounts.is_empty()).then(|| amounts.clone());
-    let capacity = said(annotation::CAPACITY)?
+    let has = |amounts: &ResourceList| {
+        let own = device_plugins::without_plugin_resources(node, amounts);
+        (!own.is_empty()).then_some(own)
+    };
+    let mut capacity = said(annotation::CAPACITY)?
         .or_else(|| has(&have.capacity))
         .unwrap_or_else(default_capacity);
-    let allocatable = match said(annotation::ALLOCATABLE)? {
+    let mut allocatable = match said(annotation::ALLOCATABLE)? {
         Some(said) => said,
         None if node.metadata.annotations.contains_key(annotation::CAPACITY) => capacity.clone(),
         None => has(&have.allocatable).unwrap_or_else(|| capacity.clone()),
     };
+    device_plugins::add_plugin_resources(world, node, &mut capacity);
+    device_plugins::add_plugin_resources(world, node, &mut allocatable);
     let addresses = if have.addresses.is_empty() {
         let address = |kind: &str, address: String| NodeAddress { kind: kind.to_owned(), address };
         vec![
@@ -232,18 +287,14 @@ fn info(node: &Node) -> NodeSystemInfo {
         if have.is_empty() { make() } else { have.to_owned() }
     };
     let uid = meta.uid.as_str();
-    let kernel = match meta.annotations.get(annotation::KERNEL) {
-        Some(kernel) => kernel.clone(),
-        None => kept(&have.kernel_version, &|| DEFAULT_KERNEL_VERSION.to_owned()),
-    };
+    let kernel = kernel::desired_release(node).to_owned();
     let label = |name: &str, otherwise: &str| {
         meta.labels.get(name).map_or(otherwise, String::as_str).to_owned()
     };
     // Another kernel means that the machine was rebooted.
-    let boot_id = if have.kernel_version == kernel && !have.boot_id.is_empty() {
-        have.boot_id.clone()
-    } else {
-        deterministic_random::uuid(&[uid, "boot", &kernel])
+    let boot_id = match have.kernel_version == kernel {
+        true => kernel::boot_id(node),
+        false => kernel::new_boot_id(node),
     };
     NodeSystemInfo {
         architecture: kept(&have.architecture, &|| label("kubernetes.io/arch", "amd64")),
@@ -292,9 +343,22 @@ const HEALTHY_CONDITIONS: [(&str, ConditionStatus, &str, &str); 5] = [
     ),
 ];
 
+/// The condition of a node that reboots.
+const REBOOTING_CONDITION: (&str, ConditionStatus, &str, &str) =
+    ("Ready", ConditionStatus::False, "KubeletNotReady", "the node reboots with another kernel");
+
 /// Returns the node's conditions. Those of other controllers are kept.
-fn conditions(node: &Node, now: Timestamp, said: Option<Timestamp>) -> Vec<NodeCondition> {
-    let ours = HEALTHY_CONDITIONS.iter().map(|(kind, status, reason, message)| {
+fn conditions(
+    node: &Node,
+    now: Timestamp,
+    said: Option<Timestamp>,
+    is_rebooting: bool,
+) -> Vec<NodeCondition> {
+    let ours = HEALTHY_CONDITIONS.iter().map(|condition| {
+        let (kind, status, reason, message) = match condition {
+            ("Ready", ..) if is_rebooting => &REBOOTING_CONDITION,
+            condition => condition,
+        };
         let before = node.condition(kind);
         let same = before.filter(|it| it.status == *status);
         let heartbeat =

@@ -12,15 +12,17 @@ use serde_json::json;
 
 use super::container::{PodSync, running_since, waiting};
 use super::health::PodHealth;
+use super::image_pull::ImageState;
 use super::pod_cidr::PodCidr;
 use super::stage::{SimulationAnnotations, Stage};
 use super::{Settings, SourcePolicy, admission, dependencies, status};
+use crate::kernel;
 use crate::pod_config::{self, ResolveContext, SourcesWithoutPrograms, Unresolved};
 use crate::programs::action;
 use crate::usage;
 use crate::view::{
     Container, ContainerState, ContainerStatus, Node, PersistentVolumeClaim, Phase, Pod, PodIp,
-    PodStatus, ProbeResult, Program, ResourceClaim, RestartPolicy, SourceObject,
+    PodStatus, ProbeResult, Program, PulledImage, ResourceClaim, RestartPolicy, SourceObject,
 };
 
 /// The exit code of a container that stops on SIGTERM.
@@ -71,7 +73,8 @@ impl Controller for SimulatedPods {
         // The heartbeats of nodes do not affect their pods.
         let matters = |it: &Node| {
             let amounts = it.status.allocatable.clone();
-            (self.settings.is_up(it), it.spec.pod_cidr.clone(), amounts)
+            let runs = (self.settings.runs_pods(it), kernel::boot_time(it));
+            (runs, it.spec.pod_cidr.clone(), amounts)
         };
         let (before, after) = (change.before::<Node>(), change.after::<Node>());
         if before.map(matters) == after.map(matters) {
@@ -86,12 +89,16 @@ impl Controller for SimulatedPods {
             FactKind::of::<Program>(),
             FactKind::of::<ProbeResult>(),
             FactKind::of::<SourceObject>(),
+            FactKind::of::<PulledImage>(),
         ]
     }
 
     fn enqueue_for_fact(&self, world: &World, change: &FactChange) -> Vec<Key> {
         if let Some(source) = change.of::<SourceObject>().filter(|it| it.is_significant()) {
             return dependencies::pods_using_source(world, source.subject);
+        }
+        if let Some(image) = change.of::<PulledImage>().filter(|it| it.is_significant()) {
+            return dependencies::pods_using_image(world, &self.settings, image.subject);
         }
         let program = change.of::<Program>().filter(|it| it.is_significant());
         let probe = change.of::<ProbeResult>().filter(|it| it.is_significant());
@@ -103,7 +110,7 @@ impl Controller for SimulatedPods {
         let mut plan = Plan::default();
         let Some(pod) = world.store::<Pod>().get(key) else { return plan };
         let node = world.store::<Node>().get(&Key::cluster(&pod.spec.node_name));
-        let Some(node) = node.filter(|it| self.settings.is_up(it)) else { return plan };
+        let Some(node) = node.filter(|it| self.settings.runs_pods(it)) else { return plan };
         let annotations = SimulationAnnotations::parse(&pod.metadata.annotations);
         let unreadable = annotations.unreadable.iter().cloned();
         for message in unreadable.chain(usage::annotation_errors(&pod.metadata.annotations)) {
@@ -126,12 +133,15 @@ impl Controller for SimulatedPods {
                 SourcePolicy::Read => pod_config::environment(&context, container).map(|_| ()),
             }
         };
+        let pulled = |container: &Container| ImageState::of(world, &self.settings, &pod, container);
         let mut sync = PodSync {
             settings: &self.settings,
             pod: &pod,
             annotations: &annotations,
             health: &health,
             configured: &configured,
+            pulled: &pulled,
+            booted_at: kernel::boot_time(&node),
             now,
             requeue_at: None,
             notes: Vec::new(),

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gantry_api::quantity::Quantity;
+use gantry_kmod::verify::Enforcement;
 use gantry_yaml as yaml;
 use gantry_yaml::node::{Content, Key, Node, Position};
 
 use super::{Accelerator, NodeShape};
+use crate::kernel::{check_release, parse_certificates, parse_enforcement};
 use crate::view::{Taint, TaintEffect};
 
 /// An error in a file of shapes.
@@ -113,7 +115,7 @@ impl ShapeParser {
     }
 
     fn shape(&mut self, path: &str, node: &Node) -> NodeShape {
-        const KNOWN_FIELDS: [&str; 12] = [
+        const KNOWN_FIELDS: [&str; 14] = [
             "name",
             "count",
             "max",
@@ -123,6 +125,8 @@ impl ShapeParser {
             "pods",
             "accelerators",
             "kernelVersion",
+            "moduleSignatures",
+            "trustedKeys",
             "zone",
             "labels",
             "taints",
@@ -139,7 +143,9 @@ impl ShapeParser {
                 "ephemeralStorage" => shape.ephemeral_storage = reader.amount(&field, value),
                 "pods" => shape.pods = reader.integer(&field, value, 1..=u32::MAX),
                 "accelerators" => shape.accelerators = reader.accelerators(&field, value),
-                "kernelVersion" => shape.kernel_version = reader.text(&field, value),
+                "kernelVersion" => shape.kernel_version = reader.release(&field, value),
+                "moduleSignatures" => shape.module_signatures = reader.enforcement(&field, value),
+                "trustedKeys" => shape.trusted_keys = reader.certificates(&field, value),
                 "zone" => shape.zone = reader.text(&field, value),
                 "labels" => shape.labels = reader.labels(&field, value),
                 _ => shape.taints = reader.taints(&field, value),
@@ -166,6 +172,36 @@ impl ShapeParser {
             self.add_error(value.at, field, &what, remedy);
         }
         name
+    }
+
+    fn release(&mut self, field: &str, value: &Node) -> Option<String> {
+        let text = self.text(field, value)?;
+        if let Err(what) = check_release(&text) {
+            self.add_error(value.at, field, &what, "write it as in 6.8.0-45-generic");
+        }
+        Some(text)
+    }
+
+    fn enforcement(&mut self, field: &str, value: &Node) -> Option<Enforcement> {
+        // Without quotes, `off` is a boolean to YAML.
+        let text = match &value.value {
+            Content::Bool(false) => "off".to_owned(),
+            _ => self.text(field, value)?,
+        };
+        let parsed = parse_enforcement(&text);
+        if parsed.is_none() {
+            let what = format!("{text:?} does not say which modules are loaded");
+            self.add_error(value.at, field, &what, "write off, enforce or lockdown");
+        }
+        parsed
+    }
+
+    fn certificates(&mut self, field: &str, value: &Node) -> Option<String> {
+        let text = self.text(field, value)?;
+        if let Err(what) = parse_certificates(&text) {
+            self.add_error(value.at, field, &what, "write certificates in PEM");
+        }
+        Some(text)
     }
 
     fn text(&mut self, field: &str, value: &Node) -> Option<String> {

@@ -14,6 +14,7 @@ nodes:
     nvidia.com/gpu: {count: 8, model: H100}
     example.com/nic: 2
   kernelVersion: 6.8.0-45-generic
+  moduleSignatures: enforce
   zone: a
   labels: {tier: gold}
   taints:
@@ -32,6 +33,12 @@ nodes:
     assert_eq!(node["spec"]["taints"][0], taint);
     let annotations = &node["metadata"]["annotations"];
     assert_eq!(annotations["gantry.dev/sim-kernel-version"], "6.8.0-45-generic");
+    assert_eq!(annotations["sim.gantry.dev/module-signatures"], "enforce");
+    let off = parse("nodes:\n- name: a\n  moduleSignatures: off").unwrap();
+    assert_eq!(
+        off[0].node(0)["metadata"]["annotations"]["sim.gantry.dev/module-signatures"],
+        "off"
+    );
     let capacity: Value =
         serde_json::from_str(annotations["gantry.dev/sim-capacity"].as_str().unwrap()).unwrap();
     assert_eq!(
@@ -74,7 +81,7 @@ fn errors_name_line_field_value_and_remedy() {
         ),
         (
             "nodes:\n- name: a\n  gpus: 1",
-            "line 3: nodes[0].gpus: unknown field; use one of name, count, max, cpu, memory, ephemeralStorage, pods, accelerators, kernelVersion, zone, labels, taints",
+            "line 3: nodes[0].gpus: unknown field; use one of name, count, max, cpu, memory, ephemeralStorage, pods, accelerators, kernelVersion, moduleSignatures, trustedKeys, zone, labels, taints",
         ),
         (
             "nodes:\n- name: a\n  taints:\n  - {key: k, effect: Never}",
@@ -83,6 +90,18 @@ fn errors_name_line_field_value_and_remedy() {
         (
             "nodes:\n- name: a\n  accelerators: {gpu: 1}",
             "line 3: nodes[0].accelerators.gpu: \"gpu\" is not a resource name; write a domain before it, as in nvidia.com/gpu",
+        ),
+        (
+            "nodes:\n- name: a\n  kernelVersion: new",
+            "line 3: nodes[0].kernelVersion: kernel release \"new\" does not begin with two numbers as in 6.1.0-55-amd64; use the output of `uname -r`; write it as in 6.8.0-45-generic",
+        ),
+        (
+            "nodes:\n- name: a\n  moduleSignatures: sometimes",
+            "line 3: nodes[0].moduleSignatures: \"sometimes\" does not say which modules are loaded; write off, enforce or lockdown",
+        ),
+        (
+            "nodes:\n- name: a\n  trustedKeys: abc",
+            "line 3: nodes[0].trustedKeys: it has no certificate; write certificates in PEM",
         ),
         (
             "- name: a\n- name: a",

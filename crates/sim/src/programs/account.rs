@@ -49,6 +49,9 @@ pub trait PodApi: Send + Sync {
         &self,
         request: Request<Bytes>,
     ) -> BoxFuture<'static, Result<Response<ApiBody>, String>>;
+
+    /// Returns a token of the account, which is bound to the pod.
+    fn token(&self) -> BoxFuture<'static, Result<Token, String>>;
 }
 
 /// Access to the API server as the service accounts of pods.

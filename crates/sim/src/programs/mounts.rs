@@ -95,7 +95,7 @@ impl Mounts {
     /// Returns the names in a directory of a volume, except hidden ones; `None` if it is no such
     /// directory.
     pub async fn list(&self, path: &str) -> Option<Vec<String>> {
-        let found = self.resolve_within_root(path)?;
+        let found = self.resolve_existing(path)?;
         let read = move || -> Option<Vec<String>> {
             let names = std::fs::read_dir(found).ok()?.take(MAX_NAMES).filter_map(Result::ok);
             let names = names.map(|it| it.file_name().to_string_lossy().into_owned());
@@ -108,12 +108,14 @@ impl Mounts {
 
     /// Returns whether there is a file or a directory of a volume at a path.
     pub async fn exists(&self, path: &str) -> bool {
-        let Some(found) = self.resolve_within_root(path) else { return false };
+        let Some(found) = self.resolve_existing(path) else { return false };
         tokio::task::spawn_blocking(move || found.exists()).await.unwrap_or(false)
     }
 
-    /// Resolves a path below the pod's own directory.
-    fn resolve_within_root(&self, path: &str) -> Option<PathBuf> {
+    /// Returns the real path on this machine of a file or directory that exists; `None` if a link
+    /// leads out of the pod's own directory. It reads the disk.
+    #[must_use]
+    pub fn resolve_existing(&self, path: &str) -> Option<PathBuf> {
         let real = std::fs::canonicalize(self.resolve(path)?).ok()?;
         real.starts_with(std::fs::canonicalize(&self.root).ok()?).then_some(real)
     }

@@ -6,11 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gantry_reconcile::{Key, Uid, World};
+use jiff::Timestamp;
 
 use super::AllocatedDevice;
 use super::account::PodIdentity;
 use super::action::{self, ResolvedAction};
 use super::files::Volumes;
+use crate::image::{self, ImagePull};
+use crate::kernel;
 use crate::kubelet::Settings;
 use crate::kubelet::health::{PodHealth, StopReason};
 use crate::pod_config::{self, Command, ResolveContext, Unresolved, VolumeContent, expand};
@@ -44,6 +47,13 @@ pub(super) struct ProgramSpec {
     pub(super) termination_policy: TerminationMessagePolicy,
     pub(super) probes: Vec<(ProbeKind, Probe, ResolvedAction)>,
     pub(super) has_startup_probe: bool,
+    /// The image, if its files are to be read.
+    pub(super) pull: Option<ImagePull>,
+    /// The directories of the node that are mounted, each with the path of the mount.
+    pub(super) host_paths: Vec<(String, String)>,
+    /// The node, whose kernel it has.
+    pub(super) node: Option<Arc<Node>>,
+    pub(super) may_load_modules: bool,
     pub(super) post_start: Option<Result<ResolvedAction, String>>,
     pub(super) pre_stop: Option<Result<ResolvedAction, String>>,
 }
@@ -91,7 +101,20 @@ fn statuses(pod: &Pod) -> impl Iterator<Item = (&Container, &ContainerStatus)> {
 
 fn is_node_up(settings: &Settings, world: &World, pod: &Pod) -> bool {
     let node = world.store::<Node>().get(&Key::cluster(&pod.spec.node_name));
-    node.is_some_and(|it| settings.is_up(&it))
+    node.is_some_and(|it| settings.runs_pods(&it))
+}
+
+/// Returns when the node of a pod was rebooted, if it ever was.
+fn boot_time(world: &World, pod: &Pod) -> Option<Timestamp> {
+    let node = world.store::<Node>().get(&Key::cluster(&pod.spec.node_name));
+    node.and_then(|it| kernel::boot_time(&it))
+}
+
+/// Returns whether a run of a container was ended by a reboot of its node.
+fn is_before_boot(status: &ContainerStatus, boot: Option<Timestamp>) -> bool {
+    let running = status.state.running.as_ref();
+    let started = running.and_then(|it| it.started_at);
+    started.is_some_and(|it| boot.is_some_and(|boot| it < boot))
 }
 
 /// Returns the desired state of a run of a program.
@@ -117,6 +140,10 @@ pub(super) fn desired_state(
     }
     let found = statuses(&pod).find(|(container, _)| container.name == key.container);
     let runs = found.filter(|(_, it)| it.state.running.is_some() && it.restart_count == run);
+    let boot = boot_time(world, &pod);
+    if runs.is_some_and(|(_, it)| is_before_boot(it, boot)) {
+        return DesiredState::PowerLoss;
+    }
     let Some((container, _)) = runs.filter(|_| !pod.is_terminal()) else { return stop(own) };
     let grace = |probe: Option<&Probe>| {
         probe.and_then(|it| it.termination_grace_period_seconds).unwrap_or(own)
@@ -146,9 +173,11 @@ pub(super) fn due_programs(
         return Vec::new();
     }
     let health = PodHealth::of(world, &pod);
+    let boot = boot_time(world, &pod);
     let runs = statuses(&pod).filter(|(container, status)| {
         let run = status.restart_count;
         status.state.running.is_some()
+            && !is_before_boot(status, boot)
             && settings.is_program(container)
             && health.stop_reason(&pod, container, run).is_none()
     });
@@ -270,7 +299,24 @@ fn program_spec(
         action.map(|it| action::resolve_action(&pod.status.pod_ip, container, it))
     };
     let lifecycle = container.lifecycle.as_deref();
+    let pull = settings.pulls(container).then(|| ImagePull {
+        // Exactly what was pulled, whatever the tag means by now.
+        image: match status.image_id.as_str() {
+            "" => container.image.clone(),
+            image_id => image_id.to_owned(),
+        },
+        ..image::pull_of(pod, container)
+    });
+    let host_path = |mount: &VolumeMount| {
+        let volume = pod.spec.volumes.iter().find(|it| it.name == mount.name)?;
+        Some((volume.host_path.as_ref()?.path.clone(), mount.mount_path.clone()))
+    };
+    let host_paths = container.volume_mounts.iter().filter_map(host_path).collect();
     Ok(ProgramSpec {
+        pull,
+        host_paths,
+        node: node.clone(),
+        may_load_modules: container.may_load_modules(),
         identity: PodIdentity {
             pod: pod.metadata.key(),
             uid: pod.metadata.uid.clone(),

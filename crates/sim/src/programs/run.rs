@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,17 +14,20 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::action::{ActionRunner, ResolvedAction};
-use super::files::{PodFiles, make_directory};
-use super::mounts::read_bounded;
+use super::container_files::{mount_volumes, open_image, read_termination_log, shell_context};
+use super::files::PodFiles;
 use super::probe::{ProbeState, Prober};
 use super::program_spec::ProgramSpec;
 use super::{
-    Binary, Mounts, ProgramContext, ProgramHost, ProgramRecorder, TerminationMessage, truncate,
+    Binary, DevicePluginSocket, Mounts, ProgramContext, ProgramHost, ProgramRecorder,
+    TerminationMessage, truncate,
 };
+use crate::image::RootFiles;
+use crate::kernel::KernelAccess;
 use crate::shell;
 use crate::view::{
     ContainerKey, FailedHook, Hook, ProbeKey, ProbeKind, ProbeResult, Program, ProgramState,
-    TerminationMessagePolicy,
+    RegisteredDevices, TerminationMessagePolicy,
 };
 
 /// The exit code of a program that could not be started, as container runtimes have it.
@@ -68,12 +72,19 @@ pub(super) struct ProgramRun {
     pub(super) binary: Arc<dyn Binary>,
     pub(super) host: ProgramHost,
     pub(super) files: Option<Arc<PodFiles>>,
+    /// The kernel of the node.
+    pub(super) kernel: Option<KernelAccess>,
     pub(super) signal: watch::Receiver<RunSignal>,
     /// Whether nothing is recorded about the run any more.
     pub(super) silent: Arc<Mutex<bool>>,
-    /// Makes the volumes of the container available to commands that are executed in it.
-    pub(super) show_files: Box<dyn FnOnce(&Mounts) + Send>,
+    /// The number of the next registration of a device plugin.
+    pub(super) next_registration: Arc<AtomicU64>,
+    /// Makes the files of the container available to commands that are executed in it.
+    pub(super) show_files: ShowFiles,
 }
+
+/// Called with the volumes and the image of a container.
+type ShowFiles = Box<dyn FnOnce(&Mounts, &RootFiles) + Send>;
 
 /// Records the progress of a run.
 struct RunRecorder {
@@ -81,6 +92,8 @@ struct RunRecorder {
     spec: ProgramSpec,
     silent: Arc<Mutex<bool>>,
     failed_hook: Mutex<Option<FailedHook>>,
+    /// Whether the `postStart` hook has not succeeded yet: until then the container is not ready.
+    awaits_hook: AtomicBool,
     state: Mutex<Option<ProgramState>>,
     tail: Mutex<VecDeque<String>>,
 }
@@ -102,9 +115,24 @@ impl RunRecorder {
         let mut last = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         *last = Some(state.clone());
         let failed_hook = self.failed_hook.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let state = match state {
+            ProgramState::Running { .. } if self.awaits_hook.load(Ordering::SeqCst) => {
+                ProgramState::Running { ready: false }
+            }
+            state => state,
+        };
         let program =
             Program { uid: self.spec.identity.uid.clone(), run: self.spec.run, state, failed_hook };
         self.unless_silent(|facts| facts.record(self.key(), program));
+    }
+
+    /// Records that the `postStart` hook succeeded.
+    fn record_started(&self) {
+        self.awaits_hook.store(false, Ordering::SeqCst);
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(state) = state {
+            self.record_state(state);
+        }
     }
 
     fn record_failed_hook(&self, hook: Hook, message: String) {
@@ -158,25 +186,33 @@ impl ProgramRun {
     /// Runs the program to its end. `tasks` owns this run.
     pub(super) async fn run(self, mut tasks: Tasks) {
         let clock = tasks.clock().clone();
-        let Self { spec: want, binary, host, files, signal: mut order, silent, show_files } = self;
+        let Self { spec: want, binary, host, files, kernel, signal, silent, .. } = self;
+        let mut order = signal;
         let recorder = Arc::new(RunRecorder {
             host: host.clone(),
             spec: want.clone(),
             silent,
             failed_hook: Mutex::default(),
+            awaits_hook: AtomicBool::new(want.post_start.is_some()),
             state: Mutex::default(),
             tail: Mutex::default(),
         });
         let words = TerminationMessage::default();
         let (uid, container) = (want.identity.uid.as_str(), want.container.as_str());
         host.facts.run_started(uid, container, clock.now());
-        let end = match mount_volumes(&want, files.as_deref()).await {
-            Ok((mounts, log)) => {
-                show_files(&mounts);
+        let mounted = match open_image(&want, &host, &clock).await {
+            Ok(root) => mount_volumes(&want, files.as_deref()).await.map(|it| (root, it)),
+            Err(message) => Err(message),
+        };
+        let end = match mounted {
+            Ok((root, (mounts, log))) => {
+                (self.show_files)(&mounts, &root);
+                let shell = shell_context(&want, &clock, mounts.clone(), root, kernel);
                 let own = tasks.child();
                 let stop = own.token().clone();
                 let directory = files.as_ref().map(|it| it.directory().to_owned());
-                let context = program_context(&recorder, &clock, &words, mounts.clone(), directory);
+                let mut context = program_context(&recorder, &clock, &words, &shell, directory);
+                context.device_plugins = device_plugin_socket(&recorder, self.next_registration);
                 if files.is_none() && !want.mounts.is_empty() {
                     recorder.append_log(
                         &clock,
@@ -184,8 +220,7 @@ impl ProgramRun {
                     );
                 }
                 let program = binary.run(context, own);
-                let code =
-                    supervise(program, stop, &recorder, mounts, &mut order, &mut tasks).await;
+                let code = supervise(program, stop, &recorder, shell, &mut order, &mut tasks).await;
                 read_termination_log(log, &words).await;
                 code
             }
@@ -211,46 +246,11 @@ impl ProgramRun {
     }
 }
 
-/// Mounts the volumes of a container; returns the mounts and the termination message file, if there
-/// is one.
-async fn mount_volumes(
-    want: &ProgramSpec,
-    files: Option<&PodFiles>,
-) -> Result<(Mounts, Option<PathBuf>), String> {
-    let Some(files) = files else { return Ok((Mounts::default(), None)) };
-    files.wait_until_written().await?;
-    let own = files.directory().join("containers").join(&want.container);
-    let log = own.join("termination-log");
-    let empty = {
-        let log = log.clone();
-        move || make_directory(&own).and_then(|()| std::fs::write(&log, ""))
-    };
-    let made = tokio::task::spawn_blocking(empty).await.map_err(|it| it.to_string())?;
-    made.map_err(|error| format!("could not create the termination message file: {error}"))?;
-    let mut mounts =
-        Mounts::with_root(files.directory()).with_mount(&want.termination_log, &log, "")?;
-    for mount in &want.mounts {
-        mounts = mounts.with_mount(&mount.path, &files.volume(&mount.volume), &mount.sub_path)?;
-    }
-    Ok((mounts, Some(log)))
-}
-
-/// Reads the termination message file, unless the program set a message.
-async fn read_termination_log(log: Option<PathBuf>, words: &TerminationMessage) {
-    let Some(log) = log.filter(|_| words.get().is_empty()) else { return };
-    // More than that is cut off anyway; the file may be any size.
-    let read =
-        tokio::task::spawn_blocking(move || read_bounded(&log, 16 * TerminationMessage::MAX_BYTES));
-    if let Ok(Ok(bytes)) = read.await {
-        words.set(&String::from_utf8_lossy(&bytes));
-    }
-}
-
 fn program_context(
     recorder: &Arc<RunRecorder>,
     clock: &Clock,
     words: &TerminationMessage,
-    mounts: Mounts,
+    shell: &shell::ShellContext,
     directory: Option<PathBuf>,
 ) -> ProgramContext {
     let (want, host) = (&recorder.spec, &recorder.host);
@@ -261,13 +261,13 @@ fn program_context(
         uid: want.identity.uid.to_string(),
         container: want.container.clone(),
         node: want.identity.node.clone(),
-        environment: want.environment.clone(),
+        environment: shell.variables.iter().cloned().collect(),
         program: want.program.clone(),
         args: want.args.clone(),
         address: want.address,
         ports: want.ports.clone(),
         devices: want.devices.clone(),
-        mounts,
+        mounts: shell.files.clone(),
         directory,
         network: host.network.clone(),
         api: host.accounts.as_ref().map(|it| it.api(&want.identity)),
@@ -276,7 +276,24 @@ fn program_context(
         }),
         log: Box::new(move |text| says.append_log(&clock, text)),
         termination_message: words.clone(),
+        shell: Some(shell.clone()),
+        device_plugins: None,
     }
+}
+
+/// Returns where a program registers devices, if its container mounts that directory of the node.
+fn device_plugin_socket(
+    recorder: &Arc<RunRecorder>,
+    next: Arc<AtomicU64>,
+) -> Option<DevicePluginSocket> {
+    let (node, host_paths) = (recorder.spec.node.clone()?, &recorder.spec.host_paths);
+    let recorder = Arc::clone(recorder);
+    let record = move |key, devices: Option<RegisteredDevices>| match devices {
+        Some(_) => recorder.unless_silent(|facts| facts.record_devices(key, devices)),
+        // Whenever the program ends: a registration that was recorded is removed.
+        None => recorder.host.facts.record_devices(key, None),
+    };
+    DevicePluginSocket::in_container(node, host_paths, next, Arc::new(record))
 }
 
 /// Runs a program with its probes and hooks until it ends or is killed, and returns its exit code.
@@ -284,7 +301,7 @@ async fn supervise(
     program: Pin<Box<dyn Future<Output = u8> + Send>>,
     stop: CancellationToken,
     recorder: &Arc<RunRecorder>,
-    files: Mounts,
+    shell: shell::ShellContext,
     order: &mut watch::Receiver<RunSignal>,
     tasks: &mut Tasks,
 ) -> u8 {
@@ -293,13 +310,7 @@ async fn supervise(
     let attempts = Arc::new(ActionRunner {
         network: Arc::new(recorder.host.network.clone()),
         address: want.address,
-        shell: shell::ShellContext {
-            hostname: want.hostname.clone(),
-            variables: want.environment.clone().into_iter().collect(),
-            tty: false,
-            clock: clock.clone(),
-            files,
-        },
+        shell,
         clock: clock.clone(),
     });
     // Probes end before the program gets the stop signal: its state after that does not count.
@@ -429,8 +440,9 @@ fn start_probes_and_hook(
                 biased;
                 // Either may be dropped: the run ends, and with it the hook.
                 () = stop.cancelled() => {}
-                result = hook => if let Err(message) = result {
-                    recorder.record_failed_hook(Hook::PostStart, message);
+                result = hook => match result {
+                    Ok(()) => recorder.record_started(),
+                    Err(message) => recorder.record_failed_hook(Hook::PostStart, message),
                 },
             }
             Ok(())

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gantry_process::tasks::{OnLoss, Tasks};
@@ -10,10 +11,13 @@ use gantry_reconcile::{Change, FactChange, FactKind, Key, Kind, Observer, Uid, W
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::driver::DriverContainer;
 use super::files::{self, PodFiles};
 use super::program_spec::{self, DesiredState, DueProgram, ProgramSpec};
 use super::run::{ProgramRun, RunSignal};
-use super::{Accounts, Mounts, PodNetwork, ProgramRecorder, ProgramRegistry};
+use super::{Accounts, Binary, Mounts, PodNetwork, ProgramRecorder, ProgramRegistry};
+use crate::image::{ImageFiles, RootFiles};
+use crate::kernel::{KernelAccess, NodeKernels, boot_time};
 use crate::kubelet::Settings;
 use crate::pod_config::{Unresolved, sources_of};
 use crate::view::{ContainerKey, Node, Pod, ProbeResult, Program, ProgramState, SourceObject};
@@ -22,13 +26,14 @@ use crate::view::{ContainerKey, Node, Pod, ProbeResult, Program, ProgramState, S
 #[must_use]
 pub fn programs(registry: ProgramRegistry, settings: Settings) -> (ProgramObserver, ProgramRunner) {
     let changed = Arc::new(ChangedPods::default());
-    let observer = ProgramObserver { settings, changed };
+    let observer = ProgramObserver { settings, changed, kernels: NodeKernels::default() };
     let live = BTreeMap::new();
     let runner = ProgramRunner {
         registry,
         observer: observer.clone(),
         running: live,
         files: BTreeMap::new(),
+        next_registration: Arc::default(),
     };
     (observer, runner)
 }
@@ -44,13 +49,16 @@ pub struct ProgramHost {
     pub directory: Option<PathBuf>,
     /// The network of pods.
     pub network: PodNetwork,
+    /// The images whose files are read; without them no driver container starts.
+    pub images: Option<Arc<dyn ImageFiles>>,
 }
 
 impl ProgramHost {
     /// Creates a host that provides only addresses to programs.
     #[must_use]
     pub fn new(facts: Arc<dyn ProgramRecorder>) -> Self {
-        Self { facts, accounts: None, directory: None, network: PodNetwork::default() }
+        let network = PodNetwork::default();
+        Self { facts, accounts: None, directory: None, network, images: None }
     }
 }
 
@@ -72,6 +80,8 @@ struct ChangedPods {
     environments: Mutex<BTreeMap<(String, String), Environment>>,
     /// The volumes that programs were started with, likewise.
     files: Mutex<BTreeMap<(String, String), Mounts>>,
+    /// The images that programs were started with, likewise.
+    roots: Mutex<BTreeMap<(String, String), RootFiles>>,
 }
 
 impl ChangedPods {
@@ -91,6 +101,7 @@ impl ChangedPods {
 pub struct ProgramObserver {
     settings: Settings,
     changed: Arc<ChangedPods>,
+    kernels: NodeKernels,
 }
 
 impl ProgramObserver {
@@ -107,6 +118,21 @@ impl ProgramObserver {
     pub fn files(&self, uid: &str, container: &str) -> Mounts {
         let known = self.changed.files.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(&(uid.to_owned(), container.to_owned())).cloned().unwrap_or_default()
+    }
+
+    /// Returns the files of that program's image; empty where they are not read.
+    #[must_use]
+    pub fn root(&self, uid: &str, container: &str) -> RootFiles {
+        let known = self.changed.roots.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(&(uid.to_owned(), container.to_owned())).cloned().unwrap_or_default()
+    }
+
+    /// Returns the kernel of a node for a container; `None` while the node's annotations cannot be
+    /// read.
+    #[must_use]
+    pub fn kernel(&self, node: &Node, may_load_modules: bool) -> Option<KernelAccess> {
+        let kernel = self.kernels.of(node)?;
+        Some(KernelAccess { kernel, may_load_modules })
     }
 
     fn has_programs(&self, pod: &Pod) -> bool {
@@ -130,7 +156,10 @@ impl Observer for ProgramObserver {
             }
             return;
         }
-        let up = |it: &Node| self.settings.is_up(it);
+        if change.is_removal() {
+            self.kernels.forget(change.key.name());
+        }
+        let up = |it: &Node| (self.settings.runs_pods(it), boot_time(it));
         if change.before::<Node>().map(up) != change.after::<Node>().map(up) {
             let pods = world.store::<Pod>().by_index(&Pod::node_tag(change.key.name()));
             let pods = pods.iter().filter(|it| self.has_programs(it));
@@ -171,6 +200,8 @@ pub struct ProgramRunner {
     running: BTreeMap<ContainerKey, RunningProgram>,
     /// The files of each pod, by its UID.
     files: BTreeMap<Uid, Arc<PodFiles>>,
+    /// The number of the next registration of a device plugin.
+    next_registration: Arc<AtomicU64>,
 }
 
 /// A program that was started.
@@ -208,6 +239,10 @@ impl ProgramRunner {
     /// Starts and stops programs until the token of `tasks` is cancelled; then all of them stop.
     pub async fn run(mut self, mut tasks: Tasks, world: Arc<World>, host: ProgramHost) {
         let (stop, changed) = (tasks.token().clone(), Arc::clone(&self.observer.changed));
+        let facts = Arc::clone(&host.facts);
+        self.observer
+            .kernels
+            .set_observer(Box::new(move |node, state| facts.record_kernel(node, state)));
         let host = with_clean_directory(host).await;
         loop {
             for pod in changed.drain() {
@@ -282,6 +317,9 @@ impl ProgramRunner {
         drop(known);
         let mut known = changed.files.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|(of, _), _| of != uid.as_str());
+        drop(known);
+        let mut known = changed.roots.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(of, _), _| of != uid.as_str());
     }
 
     /// Updates the files of programs from the changed objects of their volumes. While an object
@@ -330,7 +368,13 @@ impl ProgramRunner {
                 return Some(live);
             }
         };
-        let binary = Arc::clone(self.registry.find(&want.image)?);
+        let binary: Arc<dyn Binary> = match self.registry.find(&want.image) {
+            Some(binary) => Arc::clone(binary),
+            None if want.pull.is_some() => Arc::new(DriverContainer),
+            None => return None,
+        };
+        let node = want.node.as_deref();
+        let kernel = node.and_then(|it| self.observer.kernel(it, want.may_load_modules));
         let environment = Arc::new(want.environment.clone());
         let changed = &self.observer.changed;
         let mut known = changed.environments.lock().unwrap_or_else(PoisonError::into_inner);
@@ -338,13 +382,25 @@ impl ProgramRunner {
         drop(known);
         let own = tasks.child();
         let (changed, started) = (Arc::clone(changed), (uid.to_string(), want.container.clone()));
-        let show_files = Box::new(move |mounts: &Mounts| {
+        let show_files = Box::new(move |mounts: &Mounts, root: &RootFiles| {
             let mut known = changed.files.lock().unwrap_or_else(PoisonError::into_inner);
-            known.insert(started, mounts.clone());
+            known.insert(started.clone(), mounts.clone());
+            drop(known);
+            let mut known = changed.roots.lock().unwrap_or_else(PoisonError::into_inner);
+            known.insert(started, root.clone());
         });
         let (want, host) = (*want, host.clone());
-        let run =
-            ProgramRun { spec: want, binary, host, files, signal: orders, silent, show_files };
+        let run = ProgramRun {
+            spec: want,
+            binary,
+            host,
+            files,
+            kernel,
+            signal: orders,
+            silent,
+            next_registration: Arc::clone(&self.next_registration),
+            show_files,
+        };
         tasks.spawn("program", OnLoss::CarryOn, move |_| async move {
             // However the program ends, the next run of the container may bind its address.
             let _ended = ended.drop_guard();

@@ -13,8 +13,8 @@ use super::*;
 use crate::kubelet::{Settings, SimulatedPods};
 use crate::test_world::{TestPods as _, TestWorld};
 use crate::view::{
-    ContainerKey, FailedHook, Hook, Node, Pod, ProbeKey, ProbeKind, ProbeResult, ProbeVerdict,
-    Program, ProgramState,
+    ContainerKey, DevicePluginKey, FailedHook, Hook, Node, Pod, ProbeKey, ProbeKind, ProbeResult,
+    ProbeVerdict, Program, ProgramState, RegisteredDevices,
 };
 
 /// Stores what is recorded for the test.
@@ -24,6 +24,8 @@ struct FakeRecorder {
     forgotten: Mutex<Vec<ContainerKey>>,
     probes: Mutex<Vec<(ProbeKey, ProbeResult)>>,
     log_lines: Mutex<Vec<String>>,
+    kernels: Mutex<Vec<(String, Option<KernelState>)>>,
+    devices: Mutex<Vec<(DevicePluginKey, Option<RegisteredDevices>)>>,
     notify: Notify,
 }
 
@@ -38,6 +40,14 @@ impl ProgramRecorder for FakeRecorder {
     }
     fn record_probe(&self, probe: ProbeKey, result: ProbeResult) {
         self.probes.lock().unwrap().push((probe, result));
+        self.notify.notify_one();
+    }
+    fn record_kernel(&self, node: &str, state: Option<KernelState>) {
+        self.kernels.lock().unwrap().push((node.to_owned(), state));
+        self.notify.notify_one();
+    }
+    fn record_devices(&self, key: DevicePluginKey, devices: Option<RegisteredDevices>) {
+        self.devices.lock().unwrap().push((key, devices));
         self.notify.notify_one();
     }
     fn run_started(&self, _: &str, container: &str, _: Timestamp) {
@@ -424,3 +434,6 @@ async fn a_program_is_probed() {
     assert!(answer.ends_with("\r\n\r\np"), "{answer}");
     running.end().await;
 }
+
+mod device_plugins;
+mod driver_containers;

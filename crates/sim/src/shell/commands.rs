@@ -10,16 +10,16 @@ use super::input::InputEvent;
 use super::{INTERRUPTED_EXIT_CODE, NOT_FOUND_EXIT_CODE, USAGE_EXIT_CODE};
 
 /// The largest file of a volume that is printed.
-const MAX_FILE_BYTES: usize = 4 << 20;
+pub(super) const MAX_FILE_BYTES: usize = 4 << 20;
 
 /// The programs, as `ls /bin` lists them.
-const PROGRAMS: [&str; 12] = [
-    "cat", "date", "echo", "env", "false", "hostname", "ls", "printenv", "pwd", "sh", "sleep",
-    "true",
+const PROGRAMS: [&str; 20] = [
+    "cat", "date", "depmod", "dmesg", "echo", "env", "false", "hostname", "insmod", "ls", "lsmod",
+    "modinfo", "modprobe", "printenv", "pwd", "rmmod", "sh", "sleep", "true", "uname",
 ];
 
 /// The builtins of the shell.
-const BUILTINS: [&str; 5] = [":", "cd", "exit", "export", "unset"];
+const BUILTINS: [&str; 6] = [":", "cd", "exit", "export", "set", "unset"];
 
 /// The directories, and their content.
 const DIRECTORIES: [(&str, &[&str]); 13] = [
@@ -40,7 +40,8 @@ const DIRECTORIES: [(&str, &[&str]); 13] = [
 
 /// Returns the program of that name or path.
 pub(super) fn program(name: &str) -> Option<&'static str> {
-    let name = ["/bin/", "/usr/bin/"].iter().find_map(|it| name.strip_prefix(it)).unwrap_or(name);
+    let directories = ["/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/"];
+    let name = directories.iter().find_map(|it| name.strip_prefix(it)).unwrap_or(name);
     PROGRAMS.into_iter().find(|known| *known == name)
 }
 
@@ -90,6 +91,22 @@ impl Shell<'_> {
                 }
                 code
             }
+            ("set", options) => {
+                let known = ["-e", "-u", "-x", "-eu", "-ex", "-eux", "+e", "+x"];
+                if let Some(other) = options.iter().find(|it| !known.contains(it)) {
+                    let message = format!("sh: set: {other} is not simulated");
+                    return self.fail(&message, USAGE_EXIT_CODE).await;
+                }
+                for option in options.iter().filter(|it| it.contains('e')) {
+                    self.exit_on_error = option.starts_with('-');
+                }
+                0
+            }
+            (
+                "depmod" | "dmesg" | "insmod" | "lsmod" | "modinfo" | "modprobe" | "rmmod"
+                | "uname",
+                arguments,
+            ) => Box::pin(self.kernel_command(name, arguments)).await,
             ("unset", names) => {
                 for name in names {
                     self.variables.remove(*name);
@@ -100,12 +117,12 @@ impl Shell<'_> {
         }
     }
 
-    async fn print(&mut self, text: &str) -> u8 {
+    pub(super) async fn print(&mut self, text: &str) -> u8 {
         self.out.write(text.as_bytes()).await;
         0
     }
 
-    async fn fail(&mut self, message: &str, code: u8) -> u8 {
+    pub(super) async fn fail(&mut self, message: &str, code: u8) -> u8 {
         self.print_error(message).await;
         code
     }
@@ -138,6 +155,21 @@ impl Shell<'_> {
                         }
                     }
                 }
+                path if self.proc_file(path).is_some() => {
+                    let text = self.proc_file(path).unwrap_or_default();
+                    self.print(&text).await;
+                }
+                path if self.context.root.is_file(path) => match self.read_file(path).await {
+                    Ok(bytes) if bytes.len() <= MAX_FILE_BYTES => self.out.write(&bytes).await,
+                    Ok(_) => {
+                        let message = format!("cat: read error: '{name}' is too large");
+                        code = self.fail(&message, 1).await;
+                    }
+                    Err(error) => {
+                        let message = format!("cat: can't open '{name}': {error}");
+                        code = self.fail(&message, 1).await;
+                    }
+                },
                 path => {
                     let message = match directory(path) {
                         Some(_) => "read error: Is a directory".to_owned(),
@@ -166,7 +198,7 @@ impl Shell<'_> {
 
     async fn change_directory(&mut self, name: &str) -> u8 {
         let path = self.resolve(name);
-        if directory(&path).is_none() {
+        if directory(&path).is_none() && !self.context.root.is_directory(&path) {
             return self
                 .fail(&format!("sh: cd: can't cd to {name}: No such file or directory"), 2)
                 .await;
@@ -190,14 +222,18 @@ impl Shell<'_> {
         for name in names {
             let path = self.resolve(name);
             let mounted = self.context.files.list(&path).await;
+            let image = || self.context.root.list(&path, &self.release());
             let own = || directory(&path).map(|it| it.iter().map(|it| (*it).to_owned()).collect());
-            let text = match mounted.or_else(own) {
+            let text = match mounted.or_else(image).or_else(own) {
                 Some(entries) => {
                     let title = if many { format!("{name}:\n") } else { String::new() };
                     let entries: String = entries.iter().map(|it| format!("{it}\n")).collect();
                     title + &entries
                 }
-                None if exists(&path) || self.context.files.exists(&path).await => {
+                None if exists(&path)
+                    || self.context.root.is_file(&path)
+                    || self.context.files.exists(&path).await =>
+                {
                     format!("{name}\n")
                 }
                 None => {
@@ -261,7 +297,7 @@ impl Shell<'_> {
     }
 
     /// Returns the absolute path of a name.
-    fn resolve(&self, name: &str) -> String {
+    pub(super) fn resolve(&self, name: &str) -> String {
         let mut parts: Vec<&str> = Vec::new();
         let from = if name.starts_with('/') { "" } else { &self.working_directory };
         for part in from.split('/').chain(name.split('/')) {

@@ -19,7 +19,15 @@ fn hand() -> FakeClock {
 fn context(tty: bool, clock: Clock) -> ShellContext {
     let variables = [("A", "one"), ("B", "two words")];
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-    ShellContext { hostname: "web-0".to_owned(), variables, tty, clock, files: Mounts::default() }
+    ShellContext {
+        hostname: "web-0".to_owned(),
+        variables,
+        tty,
+        clock,
+        files: Mounts::default(),
+        root: RootFiles::default(),
+        kernel: None,
+    }
 }
 
 /// Runs a command that gets all of its input at once.

@@ -12,6 +12,7 @@ use gantry_subsystem::start::{
 
 use super::NODE_LEASES;
 use crate::controller_set;
+use crate::device_driver::DevicePluginPools;
 use crate::effects::{PodPrograms, PodRuntime};
 use crate::logs::{LogObserver, Logs};
 use crate::view::Lease;
@@ -25,7 +26,7 @@ pub(super) fn start(setup: Setup<'_>) -> Result<SubsystemComponents, StartError>
     let runtime = setup.extensions.get::<PodRuntime>().cloned();
     let runtime =
         runtime.unwrap_or_else(|| PodRuntime::new(kubelet::Profile::default(), Logs::new()));
-    let programs = PodPrograms::new(runtime.profile, runtime.api_server.clone());
+    let programs = PodPrograms::new(&runtime);
     // A host starts the simulation once.
     let _ = runtime.observer.set(programs.observer().clone());
     let mut parts = SubsystemComponents::default();
@@ -40,13 +41,21 @@ pub(super) fn start(setup: Setup<'_>) -> Result<SubsystemComponents, StartError>
     if (setup.is_controller_enabled)("kubelet-pods") {
         let client = setup.clients.reader(&nodes())?;
         let mut outside = ExternalSystems::default();
-        programs.register_observers(&mut outside, client.clone(), setup.clock);
+        let images = runtime.images.as_ref();
+        programs.register_observers(&mut outside, client.clone(), setup.clock, images);
         let logs = LogObserver::new(runtime.logs.clone(), setup.clock.clone());
         outside.observers.push(Arc::new(logs) as Arc<dyn Observer>);
         parts.outside = outside;
         let run: BackgroundTask =
             Box::new(move |tasks, handle| programs.spawn(tasks, handle, runtime, client));
         parts.background.push(run);
+        // A cluster need not have the kinds of devices, and its operator no access to them.
+        if setup.host == Host::Embedded {
+            let name = "gantry-device-plugins";
+            let actor = setup.actor(&nodes(), name, name)?;
+            let pools = Arc::new(DevicePluginPools::default());
+            parts.registrations.push(Registration::new(pools, actor));
+        }
     }
     if setup.host == Host::Cluster {
         let filter = Filter { namespace: NODE_LEASES.to_owned(), ..Filter::default() };

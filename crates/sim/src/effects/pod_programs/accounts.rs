@@ -135,25 +135,29 @@ impl PodApi for PodAccountApi {
         &self,
         mut request: Request<Bytes>,
     ) -> BoxFuture<'static, Result<Response<ApiBody>, String>> {
-        let (accounts, pod) = (self.accounts.clone(), self.pod.clone());
-        let kept = Arc::clone(&self.token);
+        let (accounts, token) = (self.accounts.clone(), self.token());
         Box::pin(async move {
-            let token = match unexpired_token(&kept, accounts.clock.now()) {
-                Some(token) => token,
-                None => {
-                    let token = accounts.token(&pod, "", TOKEN_SECONDS).await?;
-                    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                    *kept = Some(token.clone());
-                    token
-                }
-            };
-            let bearer = format!("Bearer {}", token.text);
+            let bearer = format!("Bearer {}", token.await?.text);
             let mut bearer = HeaderValue::from_str(&bearer).map_err(|error| error.to_string())?;
             bearer.set_sensitive(true);
             request.headers_mut().insert(AUTHORIZATION, bearer);
             let agent = HeaderValue::from_static("gantry-program");
             request.headers_mut().entry(USER_AGENT).or_insert(agent);
             (accounts.transport)(request).await
+        })
+    }
+
+    fn token(&self) -> BoxFuture<'static, Result<Token, String>> {
+        let (accounts, pod) = (self.accounts.clone(), self.pod.clone());
+        let kept = Arc::clone(&self.token);
+        Box::pin(async move {
+            if let Some(token) = unexpired_token(&kept, accounts.clock.now()) {
+                return Ok(token);
+            }
+            let token = accounts.token(&pod, "", TOKEN_SECONDS).await?;
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            *kept = Some(token.clone());
+            Ok(token)
         })
     }
 }
