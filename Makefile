@@ -14,6 +14,12 @@ build: ## Build the release binary and print its path
 	cargo build --release --package gantry
 	@ls -l "$(CARGO_TARGET_DIR)/release/gantry" | awk '{ printf "$(CARGO_TARGET_DIR)/release/gantry (%.1f MB)\n", $$5 / 1000000 }'
 
+# With a binary of its own nothing is built.
+.PHONY: image
+image: $(if $(findstring --binary,$(ARGS)),,build) ## Write the container image as an OCI archive (ARGS='--output gantry.tar --tag v1')
+	@scripts/check-tools
+	cargo xtask image $(ARGS)
+
 .PHONY: up
 up: build ## Run a whole cluster on this machine (ARGS='--demo --port 0')
 	@"$(CARGO_TARGET_DIR)/release/gantry" up $(ARGS)
@@ -67,7 +73,7 @@ e2e: ## Run the tests that need a real Kubernetes; the first time builds it
 	@testbed/node
 	@testbed/kernels
 	@testbed/images
-	cargo test --workspace --features gantry/e2e,gantry-testkit/e2e,gantry-conformance/e2e,gantry-kmod/e2e,gantry-oci/e2e,gantry-registry/e2e --test e2e --test clients
+	cargo test --workspace --features gantry/e2e,gantry-testkit/e2e,gantry-conformance/e2e,gantry-kmod/e2e,gantry-oci/e2e,gantry-registry/e2e,xtask/e2e --test e2e --test clients
 
 .PHONY: drill-queue
 drill-queue: ## Run the failure drill of the queue and print its timeline (ARGS='--seed 7 --size small')
@@ -98,6 +104,16 @@ bench-devices: ## Measure allocators of devices side by side (ARGS='full/500x10 
 	cd testbed/allocator && go build -o "$(CARGO_TARGET_DIR)/allocator" .
 	cargo build --release --package gantry-bench --bin bench-devices
 	"$(CARGO_TARGET_DIR)/release/bench-devices" --peer "$(CARGO_TARGET_DIR)/allocator" $(ARGS)
+
+.PHONY: bench-modules
+bench-modules: ## Measure the signing of modules in images beside sign-file and umoci (ARGS='modules/100')
+	@scripts/check-tools
+	@testbed/kernels
+	@testbed/images
+	cargo build --release --package gantry --package gantry-bench --bin gantry --bin bench-modules
+	"$(CARGO_TARGET_DIR)/release/bench-modules" --kernels "$$(testbed/kernels --print-dir)" \
+		--json "$(CARGO_TARGET_DIR)/bench-modules.json" $(ARGS)
+	@echo "all figures: $(CARGO_TARGET_DIR)/bench-modules.json"
 
 .PHONY: bench-scheduling
 bench-scheduling: ## Measure schedulers with devices on a real API server (ARGS='pods/100x10'); needs Go

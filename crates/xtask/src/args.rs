@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::generate::Mode;
+use crate::image::{self, ImageOptions};
 
 /// The text of `cargo xtask --help`.
 pub(crate) const HELP: &str = "\
@@ -20,6 +21,8 @@ Commands:
                  Take the schemas of embedded Kubernetes types from FILE, the merged OpenAPI v3
                  documents of an API server of the pinned release
   test [ARGS…]   Run `cargo test` for the workspace or with ARGS, and print the slowest tests
+  image [--binary FILE] [--output FILE] [--tag NAME]
+                 Write the container image of the release binary, or of FILE, as an OCI archive
   crates         Check that every crate builds alone
   ci             Run every step of CI in order; stop at the first that fails
   help           Print this text
@@ -42,6 +45,8 @@ pub(crate) enum Command {
     KubernetesSchemas(PathBuf),
     /// Run the tests with these arguments of `cargo test`.
     Test(Vec<String>),
+    /// Write the container image.
+    Image(ImageOptions),
     /// Build every crate alone.
     Crates,
     /// Run every step of CI.
@@ -71,6 +76,7 @@ pub(crate) fn parse(words: &[String]) -> Result<Command, String> {
         ["kubernetes-schemas"] => {
             Err("which file? See the help on `kubernetes-schemas`".to_owned())
         }
+        ["image", rest @ ..] => image::parse(rest).map(Command::Image),
         ["crates"] => Ok(Command::Crates),
         ["ci"] => Ok(Command::Ci),
         ["gen" | "freeze" | "tidy" | "crates" | "ci" | "help", rest @ ..] => {
@@ -95,6 +101,27 @@ mod tests {
             ("and needs one", "freeze", Err("which version? Say GROUP/VERSION".to_owned())),
             ("ci takes nothing", "ci", Ok(Command::Ci)),
             ("crates takes nothing", "crates", Ok(Command::Crates)),
+            ("image takes nothing", "image", Ok(Command::Image(ImageOptions::default()))),
+            (
+                "image takes files and a name",
+                "image --binary a --output b --tag v1",
+                Ok(Command::Image(ImageOptions {
+                    binary: Some("a".into()),
+                    output: Some("b".into()),
+                    tag: Some("v1".to_owned()),
+                })),
+            ),
+            ("with values", "image --binary", Err("--binary needs a value".to_owned())),
+            (
+                "and nothing else",
+                "image --binari a",
+                Err("cannot read `--binari` after `image`".to_owned()),
+            ),
+            (
+                "names are checked",
+                "image --tag a:b:c",
+                Err("--tag \"a:b:c\" is neither a tag nor the name of an image".to_owned()),
+            ),
             ("test takes nothing", "test", Ok(Command::Test(Vec::new()))),
             (
                 "test passes everything on",
@@ -120,7 +147,9 @@ mod tests {
 
     #[test]
     fn help_names_every_command() {
-        for command in ["gen", "gen --check", "freeze", "tidy", "test", "crates", "ci", "help"] {
+        let commands =
+            ["gen", "gen --check", "freeze", "tidy", "test", "image", "crates", "ci", "help"];
+        for command in commands {
             assert!(HELP.contains(&format!("\n  {command} ")), "{command}");
         }
     }

@@ -2,11 +2,13 @@
 //!
 //! `cargo xtask --help` lists the commands. Every check and every generator decides in a pure
 //! function over data that was read beforehand; only this file, [`tree`], [`workspace`],
-//! [`ci`], [`test_run`] and the writing halves of [`generate`] and [`published`] touch the machine.
+//! [`ci`], [`image`], [`test_run`] and the writing halves of [`generate`] and [`published`] touch
+//! the machine.
 
 mod args;
 mod ci;
 mod generate;
+mod image;
 mod markdown;
 mod published;
 mod rust_text;
@@ -85,6 +87,7 @@ fn run(command: Command) -> anyhow::Result<bool> {
         Command::Tidy => tidy::run(&root()?, &mut out),
         Command::KubernetesSchemas(file) => generate::refresh(&root()?, &file).map(|()| true),
         Command::Test(words) => test_run::run(&root()?, &words, &mut out),
+        Command::Image(options) => image::run(&root()?, &options, &mut out),
         Command::Crates => ci::check_each_crate(&root()?, &mut out),
         Command::Ci => ci::run(&root()?, &mut out),
     }

@@ -1,6 +1,6 @@
 //! The packages of the workspace, as `cargo metadata` describes them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
@@ -51,6 +51,17 @@ pub(crate) fn crate_name(package: &str) -> &str {
 
 /// Asks cargo for the packages of the workspace at `root`.
 pub(crate) fn packages(root: &Path) -> anyhow::Result<Vec<Package>> {
+    parse(&metadata(root)?)
+}
+
+/// Asks cargo for the directory of what it builds.
+pub(crate) fn target_directory(root: &Path) -> anyhow::Result<PathBuf> {
+    let metadata: Value =
+        serde_json::from_str(&metadata(root)?).context("cannot read cargo metadata")?;
+    Ok(PathBuf::from(string(&metadata, "target_directory")?))
+}
+
+fn metadata(root: &Path) -> anyhow::Result<String> {
     let answer = Command::new("cargo")
         .args(["metadata", "--no-deps", "--format-version", "1"])
         .current_dir(root)
@@ -61,7 +72,7 @@ pub(crate) fn packages(root: &Path) -> anyhow::Result<Vec<Package>> {
         "cargo metadata failed: {}",
         String::from_utf8_lossy(&answer.stderr).trim()
     );
-    parse(&String::from_utf8(answer.stdout).context("cargo metadata did not answer in UTF-8")?)
+    String::from_utf8(answer.stdout).context("cargo metadata did not answer in UTF-8")
 }
 
 /// Reads the answer of `cargo metadata --no-deps`; packages come back sorted by name.

@@ -110,6 +110,7 @@ fn the_schema_knows_every_value_and_leaves_out_what_the_chart_decides() {
         "instascale",
         "simulation",
         "devices",
+        "modules",
     ];
     assert_eq!(names, expected);
     let election = config["leaderElection"]["properties"].as_object().unwrap();

@@ -1,0 +1,170 @@
+//! Writes the container image of the `gantry` binary as an OCI archive.
+//!
+//! The image is made from nothing: one layer with the binary, the dynamic loader and the shared
+//! libraries that the binary needs, and `/tmp`. The same files give the same bytes: entries are
+//! sorted, root owns them, and the only time in the image is `SOURCE_DATE_EPOCH`, or 1970.
+
+mod shared_libraries;
+#[cfg(test)]
+mod tests;
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use gantry_oci::build::ImageBuilder;
+use gantry_oci::layer::{Mtime, NewEntry};
+use gantry_oci::layout::write_archive;
+use gantry_oci::{Manifest, MemoryBlobs, Platform, Reference, Tag};
+use jiff::Timestamp;
+
+use self::shared_libraries::{ImageFile, LibraryDirectories, collect};
+use crate::workspace;
+
+/// Where the binary is in the image.
+const PROGRAM: &str = "/usr/bin/gantry";
+
+/// The user that containers run as, by number, so that Kubernetes can see that it is not root.
+const USER: &str = "65532:65532";
+
+/// The variable with the time of the image, in seconds since 1970.
+const SOURCE_DATE_EPOCH: &str = "SOURCE_DATE_EPOCH";
+
+/// The options of `cargo xtask image`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ImageOptions {
+    /// The binary; the release binary if there is none.
+    pub(crate) binary: Option<PathBuf>,
+    /// The archive; a file in the target directory if there is none.
+    pub(crate) output: Option<PathBuf>,
+    /// The name of the image in the archive; the version if there is none.
+    pub(crate) tag: Option<String>,
+}
+
+/// An image that was composed, before it is written.
+#[derive(Debug)]
+struct ComposedImage {
+    blobs: MemoryBlobs,
+    manifest: Manifest,
+    platform: Platform,
+    files: Vec<ImageFile>,
+}
+
+/// Reads the words after `image`; the error is a sentence for the user.
+pub(crate) fn parse(words: &[&str]) -> Result<ImageOptions, String> {
+    let mut options = ImageOptions::default();
+    let mut words = words.iter();
+    while let Some(option) = words.next() {
+        if !matches!(*option, "--binary" | "--output" | "--tag") {
+            return Err(format!("cannot read `{option}` after `image`"));
+        }
+        let value = words.next().ok_or_else(|| format!("{option} needs a value"))?;
+        match *option {
+            "--binary" => options.binary = Some(PathBuf::from(value)),
+            "--output" => options.output = Some(PathBuf::from(value)),
+            _ => options.tag = Some((*value).to_owned()),
+        }
+    }
+    if let Some(tag) = &options.tag
+        && tag.parse::<Tag>().is_err()
+        && tag.parse::<Reference>().is_err()
+    {
+        return Err(format!("--tag {tag:?} is neither a tag nor the name of an image"));
+    }
+    Ok(options)
+}
+
+/// Composes the image, writes the archive, and prints its digest and size.
+pub(crate) fn run(
+    root: &Path,
+    options: &ImageOptions,
+    out: &mut impl Write,
+) -> anyhow::Result<bool> {
+    let target = workspace::target_directory(root)?;
+    let binary = options.binary.clone().unwrap_or_else(|| target.join("release/gantry"));
+    let content = fs::read(&binary).with_context(|| {
+        format!("could not read {}; `make build` builds the release binary", binary.display())
+    })?;
+    #[expect(clippy::disallowed_methods, reason = "the variable of all builds that are repeated")]
+    let epoch = std::env::var(SOURCE_DATE_EPOCH).ok();
+    let version = gantry::version::VERSION.version;
+    let image = compose(content, &LibraryDirectories::of_this_machine(), created(epoch)?, version)
+        .with_context(|| format!("cannot put {} into an image", binary.display()))?;
+    let output = options.output.clone().unwrap_or_else(|| target.join("gantry-image.tar"));
+    let tag = options.tag.as_deref().unwrap_or(version);
+    let size = write(&image, tag, &output)
+        .with_context(|| format!("could not write {}", output.display()))?;
+    for file in &image.files {
+        writeln!(out, "{} ({})", file.path, megabytes(file.content.len() as u64))?;
+    }
+    writeln!(out, "platform  {}/{}", image.platform.os(), image.platform.architecture())?;
+    writeln!(out, "tag       {tag}")?;
+    writeln!(out, "digest    {}", image.manifest.digest())?;
+    writeln!(out, "archive   {} ({})", output.display(), megabytes(size))?;
+    Ok(true)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "one decimal is shown")]
+fn megabytes(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
+}
+
+/// The time of the image: the start of 1970 unless the variable says otherwise.
+fn created(epoch: Option<String>) -> anyhow::Result<Timestamp> {
+    let Some(text) = epoch else { return Ok(Timestamp::UNIX_EPOCH) };
+    let seconds = text.parse().ok().filter(|seconds| *seconds >= 0);
+    seconds
+        .and_then(|seconds| Timestamp::from_second(seconds).ok())
+        .with_context(|| format!("{SOURCE_DATE_EPOCH}={text:?} is not a number of seconds"))
+}
+
+/// Composes the image of a binary.
+fn compose(
+    binary: Vec<u8>,
+    directories: &LibraryDirectories,
+    created: Timestamp,
+    version: &str,
+) -> anyhow::Result<ComposedImage> {
+    let (files, architecture) = collect(PROGRAM, binary, directories)?;
+    let platform = Platform::linux(architecture)?;
+    let mtime = Mtime { seconds: created.as_second(), nanoseconds: 0 };
+    // Blobs to be pushed are written to temporary files.
+    let mut entries = vec![NewEntry::directory("tmp", 0o1777)];
+    let file = |file: &ImageFile| NewEntry::file(&file.path, file.content.clone(), 0o755);
+    entries.extend(files.iter().map(file));
+    for entry in &mut entries {
+        entry.attributes.mtime = mtime;
+    }
+    let mut blobs = MemoryBlobs::default();
+    let manifest = ImageBuilder::from_scratch(platform.clone(), created)
+        .layer(entries, "cargo xtask image")?
+        .entrypoint(&[PROGRAM])
+        .user(USER)
+        .label("org.opencontainers.image.title", "gantry")
+        .label("org.opencontainers.image.version", version)
+        .build(&mut blobs)?;
+    Ok(ComposedImage { blobs, manifest, platform, files })
+}
+
+/// Writes the archive beside the one it replaces, and returns its size.
+fn write(image: &ComposedImage, tag: &str, output: &Path) -> anyhow::Result<u64> {
+    let name = output.file_name().context("it has no file name")?;
+    let mut partial = name.to_owned();
+    partial.push(".partial");
+    let partial = output.with_file_name(partial);
+    let written = (|| {
+        let mut file = BufWriter::new(File::create(&partial)?);
+        write_archive(&image.blobs, &image.manifest.descriptor(), Some(tag), &mut file)?;
+        let file = file.into_inner()?;
+        file.sync_all()?;
+        let size = file.metadata()?.len();
+        fs::rename(&partial, output)?;
+        anyhow::Ok(size)
+    })();
+    if written.is_err() {
+        // The error that matters is the first one.
+        let _ = fs::remove_file(&partial);
+    }
+    written
+}
