@@ -6,6 +6,7 @@
 //! own benchmark, and the cost of an admission when many AppWrappers are pending. Nothing here
 //! asserts a speed.
 
+mod peak_memory;
 mod queue;
 mod report;
 #[expect(dead_code, reason = "failures and many clients are for other measurements")]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 
+use crate::peak_memory::peak_megabytes;
 use crate::usage;
 
 /// A running program. It is stopped when this value is dropped.
@@ -56,9 +57,8 @@ impl Program {
 
     /// Returns the resources it has used so far.
     pub(crate) fn cost(&self) -> Cost {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()));
-        let peak = status.ok().as_deref().and_then(peak_kilobytes).unwrap_or_default();
-        Cost { cpu: usage::cpu(&[self.pid()]), peak: f64::from(peak) / 1000.0 }
+        let peak = peak_megabytes(self.pid()).unwrap_or_default();
+        Cost { cpu: usage::cpu(&[self.pid()]), peak }
     }
 
     /// Returns whether it has exited successfully.
@@ -96,20 +96,4 @@ impl Drop for Program {
 pub(crate) fn beside_this_program(name: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("could not find this program")?;
     Ok(own.with_file_name(name))
-}
-
-fn peak_kilobytes(status: &str) -> Option<u32> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim().strip_suffix(" kB")?.trim().parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_peak_is_read_from_the_status_of_a_process() {
-        assert_eq!(peak_kilobytes("VmPeak:\t 99 kB\nVmHWM:\t   1234 kB\n"), Some(1234));
-        assert_eq!(peak_kilobytes("Name:\tkthreadd\n"), None);
-    }
 }
