@@ -11,7 +11,7 @@ mod files;
 mod gather;
 mod install;
 mod legacy_spelling;
-mod modules;
+pub(crate) mod modules;
 mod node;
 mod operator;
 mod queue;
@@ -102,6 +102,28 @@ enum Command {
     Version(Version),
 }
 
+/// The command line of Gantry's image in a simulated pod.
+#[derive(Debug, Parser)]
+#[command(name = "gantry", subcommand_required = true, disable_help_subcommand = true)]
+pub(crate) struct PodCommandLine {
+    #[command(subcommand)]
+    command: PodCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum PodCommand {
+    Modules(modules::Arguments),
+}
+
+impl PodCommandLine {
+    /// The only command that runs there.
+    pub(crate) fn into_modules(self) -> modules::Arguments {
+        match self.command {
+            PodCommand::Modules(arguments) => arguments,
+        }
+    }
+}
+
 /// Print a completion script for a shell.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -135,7 +157,7 @@ enum OutputFormat {
 
 /// How a command that could run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CommandOutcome {
+pub(crate) enum CommandOutcome {
     /// The command did what was asked.
     Success,
     /// The command failed; the reasons have been printed.
@@ -224,7 +246,7 @@ fn dispatch(
         Command::Share(arguments) => share::run(&arguments, output),
         Command::Schedule(arguments) => schedule::run(&arguments, output),
         Command::Devices(arguments) => devices::run(*arguments, output),
-        Command::Modules(arguments) => modules::run(&arguments, output),
+        Command::Modules(arguments) => modules::run(arguments, output),
         Command::Registry(arguments) => registry::run(&arguments, output),
         Command::Operator(arguments) => operator::run(*arguments, log, output),
         Command::User(arguments) => user::run(&arguments, output),

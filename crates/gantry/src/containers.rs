@@ -11,10 +11,12 @@ use gantry_apiserver::streams::kubelet_client::{
     PodTarget, Session, SessionStreams,
 };
 use gantry_process::clock::Clock;
+use gantry_sim::kernel::KernelAccess;
 use gantry_sim::kubelet::{PodAddress, annotation, pod_address};
 use gantry_sim::logs::{ContainerRun, LogReadOptions, LogReader, Logs, select_run};
 use gantry_sim::programs::{PodNetwork, ProgramObserver};
 use gantry_sim::shell::{self, ShellContext, Stdio};
+use gantry_sim::view::{Container, Node, Pod};
 use tokio::net::TcpStream;
 
 /// How long a program on this machine may take to accept a connection.
@@ -58,6 +60,16 @@ impl Containers {
             }
             None => shell::variables(&target.pod_object, &target.container),
         }
+    }
+
+    /// Returns the kernel of a container's node; `None` if nodes have none or it is unreadable.
+    fn kernel(&self, target: &PodTarget) -> Option<KernelAccess> {
+        let node: Node = serde_json::from_value((*target.node_object).clone()).ok()?;
+        let pod: Pod = serde_json::from_value((*target.pod_object).clone()).ok()?;
+        let mut containers = pod.spec.init_containers.iter().chain(&pod.spec.containers);
+        let container = containers.find(|it| it.name == target.container);
+        let may_load_modules = container.is_some_and(Container::may_load_modules);
+        self.programs.get()?.kernel(&node, may_load_modules)
     }
 
     async fn attach(
@@ -109,6 +121,12 @@ impl Containers {
                 .get()
                 .map(|it| it.files(&target.uid, &target.container))
                 .unwrap_or_default(),
+            root: self
+                .programs
+                .get()
+                .map(|it| it.root(&target.uid, &target.container))
+                .unwrap_or_default(),
+            kernel: self.kernel(target),
         };
         let SessionStreams { stdin, stdout, stderr, size: _, disconnected: gone } = ends;
         let stdio = Stdio { stdin, stdout, stderr };

@@ -5,6 +5,8 @@
 //! `get` on `repositories.registry.gantry.dev` there, pushing `update`, deleting `delete`. A
 //! repository without a slash needs the same in all namespaces, and so does listing all of them.
 
+pub(crate) mod node_images;
+
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -173,6 +175,9 @@ impl Access for ApiUsers {
         repository: Option<&RepositoryName>,
     ) -> Result<bool, AccessUnavailable> {
         let Some(user) = user else { return Ok(false) };
+        if verb == Verb::Pull && repository.is_some_and(|it| is_own(&user.name, it)) {
+            return Ok(true);
+        }
         let verb = match verb {
             Verb::Ping => return Ok(true),
             Verb::List => "list",
@@ -182,6 +187,14 @@ impl Access for ApiUsers {
         };
         Ok(self.0.authorize(user, &attributes(verb, repository)).allowed)
     }
+}
+
+/// Whether a user is a service account of the namespace that a repository belongs to: pods may pull
+/// the images of their own namespace.
+fn is_own(user: &str, repository: &RepositoryName) -> bool {
+    let account = user.strip_prefix("system:serviceaccount:").and_then(|it| it.split_once(':'));
+    let owner = repository.as_str().split_once('/').map(|(namespace, _)| namespace);
+    matches!((account, owner), (Some((namespace, _)), Some(owner)) if namespace == owner)
 }
 
 /// What a request asks for, as the roles of the API server know it.
@@ -230,6 +243,21 @@ mod tests {
             assert_eq!(asked(name), expected, "{name}");
         }
         assert_eq!(attributes("list", None), expected.with_verb("list"));
+    }
+
+    #[test]
+    fn pods_pull_from_their_own_namespace() {
+        let table = [
+            ("system:serviceaccount:team-a:default", "team-a/driver", true),
+            ("system:serviceaccount:team-a:default", "team-a/gpu/driver", true),
+            ("system:serviceaccount:team-a:default", "team-b/driver", false),
+            ("system:serviceaccount:team-a:default", "team-a", false),
+            ("system:serviceaccount:team-a", "team-a/driver", false),
+            ("team-a", "team-a/driver", false),
+        ];
+        for (user, repository, expected) in table {
+            assert_eq!(is_own(user, &repository.parse().unwrap()), expected, "{user} {repository}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
@@ -17,20 +18,39 @@ const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 ///
 /// Neither stream is kept locked: other threads write their logs to standard error, and there would
 /// be a deadlock if the command waited for such a thread.
-#[derive(Debug)]
 pub struct Output {
-    out: AutoStream<io::Stdout>,
-    err: AutoStream<io::Stderr>,
+    out: AutoStream<Box<dyn Write + Send>>,
+    err: AutoStream<Box<dyn Write + Send>>,
+}
+
+impl fmt::Debug for Output {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("Output").finish_non_exhaustive()
+    }
 }
 
 impl Output {
     /// The streams of this process.
     #[must_use]
     pub fn standard(color: ColorChoice) -> Self {
+        // The choice is made before the type of the stream, which tells a terminal, is erased.
+        let chosen = |choice, detected| match choice {
+            ColorChoice::Auto => detected,
+            choice => choice,
+        };
+        let out = chosen(color, AutoStream::choice(&io::stdout()));
+        let err = chosen(color, AutoStream::choice(&io::stderr()));
         Self {
-            out: AutoStream::new(io::stdout(), color),
-            err: AutoStream::new(io::stderr(), color),
+            out: AutoStream::new(Box::new(io::stdout()), out),
+            err: AutoStream::new(Box::new(io::stderr()), err),
         }
+    }
+
+    /// Both streams as lines of a log, without colour.
+    #[must_use]
+    pub fn to_log(log: Arc<dyn Fn(&str) + Send + Sync>) -> Self {
+        let stream = |log| -> Box<dyn Write + Send> { Box::new(LogLines { log, line: Vec::new() }) };
+        Self { out: AutoStream::never(stream(Arc::clone(&log))), err: AutoStream::never(stream(log)) }
     }
 
     /// Prints a result.
@@ -83,6 +103,39 @@ impl Output {
         // Written in one piece, so that no log line gets in between. A closed standard error cannot
         // be reported anywhere.
         let _ = self.err.write_all(format!("{text}\n").as_bytes());
+    }
+}
+
+/// Writes whole lines to a log; what is left at the end is a line.
+struct LogLines {
+    log: Arc<dyn Fn(&str) + Send + Sync>,
+    line: Vec<u8>,
+}
+
+impl Write for LogLines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for byte in bytes {
+            match byte {
+                b'\n' => self.flush()?,
+                byte => self.line.push(*byte),
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if !self.line.is_empty() {
+            (self.log)(&String::from_utf8_lossy(&self.line));
+            self.line.clear();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for LogLines {
+    fn drop(&mut self) {
+        // It writes to memory, and cannot fail.
+        let _ = self.flush();
     }
 }
 

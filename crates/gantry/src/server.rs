@@ -85,6 +85,8 @@ pub struct RunningServer {
     pub authority: String,
     /// Signs client certificates for this server.
     pub signer: RequestSigner,
+    /// The registry of container images, if there is one.
+    pub registry: Option<ImageRegistry>,
 }
 
 /// Starts a server; its tasks belong to `tasks`.
@@ -140,7 +142,7 @@ pub async fn start(
     let security = TransportSecurity::Tls { certificate, clients };
     let registry =
         plan.registry.map(|path| image_registry::open(&path, &api, tasks)).transpose()?;
-    let service = service(api.clone(), registry, clock, counters.clone());
+    let service = service(api.clone(), registry.clone(), clock, counters.clone());
     let options = Options::new(plan.address, security);
     let address = gantry_serve::serve(tasks, "apiserver", options, counters, service).await?;
     api.set_listen_address(&address.to_string());
@@ -153,7 +155,7 @@ pub async fn start(
     let Endpoint { server, authority } = &endpoint;
     let kubeconfig = gantry_serve::kubeconfig::kubeconfig(server, authority, pki.admin(), &names);
     let (authority, signer) = (endpoint.authority, pki.request_signer());
-    Ok(RunningServer { api, store, address, recovery, kubeconfig, authority, signer })
+    Ok(RunningServer { api, store, address, recovery, kubeconfig, authority, signer, registry })
 }
 
 /// How long a start waits for the previous process to release the store. A process that was killed

@@ -23,6 +23,7 @@ pub const SUBSYSTEMS: &[Subsystem] = &[
     gantry_scaling::subsystem::SUBSYSTEM,
     gantry_sim::subsystem::SUBSYSTEM,
     gantry_placement::subsystem::SUBSYSTEM,
+    gantry_kernel_modules::subsystem::SUBSYSTEM,
 ];
 
 /// The controllers that can be enabled by name.

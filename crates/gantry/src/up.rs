@@ -4,6 +4,8 @@ pub mod accelerators;
 pub mod accounts;
 mod certificates;
 mod default_storage_class;
+mod gantry_program;
+mod host_registry;
 mod in_process_client;
 mod installation;
 mod metrics_api;
@@ -19,6 +21,7 @@ use gantry_apiserver::{Api, Caller, ClientCertificate};
 use gantry_controller::{
     Actor, ControllerManager, ControllerMetrics, ManagerHandle, ManagerOptions, Registration,
 };
+use gantry_kernel_modules::effects::{HostRegistry as _, HostRegistryExtension};
 use gantry_kube_controllers::effects::scale_inquiry;
 use gantry_kube_controllers::{ClusterController, ControlPlaneSettings, control_plane_controllers};
 use gantry_process::clock::Clock;
@@ -28,12 +31,12 @@ use gantry_queue::effects::admission::LeafAdmission;
 use gantry_reconcile::{ApiPath, Parameter};
 use gantry_scaling::subsystem::EMBEDDED_NAMESPACE;
 use gantry_serve::pki::RequestSigner;
-use gantry_sim::effects::{PodRuntime, Transport};
+use gantry_sim::effects::{PodRuntime, PulledImages, Transport};
 use gantry_sim::kubelet;
 use gantry_sim::logs::Logs;
 use gantry_sim::node_shape::NodeShape;
 use gantry_sim::pod_config::ApiServer;
-use gantry_sim::programs::PodNetwork;
+use gantry_sim::programs::{PodNetwork, ProgramRegistry};
 use gantry_sim::usage::Sampling;
 use gantry_sim::view::Node;
 use gantry_subsystem::settings::Values;
@@ -46,6 +49,8 @@ use jiff::Timestamp;
 use crate::status_page::{ConfigurationStatus, SettingsScope, StatusPage, caches_filled};
 use crate::subsystems::{self};
 use certificates::EmbeddedAuthority;
+use gantry_program::GantryProgram;
+use host_registry::EmbeddedRegistry;
 pub use in_process_client::InProcessClient;
 pub use installation::{DEMO, apply, install_kinds};
 use node_notifier::NodeNotifier;
@@ -79,6 +84,8 @@ pub struct EmbeddedSettings {
     pub api_server: ApiServer,
     /// The network of pods.
     pub network: PodNetwork,
+    /// The images that nodes pull; they have all others.
+    pub images: Option<PulledImages>,
 }
 
 /// An embedded cluster: everything that runs beside the API server.
@@ -105,11 +112,15 @@ pub async fn start(
 ) -> anyhow::Result<Cluster> {
     let clock = tasks.clock().clone();
     let started = clock.now();
+    let registry = EmbeddedRegistry::new(api, settings.api_server.port, &settings.certificates);
+    let program = GantryProgram::new(registry.addresses(), registry.roots());
     let runtime = PodRuntime {
+        programs: ProgramRegistry::built_in().with(gantry_program::IMAGE, program),
         api_server: Some(settings.api_server.clone()),
         transport: Some(in_process_transport(api)),
         directory: Some(settings.pods.clone()),
         network: settings.network.clone(),
+        images: settings.images.clone(),
         ..PodRuntime::new(settings.profile, logs.clone())
     };
     let setup = Setup {
@@ -120,7 +131,10 @@ pub async fn start(
         metrics,
         clients: &EmbeddedClients(api),
         is_controller_enabled: &|_| true,
-        extensions: &HostExtensions::default().with(leaves.clone()).with(runtime.clone()),
+        extensions: &HostExtensions::default()
+            .with(leaves.clone())
+            .with(runtime.clone())
+            .with(HostRegistryExtension(Arc::new(registry))),
     };
     let components = subsystems::start(setup).await?;
     let SubsystemComponents { mut registrations, mut outside, filters, background, .. } =

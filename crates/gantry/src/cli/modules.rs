@@ -1,6 +1,10 @@
-//! `gantry modules`: signs and verifies kernel modules, in files and in images.
+//! `gantry modules`: signs and verifies kernel modules, in files and in images, and builds images.
 
+mod build;
+mod container_files;
+mod image_files;
 mod key_files;
+mod merge_auth;
 mod registry_flags;
 mod sign;
 mod sign_file;
@@ -20,7 +24,7 @@ use crate::output::Output;
       --key-file key.pem --cert-file cert.pem
   gantry modules sign-file sha256 key.pem cert.pem driver.ko
   gantry modules verify --cert-file cert.pem driver.ko")]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
@@ -30,20 +34,66 @@ enum Command {
     Sign(Box<sign::Arguments>),
     SignFile(sign_file::Arguments),
     Verify(Box<verify::Arguments>),
+    MergeAuth(merge_auth::Arguments),
+    Build(Box<build::Arguments>),
 }
 
-pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<CommandOutcome> {
-    let ended = match &arguments.command {
-        Command::Sign(arguments) => sign::run(arguments, output),
-        Command::SignFile(arguments) => sign_file::run(arguments, output),
-        Command::Verify(arguments) => verify::run(arguments, output),
+pub(crate) use container_files::ContainerFiles;
+pub(crate) use registry_flags::{ClusterRegistry, RegistryScope};
+
+pub(super) fn run(arguments: Arguments, output: &mut Output) -> anyhow::Result<CommandOutcome> {
+    let ended = match arguments.command {
+        Command::Sign(arguments) => sign::run(&arguments, output),
+        Command::SignFile(arguments) => sign_file::run(&arguments, output),
+        Command::Verify(arguments) => verify::run(&arguments, output),
+        Command::MergeAuth(arguments) => merge_auth::run(&arguments, output),
+        Command::Build(arguments) => build::run(*arguments, output),
     };
+    outcome(ended, output)
+}
+
+/// Runs a command in a simulated pod: with the files of its container, the registries that the pod
+/// reaches, and its log.
+pub(crate) async fn run_in_container(
+    arguments: Arguments,
+    files: &ContainerFiles,
+    registries: &RegistryScope,
+    output: &mut Output,
+) -> anyhow::Result<CommandOutcome> {
+    let ended = match arguments.command {
+        Command::Sign(arguments) => {
+            let arguments = arguments.in_container(files)?;
+            sign::execute(&arguments, registries, output).await
+        }
+        Command::MergeAuth(arguments) => merge_auth::run(&arguments.in_container(files)?, output),
+        Command::Build(arguments) => {
+            build::execute(arguments.in_container(files)?, registries, output).await
+        }
+        Command::SignFile(_) | Command::Verify(_) => {
+            anyhow::bail!("only sign, build and merge-auth run in simulated pods");
+        }
+    };
+    outcome(ended, output)
+}
+
+fn outcome(
+    ended: Result<CommandOutcome, Failure>,
+    output: &mut Output,
+) -> anyhow::Result<CommandOutcome> {
     match ended {
         Ok(outcome) => Ok(outcome),
         Err(Failure { code, error }) => {
             output.failure(&error);
             Ok(CommandOutcome::FailureWithCode(code as u8))
         }
+    }
+}
+
+/// Reads a name with its value.
+fn named_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("write NAME=VALUE".to_owned()),
     }
 }
 

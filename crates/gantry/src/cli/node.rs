@@ -11,6 +11,7 @@ use gantry_controller::Actor;
 use gantry_controller::writer::Writer;
 use gantry_process::clock::Clock;
 use gantry_reconcile::{ApiPath, Outcome, Write};
+use gantry_sim::kernel;
 use gantry_sim::node_shape::{self, NodeShape};
 use gantry_sim::view::Node;
 
@@ -107,6 +108,14 @@ struct Add {
     #[arg(long, value_name = "RELEASE")]
     kernel_version: Option<String>,
 
+    /// Which modules the kernels load: off (all), enforce or lockdown (only signed ones).
+    #[arg(long, value_name = "POLICY")]
+    module_signatures: Option<String>,
+
+    /// A file with the certificates that the kernels trust, in PEM.
+    #[arg(long, value_name = "FILE")]
+    trusted_keys: Option<PathBuf>,
+
     /// A label, as NAME=VALUE; may be repeated.
     #[arg(long = "label", value_name = "NAME=VALUE")]
     labels: Vec<String>,
@@ -136,6 +145,7 @@ async fn act(arguments: &Arguments, output: &mut Output) -> anyhow::Result<Comma
             (writes_for_each(names, &nodes, node_shape::power_on)?, "powered on")
         }
         Command::UpgradeKernel { name, release } => {
+            check_release("RELEASE", release)?;
             (vec![node_shape::upgrade_kernel(find(name, &nodes)?, release)], "restarting")
         }
         Command::Remove(names) => (writes_for_each(names, &nodes, node_shape::remove)?, "removed"),
@@ -191,7 +201,18 @@ fn writes_for_each(
 }
 
 fn creation_writes(add: &Add, nodes: &[Arc<Node>]) -> anyhow::Result<Vec<Write>> {
-    let Add { name, nodes: file, count, cpu, memory, accelerators, kernel_version, labels } = add;
+    let Add {
+        name,
+        nodes: file,
+        count,
+        cpu,
+        memory,
+        accelerators,
+        kernel_version,
+        module_signatures,
+        trusted_keys,
+        labels,
+    } = add;
     if let Some(file) = file {
         let writes: Vec<Write> =
             read_shapes(file)?.iter().flat_map(|it| node_shape::add(it, nodes)).collect();
@@ -210,12 +231,32 @@ fn creation_writes(add: &Add, nodes: &[Arc<Node>]) -> anyhow::Result<Vec<Write>>
             bail!("--accelerators {resource}: given twice; name each resource once");
         }
     }
+    if let Some(release) = kernel_version {
+        check_release("--kernel-version", release)?;
+    }
     shape.kernel_version.clone_from(kernel_version);
+    if let Some(text) = module_signatures {
+        let policy = kernel::parse_enforcement(text).with_context(|| {
+            format!("--module-signatures {text}: write off, enforce or lockdown")
+        })?;
+        shape.module_signatures = Some(policy);
+    }
+    if let Some(file) = trusted_keys {
+        let named = || format!("cannot use --trusted-keys {}", file.display());
+        let text = std::fs::read_to_string(file).with_context(named)?;
+        let read = kernel::parse_certificates(&text).map_err(anyhow::Error::msg);
+        read.with_context(named)?;
+        shape.trusted_keys = Some(text);
+    }
     for text in labels {
         let (name, value) = pair("label", text, "zone=a")?;
         shape.labels.insert(name.to_owned(), value.to_owned());
     }
     Ok(node_shape::add(&shape, nodes))
+}
+
+fn check_release(what: &str, release: &str) -> anyhow::Result<()> {
+    kernel::check_release(release).map_err(anyhow::Error::msg).with_context(|| what.to_owned())
 }
 
 fn pair<'a>(flag: &str, text: &'a str, like: &str) -> anyhow::Result<(&'a str, &'a str)> {

@@ -23,6 +23,7 @@ use crate::admission_hooks::{self, AdmissionHooks};
 use crate::config::keys::KEYS;
 use crate::config::values::{Layer, Origin, Values};
 use crate::containers::Containers;
+use crate::image_registry::node_images::node_images;
 use crate::kubeconfig::MergeResult;
 use crate::output::Output;
 use crate::server::{self, RunningServer, ServerConfig};
@@ -201,7 +202,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<Comm
         Some(images) => images.path().join("registry"),
         None => directory.join("registry"),
     });
-    let RunningServer { api, store, address, recovery, kubeconfig, authority, signer } =
+    let RunningServer { api, store, address, recovery, kubeconfig, authority, signer, registry } =
         server::start(plan, &mut tasks, metrics.clone()).await?;
     apiserver::report_recovery(&recovery, output);
     apiserver::exit_on_store_failure(&store, &mut tasks);
@@ -229,6 +230,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<Comm
         pods: directory.join("pods"),
         api_server: server::pod_api_server(address),
         network: containers.network().clone(),
+        images: registry.map(|it| node_images(it, &api, address)),
     };
     let cluster = up::start(&api, &settings, &logs, &mut tasks, &metrics, &leaves).await?;
     if let Some(programs) = cluster.runtime().observer.get() {
@@ -298,7 +300,14 @@ fn values(switches: &SubsystemSwitches) -> Values {
     };
     let up = || Origin::Object("gantry up".to_owned());
     let mut layer = Layer::default();
-    for path in ["instascale.enabled", "devices.enabled", "devices.webhook.enabled"] {
+    let enabled = [
+        "instascale.enabled",
+        "devices.enabled",
+        "devices.webhook.enabled",
+        "modules.enabled",
+        "modules.webhook.enabled",
+    ];
+    for path in enabled {
         layer.set(path, true.into(), up());
     }
     layer.set("simulation.enabled", true.into(), up());

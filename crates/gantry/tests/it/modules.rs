@@ -165,6 +165,24 @@ fn kms_58_images_in_files_are_signed_the_same_each_time() {
         digests.push(image);
     }
     assert_eq!(digests[0], digests[1]);
+    // The archive is read again: what is in it is signed, and stays as it is.
+    let archive = folder.path().join("image.tar");
+    let from = ["--archive-in", text(&archive), "--file", "/opt/lib/modules/*/hello.ko"];
+    let run = sign(&[&from[..], &["--no-push"]].concat());
+    assert_eq!(run.code, 0, "{}", run.err);
+    let result: Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(result["image"], digests[0].as_str());
+    assert_eq!(result["files"][0]["result"], "already-signed");
+    let verify = |certificate: &str| {
+        let words = ["modules", "verify", "--cert-file", &fixture(certificate)];
+        gantry(&[&words[..], &from].concat())
+    };
+    assert_eq!(verify("certificates/rsa2048.pem").code, 0);
+    assert_eq!(verify("certificates/rsa3072.pem").code, 8);
+    std::fs::write(&archive, "not a tar").unwrap();
+    let run = verify("certificates/rsa2048.pem");
+    assert_eq!(run.code, 3, "{}", run.err);
+    assert!(run.err.contains("could not read the image in"), "{}", run.err);
     let missing = ["--oci-layout-in", text(&unsigned), "--no-push", "--file", "/opt/none.ko"];
     let run = sign(&missing);
     assert_eq!(run.code, 4, "{}", run.err);

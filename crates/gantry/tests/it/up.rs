@@ -15,6 +15,7 @@ mod autoscaling;
 mod device_attacks;
 mod devices;
 mod images;
+mod kernel_modules;
 mod ports;
 mod programs;
 mod queue;

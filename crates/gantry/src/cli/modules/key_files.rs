@@ -1,7 +1,7 @@
 //! Reads private keys, passphrases and certificates.
 
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use gantry_kmod::cms::IdentifyBy;
@@ -23,6 +23,7 @@ pub(super) fn signer(
     output: &mut Output,
 ) -> Result<Signer, Failure> {
     let refused = |error: anyhow::Error| ExitReason::KeyOrCertificate.because(error);
+    let key = &in_secret(key, &["key", "tls.key"]).map_err(refused)?;
     let file = Zeroizing::new(read(key).map_err(refused)?);
     let key = PrivateKey::parse(&file, passphrase)
         .with_context(|| format!("cannot use the key {}", key.display()))
@@ -37,7 +38,8 @@ pub(super) fn signer(
 
 /// Reads a certificate.
 pub(super) fn certificate(path: &Path) -> Result<Certificate, Failure> {
-    let read = read(path).and_then(|file| {
+    let read = in_secret(path, &["cert", "tls.crt"]).and_then(|path| {
+        let file = read(&path)?;
         Certificate::parse(&file)
             .with_context(|| format!("cannot use the certificate {}", path.display()))
     });
@@ -45,8 +47,14 @@ pub(super) fn certificate(path: &Path) -> Result<Certificate, Failure> {
 }
 
 /// Reads the passphrase of a key; the line break at its end is not part of it.
-pub(super) fn passphrase(path: Option<&Path>) -> Result<Option<Zeroizing<Vec<u8>>>, Failure> {
-    let Some(path) = path else { return Ok(None) };
+///
+/// Without a file of its own it is the key `pin` of the Secret that is mounted with the key.
+pub(super) fn passphrase(
+    path: Option<&Path>,
+    key: &Path,
+) -> Result<Option<Zeroizing<Vec<u8>>>, Failure> {
+    let beside = Some(key.join("pin")).filter(|it| it.is_file());
+    let Some(path) = path.or(beside.as_deref()) else { return Ok(None) };
     let mut text =
         Zeroizing::new(read(path).map_err(|it| ExitReason::KeyOrCertificate.because(it))?);
     while text.last().is_some_and(|it| matches!(it, b'\n' | b'\r')) {
@@ -59,6 +67,18 @@ pub(super) fn passphrase(path: Option<&Path>) -> Result<Option<Zeroizing<Vec<u8>
 pub(super) fn options(digest: Digest, weak: bool, identify_by: IdentifyBy) -> SignerOptions {
     let weak_digests = if weak { WeakDigests::Allow } else { WeakDigests::Refuse };
     SignerOptions { digest, weak_digests, identify_by }
+}
+
+/// Returns a file itself, or of a directory, which is a mounted Secret, the file with the first of
+/// these names that there is.
+pub(super) fn in_secret(path: &Path, names: &[&str]) -> anyhow::Result<PathBuf> {
+    if !path.is_dir() {
+        return Ok(path.to_owned());
+    }
+    let mut files = names.iter().map(|name| path.join(name));
+    files.find(|file| file.is_file()).with_context(|| {
+        format!("{} has none of the keys {}; add one", path.display(), names.join(", "))
+    })
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {

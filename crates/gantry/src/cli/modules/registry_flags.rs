@@ -1,11 +1,15 @@
-//! Makes clients of registries from flags.
+//! Makes clients of registries from flags, for a command on a machine or in a pod.
 
 use std::path::Path;
 
 use anyhow::Context as _;
+use bytes::Bytes;
 use gantry_http_client::AddressPolicy;
+use gantry_oci::Repository;
 use gantry_process::clock::Clock;
 use gantry_registry::{Client, ClientSettings, CredentialFile, Fallback, TlsVerification};
+
+use super::key_files::in_secret;
 
 /// How a registry is reached.
 #[derive(Clone, Copy, Debug)]
@@ -20,13 +24,59 @@ pub(super) struct RegistryAccess<'a> {
     pub(super) ca_file: Option<&'a Path>,
 }
 
-/// Makes a client. A registry on this machine may be called: the user of a command names it.
-pub(super) fn client(access: RegistryAccess<'_>) -> anyhow::Result<Client> {
+/// Which registries a command may call.
+#[derive(Clone, Debug)]
+pub(crate) enum RegistryScope {
+    /// All that its user names, also those of this machine.
+    Machine,
+    /// Those that a pod of a simulated node reaches.
+    Pod(ClusterRegistry),
+}
+
+/// The registry of an embedded cluster, as a pod reaches it.
+#[derive(Clone, Debug)]
+pub(crate) struct ClusterRegistry {
+    /// The names under which images name it.
+    pub(crate) addresses: Vec<String>,
+    /// The certificates that its certificate is verified with, in PEM.
+    pub(crate) roots: Bytes,
+    /// The credentials of the pod's service account.
+    pub(crate) credentials: CredentialFile,
+}
+
+impl RegistryScope {
+    /// Makes a client for one registry.
+    ///
+    /// A pod does not reach the services of this machine: of those, only the cluster's own registry
+    /// is called, with the rights of the pod's service account unless it brings credentials.
+    pub(super) fn client(
+        &self,
+        access: RegistryAccess<'_>,
+        repository: &Repository,
+    ) -> anyhow::Result<Client> {
+        let cluster = match self {
+            Self::Machine => return client(access, AddressPolicy::AllowLoopback, None),
+            Self::Pod(cluster) => cluster,
+        };
+        let registry = repository.registry().as_str();
+        match cluster.addresses.iter().any(|address| address == registry) {
+            true => client(access, AddressPolicy::AllowLoopback, Some(cluster)),
+            false => client(access, AddressPolicy::NoLoopback, None),
+        }
+    }
+}
+
+fn client(
+    access: RegistryAccess<'_>,
+    addresses: AddressPolicy,
+    cluster: Option<&ClusterRegistry>,
+) -> anyhow::Result<Client> {
     let mut settings = ClientSettings::new("gantry-modules");
-    settings.addresses = AddressPolicy::AllowLoopback;
+    settings.addresses = addresses;
     for path in access.auth_files {
         let named = || format!("cannot use the credentials in {}", path.display());
-        let bytes = std::fs::read(path).with_context(named)?;
+        let file = in_secret(path, &[".dockerconfigjson", ".dockercfg", "config.json"]);
+        let bytes = std::fs::read(file.with_context(named)?).with_context(named)?;
         settings.credentials.push(CredentialFile::parse(&bytes).with_context(named)?);
     }
     let registry = &mut settings.default_registry;
@@ -39,5 +89,10 @@ pub(super) fn client(access: RegistryAccess<'_>) -> anyhow::Result<Client> {
         (false, None) => TlsVerification::System,
     };
     registry.fallback = if access.insecure { Fallback::PlainHttp } else { Fallback::None };
+    if let Some(ClusterRegistry { roots, credentials, .. }) = cluster {
+        registry.verification = TlsVerification::Bundle(roots.clone());
+        registry.fallback = Fallback::None;
+        settings.credentials.push(credentials.clone());
+    }
     Ok(Client::new(Clock::system(), fastrand::Rng::new(), settings))
 }

@@ -1,6 +1,6 @@
 //! `gantry modules sign`: signs the modules in an image.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -8,19 +8,17 @@ use gantry_kernel_modules::effects::{self, ImageBlobs, RegistryImage, SharedBlob
 use gantry_kernel_modules::{SignImageOptions, SignedFile, SignedImage, sign_image};
 use gantry_kmod::cms::IdentifyBy;
 use gantry_kmod::{Digest, ExistingSignatures, Signer};
-use gantry_oci::layout::{Layout, save_image, write_archive};
-use gantry_oci::{BlobSource, Descriptor, Document, Pattern, Reference, Repository, blob};
+use gantry_oci::layout::Layout;
+use gantry_oci::{Document, Pattern, Reference, Repository, blob};
 use gantry_process::clock::Clock;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::registry_flags::{self, RegistryAccess};
-use super::{ExitReason, Failure, key_files};
+use super::container_files::{ContainerFiles, PathError};
+use super::registry_flags::{RegistryAccess, RegistryScope};
+use super::{ExitReason, Failure, image_files, key_files};
 use crate::cli::{CommandOutcome, OutputFormat, render};
 use crate::output::Output;
-
-/// The largest result that Kubernetes keeps of a container.
-const MAX_TERMINATION_MESSAGE: usize = 4096;
 
 /// Sign kernel modules in a container image, and push the signed image.
 ///
@@ -48,7 +46,8 @@ Exit codes:
 #[expect(clippy::struct_excessive_bools, reason = "these are flags, one by one")]
 pub(super) struct Arguments {
     /// The image with unsigned modules.
-    #[arg(long, value_name = "IMAGE", required_unless_present = "oci_layout_in")]
+    #[arg(long, value_name = "IMAGE")]
+    #[arg(required_unless_present_any = ["oci_layout_in", "archive_in"])]
     unsigned_image: Option<Reference>,
 
     /// The name of the signed image.
@@ -60,11 +59,11 @@ pub(super) struct Arguments {
     #[arg(long = "file", value_name = "PATH", required = true)]
     files: Vec<Pattern>,
 
-    /// The private key, in PEM or DER.
+    /// The private key, in PEM or DER; of a mounted Secret, its key `key` or `tls.key`.
     #[arg(long, value_name = "FILE")]
     key_file: PathBuf,
 
-    /// The certificate, in PEM or DER.
+    /// The certificate, in PEM or DER; of a mounted Secret, its key `cert` or `tls.crt`.
     #[arg(long, value_name = "FILE")]
     cert_file: PathBuf,
 
@@ -83,6 +82,10 @@ pub(super) struct Arguments {
     /// What happens to signatures that files have already.
     #[arg(long, value_name = "ACTION", default_value = "append")]
     existing: Existing,
+
+    /// A label that the signed image gets; may be repeated.
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = super::named_value)]
+    labels: Vec<(String, String)>,
 
     /// Credentials for pulling, in the format of Docker; may be repeated.
     #[arg(long = "auth-file", value_name = "FILE", help_heading = "Registries")]
@@ -119,6 +122,11 @@ pub(super) struct Arguments {
     /// Read the unsigned image from a directory in the OCI image layout.
     #[arg(long, value_name = "DIR", conflicts_with = "unsigned_image", help_heading = "Files")]
     oci_layout_in: Option<PathBuf>,
+
+    /// Read the unsigned image from an archive: an oci-archive, or what docker save writes.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["unsigned_image", "oci_layout_in"])]
+    #[arg(help_heading = "Files")]
+    archive_in: Option<PathBuf>,
 
     /// Write the signed image to a directory in the OCI image layout.
     #[arg(long, value_name = "DIR", help_heading = "Files")]
@@ -172,11 +180,50 @@ struct Unsigned {
     repository: Option<Repository>,
 }
 
+impl Arguments {
+    /// The same arguments with the paths of a container.
+    pub(super) fn in_container(mut self, files: &ContainerFiles) -> Result<Self, PathError> {
+        files.map_input(&mut self.key_file)?;
+        files.map_input(&mut self.cert_file)?;
+        for path in self.auth_files.iter_mut().chain(&mut self.push_auth_files) {
+            files.map_input(path)?;
+        }
+        let optional = [
+            &mut self.pin_file,
+            &mut self.ca_file,
+            &mut self.oci_layout_in,
+            &mut self.archive_in,
+        ];
+        for path in optional.into_iter().flatten() {
+            files.map_input(path)?;
+        }
+        for path in [&mut self.oci_layout_out, &mut self.oci_archive].into_iter().flatten() {
+            files.map_output(path)?;
+        }
+        // A container without that file has no termination message, as on a machine.
+        files.map_output(&mut self.termination_log)?;
+        Ok(self)
+    }
+}
+
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<CommandOutcome, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("could not start the runtime")?;
+    runtime.block_on(execute(arguments, &RegistryScope::Machine, output))
+}
+
+/// Signs as the arguments say.
+pub(super) async fn execute(
+    arguments: &Arguments,
+    registries: &RegistryScope,
+    output: &mut Output,
+) -> Result<CommandOutcome, Failure> {
     // Everything that can be wrong with the command line is checked before anything is pulled.
     let options =
         key_files::options(arguments.hash, arguments.allow_weak_digest, IdentifyBy::default());
-    let passphrase = key_files::passphrase(arguments.pin_file.as_deref())?;
+    let passphrase = key_files::passphrase(arguments.pin_file.as_deref(), &arguments.key_file)?;
     let passphrase = passphrase.as_ref().map(|it| it.as_slice());
     let Arguments { key_file, cert_file, .. } = arguments;
     let signer = key_files::signer(key_file, cert_file, passphrase, options, output)?;
@@ -185,11 +232,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<CommandO
             .with_context(|| format!("SOURCE_DATE_EPOCH={seconds} is no time"))?,
         None => Clock::system().now(),
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("could not start the runtime")?;
-    let result = runtime.block_on(sign(arguments, signer, created, output))?;
+    let result = sign(arguments, registries, signer, created, output).await?;
     report(arguments, &result, output)?;
     Ok(CommandOutcome::Success)
 }
@@ -197,11 +240,12 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<CommandO
 /// Signs the image and writes it to where it goes.
 async fn sign(
     arguments: &Arguments,
+    registries: &RegistryScope,
     signer: Signer,
     created: Timestamp,
     output: &mut Output,
 ) -> Result<SignResult, Failure> {
-    let unsigned = open(arguments).await?;
+    let unsigned = open(arguments, registries).await?;
     let options = SignImageOptions {
         patterns: arguments.files.clone(),
         existing: match arguments.existing {
@@ -211,6 +255,7 @@ async fn sign(
         },
         created,
         base_name: arguments.unsigned_image.as_ref().map(ToString::to_string),
+        labels: arguments.labels.iter().cloned().collect(),
     };
     if let Some(image) = &arguments.unsigned_image {
         output.note(format_args!("signing {image}"));
@@ -233,8 +278,9 @@ async fn sign(
     let (saved, image) = (Arc::clone(&blobs), root.clone());
     let (layout, archive) = (arguments.oci_layout_out.clone(), arguments.oci_archive.clone());
     let name = arguments.signed_image.as_ref().map(|it| it.manifest_name().to_owned());
-    let save =
-        move || save_files(&*saved, &image, layout.as_deref(), archive.as_deref(), name.as_deref());
+    let save = move || {
+        image_files::save(&*saved, &image, layout.as_deref(), archive.as_deref(), name.as_deref())
+    };
     tokio::task::spawn_blocking(save).await.context("writing ended early")??;
     let Some(to) = arguments.signed_image.as_ref().filter(|_| !arguments.no_push) else {
         return Ok(SignResult { image: digest.to_string(), files });
@@ -243,12 +289,13 @@ async fn sign(
         true => &arguments.auth_files,
         false => &arguments.push_auth_files,
     };
-    let client = registry_flags::client(RegistryAccess {
+    let access = RegistryAccess {
         auth_files,
         insecure: arguments.insecure_push,
         skip_tls_verify: arguments.skip_tls_verify_push,
         ca_file: arguments.ca_file.as_deref(),
-    })?;
+    };
+    let client = registries.client(access, to.repository())?;
     output.note(format_args!("pushing {to}"));
     let mount_from = unsigned.repository.as_slice();
     let pushed = effects::push_image(&client, to, &root, &blobs, mount_from).await;
@@ -257,7 +304,7 @@ async fn sign(
 }
 
 /// Opens the unsigned image.
-async fn open(arguments: &Arguments) -> Result<Unsigned, Failure> {
+async fn open(arguments: &Arguments, registries: &RegistryScope) -> Result<Unsigned, Failure> {
     if let Some(path) = &arguments.oci_layout_in {
         let opened = Layout::open(path).and_then(|layout| {
             let document = blob::read_document(&layout, layout.image(None)?)?;
@@ -266,44 +313,23 @@ async fn open(arguments: &Arguments) -> Result<Unsigned, Failure> {
         let named = || format!("could not read the image in {}", path.display());
         return opened.with_context(named).map_err(|it| ExitReason::Pull.because(it));
     }
-    let client = registry_flags::client(RegistryAccess {
+    if let Some(path) = &arguments.archive_in {
+        let (document, blobs) = image_files::open_archive(path)?;
+        return Ok(Unsigned { document, blobs, repository: None });
+    }
+    let access = RegistryAccess {
         auth_files: &arguments.auth_files,
         insecure: arguments.insecure_pull,
         skip_tls_verify: arguments.skip_tls_verify_pull,
         ca_file: arguments.ca_file.as_deref(),
-    })?;
+    };
     let image = arguments.unsigned_image.as_ref().context("--unsigned-image is missing")?;
+    let client = registries.client(access, image.repository())?;
     let opened = effects::open_image(&client, image).await;
     let RegistryImage { document, blobs } =
         opened.map_err(|error| ExitReason::Pull.because(error))?;
     let repository = Some(image.repository().clone());
     Ok(Unsigned { document, blobs: Arc::new(blobs), repository })
-}
-
-/// Writes the signed image to a layout and to an archive, where they are wanted.
-fn save_files(
-    blobs: &dyn BlobSource,
-    root: &Descriptor,
-    layout: Option<&Path>,
-    archive: Option<&Path>,
-    name: Option<&str>,
-) -> Result<(), Failure> {
-    let failed = |error: anyhow::Error| ExitReason::Repack.because(error);
-    if let Some(path) = layout {
-        let saved =
-            Layout::create(path).and_then(|mut layout| save_image(blobs, &mut layout, root, name));
-        saved.with_context(|| format!("could not write {}", path.display())).map_err(failed)?;
-    }
-    if let Some(path) = archive {
-        let named = || format!("could not write {}", path.display());
-        let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
-        let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or_else(|| Path::new(".")))
-            .with_context(named)
-            .map_err(failed)?;
-        write_archive(blobs, root, name, &mut file).with_context(named).map_err(failed)?;
-        file.persist(path).with_context(named).map_err(failed)?;
-    }
-    Ok(())
 }
 
 /// Prints the result, and writes it to where Kubernetes reads it.
@@ -312,11 +338,7 @@ fn report(arguments: &Arguments, signed: &SignResult, output: &mut Output) -> an
     let files: Vec<Value> =
         files.map(|it| json!({"path": it.path, "result": it.result.to_string()})).collect();
     let result = json!({"image": signed.image, "files": files});
-    // Only where a kubelet made the file: a command on a laptop leaves nothing in /dev.
-    if arguments.termination_log.exists() {
-        std::fs::write(&arguments.termination_log, termination_message(&result))
-            .with_context(|| format!("could not write {}", arguments.termination_log.display()))?;
-    }
+    image_files::write_termination_message(&arguments.termination_log, &result)?;
     if let Some(form) = arguments.output {
         return Ok(output.result_text(&render(&result, form)?)?);
     }
@@ -325,44 +347,4 @@ fn report(arguments: &Arguments, signed: &SignResult, output: &mut Output) -> an
     output.result_text(&gantry_columns::align(&rows, gantry_columns::TABLE_GAP))?;
     output.result(format_args!("\n{}", signed.image))?;
     Ok(())
-}
-
-/// Returns the result in at most as many bytes as Kubernetes keeps: without the last files if it
-/// would have more, and with the number of those.
-fn termination_message(result: &Value) -> String {
-    let text = result.to_string();
-    if text.len() <= MAX_TERMINATION_MESSAGE {
-        return text;
-    }
-    let mut shorter = result.clone();
-    let files = result["files"].as_array().cloned().unwrap_or_default();
-    for kept in (0..files.len()).rev() {
-        shorter["files"] = Value::from(&files[..kept]);
-        shorter["moreFiles"] = json!(files.len() - kept);
-        let text = shorter.to_string();
-        if text.len() <= MAX_TERMINATION_MESSAGE {
-            return text;
-        }
-    }
-    json!({"image": result["image"]}).to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn results_fit_into_what_kubernetes_keeps() {
-        let file = json!({"path": format!("/opt/{}.ko", "m".repeat(100)), "result": "signed"});
-        for count in [0, 1, 20, 1000] {
-            let files = vec![file.clone(); count];
-            let text = termination_message(&json!({"image": "a@sha256:b", "files": files}));
-            assert!(text.len() <= MAX_TERMINATION_MESSAGE, "{count} files: {}", text.len());
-            let read: Value = serde_json::from_str(&text).unwrap();
-            let shown = read["files"].as_array().unwrap().len();
-            let more = read["moreFiles"].as_u64().unwrap_or(0);
-            assert_eq!(shown as u64 + more, count as u64, "no file is dropped silently");
-            assert_eq!(read["image"], "a@sha256:b");
-        }
-    }
 }

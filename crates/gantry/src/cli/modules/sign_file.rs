@@ -80,7 +80,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<CommandO
         false => IdentifyBy::default(),
     };
     let options = key_files::options(arguments.hash, arguments.allow_weak_digest, identify_by);
-    let passphrase = match key_files::passphrase(arguments.pin_file.as_deref())? {
+    let passphrase = match key_files::passphrase(arguments.pin_file.as_deref(), &arguments.key)? {
         Some(passphrase) => Some(passphrase),
         None => config::sign_pin(),
     };

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use gantry_kernel_modules::{effects, verify_image};
+use gantry_kernel_modules::{VerifiedFile, effects, verify_image};
 use gantry_kmod::{Certificate, WeakDigests};
 use gantry_oci::{Pattern, Reference};
 use serde_json::{Value, json};
 
-use super::registry_flags::{self, RegistryAccess};
-use super::{ExitReason, Failure, key_files};
+use super::registry_flags::{RegistryAccess, RegistryScope};
+use super::{ExitReason, Failure, image_files, key_files};
 use crate::cli::{CommandOutcome, OutputFormat, render};
 use crate::output::Output;
 
@@ -42,8 +42,12 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "IMAGE", requires = "files")]
     image: Option<Reference>,
 
+    /// Verify the modules of an image in an archive: an oci-archive, or what docker save writes.
+    #[arg(long, value_name = "FILE", requires = "files", conflicts_with = "image")]
+    archive_in: Option<PathBuf>,
+
     /// A module in the image: an absolute path or a pattern; may be repeated.
-    #[arg(long = "file", value_name = "PATH", requires = "image")]
+    #[arg(long = "file", value_name = "PATH", conflicts_with = "modules")]
     files: Vec<Pattern>,
 
     /// Credentials for pulling, in the format of Docker; may be repeated.
@@ -71,7 +75,8 @@ pub(super) struct Arguments {
     output: Option<OutputFormat>,
 
     /// Files of kernel modules.
-    #[arg(value_name = "MODULE", required_unless_present = "image", conflicts_with = "image")]
+    #[arg(value_name = "MODULE", required_unless_present_any = ["image", "archive_in"])]
+    #[arg(conflicts_with_all = ["image", "archive_in"])]
     modules: Vec<PathBuf>,
 }
 
@@ -82,6 +87,12 @@ struct Verdict {
     signer: Result<String, String>,
 }
 
+impl From<VerifiedFile> for Verdict {
+    fn from(file: VerifiedFile) -> Self {
+        Self { name: file.path, signer: file.signer.map_err(|error| error.to_string()) }
+    }
+}
+
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<CommandOutcome, Failure> {
     let trusted = arguments.cert_files.iter().map(|it| key_files::certificate(it));
     let trusted: Vec<Certificate> = trusted.collect::<Result<_, _>>()?;
@@ -89,9 +100,14 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<CommandO
         true => WeakDigests::Allow,
         false => WeakDigests::Refuse,
     };
-    let verdicts = match &arguments.image {
-        Some(image) => of_image(arguments, image, trusted, weak)?,
-        None => of_files(&arguments.modules, &trusted, weak)?,
+    let verdicts = match (&arguments.image, &arguments.archive_in) {
+        (Some(image), _) => of_image(arguments, image, trusted, weak)?,
+        (None, Some(archive)) => {
+            let (document, blobs) = image_files::open_archive(archive)?;
+            let verified = verify_image(&*blobs, &document, &arguments.files, &trusted, weak)?;
+            verified.into_iter().map(Verdict::from).collect()
+        }
+        (None, None) => of_files(&arguments.modules, &trusted, weak)?,
     };
     report(&verdicts, arguments.output, output)?;
     match verdicts.iter().all(|it| it.signer.is_ok()) {
@@ -122,12 +138,13 @@ fn of_image(
     trusted: Vec<Certificate>,
     weak: WeakDigests,
 ) -> Result<Vec<Verdict>, Failure> {
-    let client = registry_flags::client(RegistryAccess {
+    let access = RegistryAccess {
         auth_files: &arguments.auth_files,
         insecure: arguments.insecure_pull,
         skip_tls_verify: arguments.skip_tls_verify_pull,
         ca_file: arguments.ca_file.as_deref(),
-    })?;
+    };
+    let client = RegistryScope::Machine.client(access, image.repository())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -141,11 +158,7 @@ fn of_image(
         let verified = tokio::task::spawn_blocking(verify).await;
         Ok::<_, Failure>(verified.context("verifying ended early")??)
     })?;
-    let verdict = |it: gantry_kernel_modules::VerifiedFile| Verdict {
-        name: it.path,
-        signer: it.signer.map_err(|error| error.to_string()),
-    };
-    Ok(verified.into_iter().map(verdict).collect())
+    Ok(verified.into_iter().map(Verdict::from).collect())
 }
 
 fn report(

@@ -9,6 +9,7 @@ use gantry_scaling::subsystem::configuration::{
 use super::*;
 use crate::config::document;
 use crate::config::keys::{DefaultValue, Effect, KEYS};
+use gantry_subsystem::settings::ValueType;
 use serde_json::json;
 
 const QUEUE: ControllerSwitch = ControllerSwitch::on("queue");
@@ -137,11 +138,14 @@ fn op_6_every_key_reaches_the_structure() {
     };
     let before = all("");
     for key in KEYS.iter() {
+        let word = match (key.value_type, key.default) {
+            (ValueType::Word(words), DefaultValue::Text(default)) => {
+                words.iter().find(|it| **it != default)
+            }
+            _ => None,
+        };
         let other = match (key.path, key.default) {
             ("controllers", _) => json!({"queue": false}),
-            ("instascale.machineSetsStrategy", _) => json!("duplicate"),
-            ("mcad.demandInference", _) => json!("compat"),
-            ("devices.mode", _) => json!("gate"),
             ("devices.webhook.url", _) => json!("https://example.com:9443"),
             ("instascale.ocmUrl" | "instascale.ocmTokenUrl", _) => json!("https://example.com"),
             ("leaderElection.leaseDuration", _) => json!("31s"),
@@ -158,6 +162,7 @@ fn op_6_every_key_reaches_the_structure() {
                 | "instascale.ocmSecretRef.namespace",
                 _,
             ) => continue,
+            (_, DefaultValue::Text(_)) if word.is_some() => json!(word),
             (_, DefaultValue::Flag(flag)) => json!(!flag),
             (_, DefaultValue::Count(number)) => json!(number + 1),
             (path, DefaultValue::Text(_)) if path.ends_with("bindAddress") => json!(":1"),

@@ -66,7 +66,7 @@ async fn bind(cluster: &Cluster, namespace: &str, role: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn users_push_and_pull_images_as_their_roles_allow() {
+async fn reg_13_users_push_and_pull_images_as_their_roles_allow() {
     let folder = tempfile::tempdir().unwrap();
     let plan = || Plan::new(env!("CARGO_BIN_EXE_gantry")).data(folder.path());
     let cluster = Cluster::start(plan()).await;
