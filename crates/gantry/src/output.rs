@@ -49,8 +49,12 @@ impl Output {
     /// Both streams as lines of a log, without colour.
     #[must_use]
     pub fn to_log(log: Arc<dyn Fn(&str) + Send + Sync>) -> Self {
-        let stream = |log| -> Box<dyn Write + Send> { Box::new(LogLines { log, line: Vec::new() }) };
-        Self { out: AutoStream::never(stream(Arc::clone(&log))), err: AutoStream::never(stream(log)) }
+        let stream =
+            |log| -> Box<dyn Write + Send> { Box::new(LogLines { log, line: Vec::new() }) };
+        Self {
+            out: AutoStream::never(stream(Arc::clone(&log))),
+            err: AutoStream::never(stream(log)),
+        }
     }
 
     /// Prints a result.

@@ -105,7 +105,8 @@ pub fn build_job(
     if engine == BuildEngine::Container {
         volumes.push(json!({"name": "host-lib-modules", "hostPath": {"path": "/lib/modules"}}));
         volumes.push(json!({"name": "storage", "emptyDir": {}}));
-        let mount = json!({"name": "host-lib-modules", "mountPath": HOST_MODULES, "readOnly": true});
+        let mount =
+            json!({"name": "host-lib-modules", "mountPath": HOST_MODULES, "readOnly": true});
         mounts.push(mount);
     }
     for (index, secret) in stage.secrets.iter().enumerate() {

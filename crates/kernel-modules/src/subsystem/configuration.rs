@@ -8,7 +8,8 @@ use gantry_subsystem::settings::{DefaultValue, Effect, Key, ValueType, Values, Z
 use serde::Deserialize;
 
 use crate::settings::{
-    BuildEngine, BuildIsolation, BuilderSettings, EnabledStages, JobSettings, KernelLabeling, Settings,
+    BuildEngine, BuildIsolation, BuilderSettings, EnabledStages, JobSettings, KernelLabeling,
+    Settings,
 };
 
 const DURATION: ValueType = ValueType::Duration { zero: ZeroMeaning::Default };

@@ -188,12 +188,8 @@ impl Arguments {
         for path in self.auth_files.iter_mut().chain(&mut self.push_auth_files) {
             files.map_input(path)?;
         }
-        let optional = [
-            &mut self.pin_file,
-            &mut self.ca_file,
-            &mut self.oci_layout_in,
-            &mut self.archive_in,
-        ];
+        let optional =
+            [&mut self.pin_file, &mut self.ca_file, &mut self.oci_layout_in, &mut self.archive_in];
         for path in optional.into_iter().flatten() {
             files.map_input(path)?;
         }
