@@ -38,6 +38,7 @@ const LOG_LINES: usize = 64;
 /// synthetic ones with the right version magic take their place. Kernels refuse to load them. Use
 /// it to try manifests without a builder; use buildah for drivers.
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "these are flags, one by one")]
 #[command(after_help = "Examples:
   gantry modules build --build-arg KERNEL_FULL_VERSION=6.1.0-54-amd64 \\
       --tag registry.example/driver:v1 .
