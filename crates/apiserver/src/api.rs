@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::access::Caller;
 use crate::access::authentication::{self, Authenticator};
 use crate::access::authorizer::{AuthorizationMode, Authorizer};
-use crate::controllers::garbage_collector::GarbageCollector;
+use crate::controllers::garbage_collector::OwnershipGraph;
 use crate::controllers::termination_controller::TerminationController;
 use crate::discovery::aggregation;
 use crate::request::body::Body;
@@ -43,7 +43,7 @@ pub(crate) struct Inner {
     pub(crate) store: ObjectStore,
     pub(crate) registry: ArcSwap<Registry>,
     pub(crate) definitions: Definitions,
-    pub(crate) garbage_collector: GarbageCollector,
+    pub(crate) garbage_collector: OwnershipGraph,
     pub(crate) termination_controller: TerminationController,
     pub(crate) clock: Clock,
     pub(crate) stop: CancellationToken,

@@ -10,7 +10,7 @@ use crate::access::Caller;
 use crate::access::authorizer::Authorizer;
 use crate::admission::lifecycle_hooks::SYSTEM_NAMESPACES;
 use crate::api::{Api, Inner, ObjectStore, Settings};
-use crate::controllers::garbage_collector::GarbageCollector;
+use crate::controllers::garbage_collector::OwnershipGraph;
 use crate::controllers::termination_controller::TerminationController;
 use crate::resource::definitions::Definitions;
 use crate::resource::rules::WrittenSubresource;
@@ -52,7 +52,7 @@ impl Api {
             store,
             registry,
             definitions,
-            garbage_collector: GarbageCollector::default(),
+            garbage_collector: OwnershipGraph::default(),
             termination_controller: TerminationController::default(),
             clock: tasks.clock().clone(),
             stop: tasks.token().clone(),

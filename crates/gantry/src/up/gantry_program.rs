@@ -34,7 +34,7 @@ const STOPPED_EXIT_CODE: u8 = 143;
 
 /// Runs commands of `gantry modules` in this process.
 ///
-/// Whoever creates a pod writes its command line, so a command has the rights of its pod and not
+/// Users who create pods write their command lines, so a command has the rights of its pod and not
 /// those of the server: it finds the files of its volumes only, calls no service of this machine
 /// but the cluster's registry, and there it is the service account of its pod.
 #[derive(Debug)]

@@ -143,8 +143,8 @@ fn parse_driver(text: &str) -> Result<String, String> {
     match is_subdomain(text) && text.len() <= MAX_DRIVER_BYTES {
         true => Ok(text.to_owned()),
         false => Err(format!(
-            "--driver {text:?} is not a DNS name of at most {MAX_DRIVER_BYTES} characters: write it \
-             as in `gpu.example.com`"
+            "--driver {text:?} is not a DNS name of at most {MAX_DRIVER_BYTES} characters: write \
+             it as in `gpu.example.com`"
         )),
     }
 }
