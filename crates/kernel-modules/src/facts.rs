@@ -302,7 +302,7 @@ fn stale_images(
     questions: &BTreeSet<ImageQuery>,
 ) -> BTreeSet<ImageQuery> {
     let facts = world.facts::<ImageState>();
-    let pods = world.store::<ModulePod>().by_index(&ModulePod::module_index(&module.key));
+    let pods = world.store::<ModulePod>().by_index(&ModulePod::failing_index(&module.key));
     let is_stale = |query: &&ImageQuery| {
         let Some(observed) = facts.observed(query) else { return false };
         let jobs = world.store::<Job>().by_index(&Job::image_index(&image_hash(&query.image)));

@@ -7,7 +7,7 @@ use gantry_api::kind::Kind;
 use gantry_api::object::KINDS;
 use gantry_controller::discovery::ResourceList;
 use gantry_reconcile::{ApiPath, Key, Parameter, Resource, Scope, World};
-use gantry_subsystem::explain::{ExplainPage, ExplainRequest, Explanation};
+use gantry_subsystem::explain::{ExplainPage, ExplainRequest, Explanation, Report};
 use gantry_subsystem::settings::Values;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -117,9 +117,10 @@ pub(super) async fn explain(
         events: events(cluster, &resource, &key, output).await?,
         ..ObjectPage::default()
     };
+    let about = SectionSubject { resource: &resource, key: &key, reports: &page.reports() };
     for subsystem in SUBSYSTEMS {
         for explain in subsystem.explain {
-            let said = section(cluster, explain, &resource, &key, values, now, output).await?;
+            let said = section(cluster, explain, &about, values, now, output).await?;
             if let Some(said) = said {
                 page.subsystems.insert(subsystem.name.to_owned(), said.facts.clone());
                 page.sections.push(said);
@@ -129,7 +130,30 @@ pub(super) async fn explain(
     Ok(page)
 }
 
+/// The object that sections are about.
+struct SectionSubject<'a> {
+    resource: &'a Resource,
+    key: &'a Key,
+    reports: &'a [Report],
+}
+
 impl ObjectPage {
+    /// What controllers have reported: why they hold the object, or its warnings.
+    fn reports(&self) -> Vec<Report> {
+        let report = |reason: &String, message: &String| Report {
+            reason: reason.clone(),
+            message: message.clone(),
+        };
+        match &self.held {
+            Some(held) => held.iter().map(|it| report(&it.reason, &it.message)).collect(),
+            None => {
+                let newest_first = self.events.iter().rev();
+                let warnings = newest_first.filter(|it| it.r#type == "Warning");
+                warnings.map(|it| report(&it.reason, &it.message)).collect()
+            }
+        }
+    }
+
     /// Renders the explanation as text.
     pub(super) fn text(&self) -> String {
         let Self { kind, object, state, conditions, containers, held, events, sections, .. } = self;
@@ -357,12 +381,12 @@ async fn events(
 async fn section(
     cluster: &ClusterClient,
     page: &ExplainPage,
-    resource: &Resource,
-    key: &Key,
+    about: &SectionSubject<'_>,
     values: &Values,
     now: Timestamp,
     output: &mut Output,
 ) -> anyhow::Result<Option<Explanation>> {
+    let SectionSubject { resource, key, reports } = *about;
     let own = (page.resource)();
     if (&own.group, &own.plural) != (&resource.group, &resource.plural) {
         return Ok(None);
@@ -391,7 +415,7 @@ async fn section(
             }
         }
     }
-    let request = ExplainRequest { key, world: &world, unread: &unread, values, now };
+    let request = ExplainRequest { key, world: &world, unread: &unread, reports, values, now };
     Ok((page.explain)(&request))
 }
 
