@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use gantry_process::clock::Clock;
 use gantry_reconcile::ApiPath;
 use http::{Method, StatusCode};
@@ -102,9 +103,27 @@ pub async fn send(
     serde_json::from_slice(&reply.body).map_err(ReadError::InvalidJson)
 }
 
+/// Reads what is at a path as bytes, such as a log. More than the limit is an error.
+///
+/// # Errors
+/// The server refused, or did not respond within the limits.
+pub async fn bytes(
+    client: &Client,
+    clock: &Clock,
+    path: &ApiPath,
+    bounds: ReadBounds,
+) -> Result<Bytes, ReadError> {
+    let request = build_request(Method::GET, path, "", Vec::new())?;
+    let reply = send_request_limited(client, clock, bounds.time, bounds.bytes, request).await?;
+    if !reply.status.is_success() {
+        let message = reply.error_status().message;
+        return Err(ReadError::Refused { code: reply.status, message });
+    }
+    Ok(reply.body)
+}
+
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use gantry_process::clock::FakeClock;
     use http::{Request, Response};
     use http_body_util::Full;

@@ -163,7 +163,7 @@ impl KernelFacts {
             let job = job.as_ref().map(|it| format!("Job {it} ")).unwrap_or_default();
             lines.push(format!("  {stage}{pushes}: {job}{state}"));
         }
-        for set in daemon_set {
+        if let Some(set) = daemon_set {
             let other = image.as_ref().filter(|it| **it != set.image);
             let other = other.map(|_| format!("; runs {} until then", set.image));
             lines.push(format!("  {}{}", set.line(), other.unwrap_or_default()));

@@ -80,7 +80,9 @@ fn kms_38_an_image_that_exists_is_not_built() {
 fn kms_40_after_success_there_is_a_daemon_set_and_no_job() {
     with(Settings::default(), vec![stored(built("hello"))], |it| {
         let reasons = it.event_reasons();
-        for reason in ["BuildCreated", "BuildSucceeded", "DaemonSetCreated", "ModuleLoaded"] {
+        let expected =
+            ["BuildCreated", "BuildSucceeded", "DaemonSetCreated", "ImageReady", "ModuleLoaded"];
+        for reason in expected {
             assert!(reasons.contains(&reason.to_owned()), "{reasons:?} lack {reason}");
         }
         let server = it.run.server();
