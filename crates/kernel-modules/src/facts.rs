@@ -454,8 +454,10 @@ impl Inquiry for DockerfileInquiry {
 
     fn refresh_interval(&self, _: &BuildFilesQuery, answer: &BuildFilesState) -> Duration {
         match answer {
-            BuildFilesState::Present { .. } => OBJECT_REFRESH_INTERVAL,
-            BuildFilesState::NoKey | BuildFilesState::Missing => MISSING_OBJECT_INTERVAL,
+            BuildFilesState::Present { problem: None, .. } => OBJECT_REFRESH_INTERVAL,
+            BuildFilesState::Present { problem: Some(_), .. }
+            | BuildFilesState::NoKey
+            | BuildFilesState::Missing => MISSING_OBJECT_INTERVAL,
         }
     }
 

@@ -209,6 +209,11 @@ fn explain_kernel(
     let is_done = facts.daemon_set.as_ref().is_some_and(|it| it.image == plan.final_image());
     facts.stages = stages(request, plan, is_done);
     facts.missing = reports_about(request.reports, kernel);
+    for missing in failed_jobs(request, plan) {
+        if !facts.missing.iter().any(|it| it.reason == missing.reason) {
+            facts.missing.push(missing);
+        }
+    }
     let has_job = facts.stages.iter().any(|it| it.job.is_some());
     if facts.daemon_set.is_none() && facts.missing.is_empty() && !has_job {
         let message = match request.values.is_on("modules.enabled") {
@@ -295,16 +300,31 @@ fn stages(request: &ExplainRequest<'_>, plan: &KernelPlan, is_done: bool) -> Vec
             None => "no Job".to_owned(),
             Some(JobState::Active) => "runs".to_owned(),
             Some(JobState::Succeeded { .. }) => "succeeded".to_owned(),
-            Some(JobState::Failed { message }) => {
-                let why = if message.is_empty() { message } else { format!(": {message}") };
-                let namespace = request.key.namespace();
-                format!("failed{why}; see `kubectl logs -n {namespace} job/{name}`")
-            }
+            Some(JobState::Failed { .. }) => "failed".to_owned(),
         };
         let job = job.map(|it| it.metadata.name.clone());
         StageFact { stage: job_type.as_str(), image: image.clone(), job, state }
     };
     build.chain(sign).map(stage).collect()
+}
+
+/// The Jobs that failed: where nothing is reported about them, they tell themselves.
+fn failed_jobs(request: &ExplainRequest<'_>, plan: &KernelPlan) -> Vec<MissingFact> {
+    let build = plan.build.iter().map(|it| (JobType::Build, "BuildFailed", &it.output));
+    let sign = plan.sign.iter().map(|it| (JobType::Sign, "SignFailed", &it.output));
+    let failed = build.chain(sign).filter_map(|(job_type, reason, image)| {
+        let name = job_name(job_type, image);
+        let job = request.world.store::<Job>().get(&request.key.in_same_namespace(&name))?;
+        let JobState::Failed { message } = job.state() else { return None };
+        let why = if message.is_empty() { message } else { format!(": {message}") };
+        let namespace = request.key.namespace();
+        let message = format!(
+            "Job {name} failed{why}; see `kubectl logs -n {namespace} job/{name}`, then change \
+             the Module, or delete the Job to try again"
+        );
+        Some(MissingFact::new(reason, message))
+    });
+    failed.collect()
 }
 
 /// The DaemonSet of the device plugin.

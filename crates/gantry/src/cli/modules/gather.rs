@@ -226,6 +226,7 @@ impl<'a> Collector<'a, '_> {
         };
         match listed.await {
             Ok(mut items) => {
+                items.retain(Value::is_object);
                 for item in &mut items {
                     // Items of a list need not have them.
                     item["apiVersion"] = kind.api_version.into();
@@ -403,7 +404,7 @@ impl<'a> Collector<'a, '_> {
     /// Writes an object, without values of Secrets.
     fn write(&mut self, name: &str, mut content: Value) -> anyhow::Result<()> {
         self.redaction.clean_object(&mut content);
-        for item in content["items"].as_array_mut().into_iter().flatten() {
+        for item in content.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
             self.redaction.clean_object(item);
         }
         self.files.write(name, &content).context("the rest was not gathered")

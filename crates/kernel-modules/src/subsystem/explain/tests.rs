@@ -105,10 +105,17 @@ fn a_failed_stage_says_why_and_where_its_log_is() {
     let job = add_job(&world, JobType::Build, &unsigned, failed);
     // On a cluster that shows no held reasons, the Job alone tells.
     let said = explained(&world, &[]);
-    let line = &said.lines[2];
-    assert!(line.contains(&format!("Job {job} failed: out of tries")), "{line}");
-    assert!(line.ends_with(&format!("see `kubectl logs -n drivers job/{job}`")), "{line}");
-    assert_eq!(said.lines.len(), 4, "{:?}", said.lines);
+    let line = format!("  build of {unsigned}: Job {job} failed");
+    assert_eq!(said.lines[2], line);
+    let next = said.lines.last().unwrap();
+    assert!(next.contains(&format!("BuildFailed: Job {job} failed: out of tries")), "{next}");
+    assert!(next.contains(&format!("`kubectl logs -n drivers job/{job}`")), "{next}");
+    let missing = said.facts["kernels"][0]["missing"].as_array().unwrap();
+    assert_eq!(missing.len(), 1, "{missing:?}");
+    // What is held says the same, and is shown instead.
+    let held = report("BuildFailed", &format!("kernel {KERNEL}: as held"));
+    let said = explained(&world, &[held]);
+    assert_eq!(said.lines.last().unwrap(), "  BuildFailed: as held");
 }
 
 #[test]

@@ -128,7 +128,7 @@ impl Redaction {
 
     /// Removes copies and values from an object.
     pub(super) fn clean_object(&self, object: &mut Value) {
-        if let Some(metadata) = object["metadata"].as_object_mut() {
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
         }
         drop_copies(object);
@@ -257,6 +257,19 @@ mod tests {
         }
         assert_eq!(redaction.clean_text("cat'sup and concat's"), "cat'sup and concat's");
         assert_eq!(redaction.clean_text("nothing"), "nothing");
+    }
+
+    #[test]
+    fn kms_91_odd_documents_are_cleaned_as_well() {
+        let mut redaction = Redaction::default();
+        redaction.add_secret(&secret("Opaque", &[("k", b"topsecret")]));
+        for odd in [json!([]), json!("topsecret"), json!(null), json!({"metadata": "topsecret"})] {
+            let mut cleaned = odd;
+            redaction.clean_object(&mut cleaned);
+            assert!(!cleaned.to_string().contains("topsecret"), "{cleaned}");
+        }
+        let nothing = redaction.add_secret(&json!({"data": {"a": 1}, "metadata": []}));
+        assert_eq!(nothing, json!({"name": "", "type": "", "keys": ["a"]}));
     }
 
     #[test]
