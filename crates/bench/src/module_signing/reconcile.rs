@@ -352,7 +352,7 @@ impl Cluster<'_> {
                     "metadata": {
                         "name": key.name(), "namespace": key.namespace(), "labels": labels,
                         "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet",
-                            "name": set.metadata.name, "uid": set.metadata.uid, "controller": true}],
+                            "name": set.metadata.name, "uid": set.metadata.uid.as_str(), "controller": true}],
                     },
                     "spec": {"nodeName": node_name(node)},
                     "status": {"conditions": [{"type": "Ready", "status": "True"}]},
