@@ -3,8 +3,8 @@
 //!
 //! Both read an image from a directory in the OCI image layout and write one to such a directory,
 //! with the same key, the same digest and the same modules of a real kernel, in turn. Both results
-//! are read back, and every signed module must be the same. Beside it is the cost of the controllers
-//! of Modules in a large cluster. Nothing here asserts a speed.
+//! are read back, and every signed module must be the same. Beside it is the cost of the
+//! controllers of Modules in a large cluster. Nothing here asserts a speed.
 
 mod peak_memory;
 mod report;

@@ -162,7 +162,9 @@ impl Cluster<'_> {
                 "metadata": {"name": node_name(nth), "labels": {"kubernetes.io/os": "linux"}},
                 "spec": {},
                 "status": {
-                    "nodeInfo": {"kernelVersion": kernel(nth % size.kernels), "architecture": "amd64"},
+                    "nodeInfo": {
+                        "kernelVersion": kernel(nth % size.kernels), "architecture": "amd64",
+                    },
                     "conditions": [{"type": "Ready", "status": "True"}],
                 },
             });
@@ -351,8 +353,10 @@ impl Cluster<'_> {
                 let pod = json!({
                     "metadata": {
                         "name": key.name(), "namespace": key.namespace(), "labels": labels,
-                        "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet",
-                            "name": set.metadata.name, "uid": set.metadata.uid.as_str(), "controller": true}],
+                        "ownerReferences": [{
+                            "apiVersion": "apps/v1", "kind": "DaemonSet", "controller": true,
+                            "name": set.metadata.name, "uid": set.metadata.uid.as_str(),
+                        }],
                     },
                     "spec": {"nodeName": node_name(node)},
                     "status": {"conditions": [{"type": "Ready", "status": "True"}]},

@@ -229,6 +229,16 @@ fn last_hook_message(events: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use bytes::Bytes;
+    use gantry_controller::transport::in_process;
+    use gantry_process::clock::FakeClock;
+    use http::header::ACCEPT;
+    use http::{Request, Response};
+    use http_body_util::Full;
+    use jiff::Timestamp;
+
     use super::*;
 
     #[test]
@@ -285,5 +295,32 @@ mod tests {
             panic!("{state:?}")
         };
         assert!(problem.contains("start with FROM image"), "{problem}");
+    }
+
+    /// MC-11: of a key its version is known; the server is not even asked for the rest.
+    #[tokio::test]
+    async fn the_content_of_keys_is_not_requested() {
+        let accepted = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&accepted);
+        let client = in_process(move |request: Request<Bytes>| {
+            let accept = request.headers()[ACCEPT].to_str().unwrap().to_owned();
+            let is_metadata = accept.contains("as=PartialObjectMetadata");
+            log.lock().unwrap().push((request.uri().path().to_owned(), accept));
+            // As a server would that ignores the header.
+            let mut secret = json!({"metadata": {"uid": "u", "resourceVersion": "7"}});
+            if !is_metadata {
+                secret["data"] = json!({"key": "cHJpdmF0ZQ=="});
+            }
+            async move { Response::new(Full::new(Bytes::from(secret.to_string()))) }
+        });
+        let reader = ObjectReader::new(client);
+        let query = SecretQuery { namespace: "drivers".to_owned(), name: "signing".to_owned() };
+        let clock = FakeClock::at(Timestamp::UNIX_EPOCH).clock();
+        let state = reader.secret_state(&clock, &query).await;
+        assert_eq!(state, Ok(SecretState::Present { version: "u/7".to_owned() }));
+        let accepted = accepted.lock().unwrap();
+        let [(path, accept)] = accepted.as_slice() else { panic!("{accepted:?}") };
+        assert_eq!(path, "/api/v1/namespaces/drivers/secrets/signing");
+        assert!(accept.contains("as=PartialObjectMetadata"), "{accept}");
     }
 }

@@ -1,4 +1,5 @@
-//! The `explain` page of Modules: per kernel which mapping, which image, what is missing, what next.
+//! The `explain` page of Modules: per kernel which mapping, which image, what is missing, and what
+//! to do next.
 
 use gantry_api::kernel_modules::KernelMapping;
 use gantry_reconcile::{Kind, View as _};

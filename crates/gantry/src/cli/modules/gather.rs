@@ -78,7 +78,7 @@ async fn gather(arguments: &Arguments, output: &mut Output) -> anyhow::Result<Co
     if let Some(namespace) = &arguments.namespace {
         cluster.check_namespace(namespace).await?;
     }
-    // Whoever does not answer this does not answer anything.
+    // A server that does not answer this does not answer anything.
     let served = cluster.get(&ApiPath::from_static("/version")).await?;
     let collector = Collector {
         cluster: &cluster,

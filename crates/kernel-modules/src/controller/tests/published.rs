@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use gantry_api::decode::{self, Decoded, Options};
 use gantry_harness::Scenario;
 use gantry_reconcile::{Resource, View as _};
 use serde_json::{Value, json};
@@ -33,7 +34,9 @@ fn sample() -> Value {
     let text = SAMPLE
         .replace("keySecret:\n", "keySecret: the-key\n")
         .replace("certSecret:\n", "certSecret: the-cert\n");
-    let mut module = gantry_yaml::read(&text).unwrap().remove(0).to_json();
+    let document = decode::documents(&text, Options::default()).unwrap().remove(0);
+    let Decoded::Object(object) = document.content else { panic!("{:?}", document.errors) };
+    let mut module = object.to_value().unwrap();
     module["metadata"]["namespace"] = json!(NAMESPACE);
     module
 }
@@ -120,8 +123,10 @@ fn kms_11_the_updated_sample_gives_exactly_these_daemon_sets() {
 /// The sample as it was published names no Secrets: the rule says so, and nothing is started.
 #[test]
 fn kms_11_the_updated_sample_without_secrets_starts_nothing() {
-    let mut module = gantry_yaml::read(SAMPLE).unwrap().remove(0).to_json();
-    module["metadata"]["namespace"] = json!(NAMESPACE);
+    let mut module = sample();
+    let sign = &mut module["spec"]["driverContainer"]["container"]["kernelMappings"][4]["sign"];
+    sign["keySecret"] = Value::Null;
+    sign["certSecret"] = Value::Null;
     let controllers = TestControllers::new(Settings::default());
     let all = controllers.all();
     let scenario = controllers.scenario(&all, vec![selected("n", GKE), stored(module)]);
