@@ -73,6 +73,10 @@ struct Arguments {
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
 
+    /// How many Modules there are in runs of control.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    modules: u32,
+
     /// Also write all figures to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -121,7 +125,9 @@ async fn main() -> anyhow::Result<()> {
     let mut figures = Vec::new();
     for run in &arguments.runs {
         if let Run::Control(nodes) = run {
-            figures.extend(control(*nodes).with_context(|| format!("{run:?}"))?);
+            figures.extend(
+                control(*nodes, arguments.modules as usize).with_context(|| format!("{run:?}"))?,
+            );
         }
     }
     let signing: Vec<Run> =
@@ -137,17 +143,16 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The kernels and the Modules of a large cluster.
+/// The kernels of a large cluster.
 const KERNELS: usize = 20;
-const MODULES: usize = 50;
 
 /// Measures the controllers in a cluster, and in one with a tenth of its nodes.
-fn control(nodes: usize) -> anyhow::Result<Vec<Figure>> {
+fn control(nodes: usize, modules: usize) -> anyhow::Result<Vec<Figure>> {
     let clock = Clock::system();
     let mut figures = Vec::new();
     // The smaller one comes first: the peak of the memory is that of the whole program.
     for nodes in [(nodes / 10).max(1), nodes] {
-        let size = Size { nodes, kernels: KERNELS.min(nodes), modules: MODULES };
+        let size = Size { nodes, kernels: KERNELS.min(nodes), modules };
         let cost = reconcile::measure(size, &clock)?;
         let memory = peak_megabytes(std::process::id()).unwrap_or_default();
         let writes = number(cost.writes);
@@ -166,7 +171,7 @@ fn control(nodes: usize) -> anyhow::Result<Vec<Figure>> {
             figures.push(Figure {
                 what: what.to_owned(),
                 target: format!("{nodes} nodes"),
-                setting: format!("{KERNELS} kernels, {MODULES} Modules"),
+                setting: format!("{KERNELS} kernels, {modules} Modules"),
                 value,
                 unit,
                 better: Better::Less,
