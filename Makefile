@@ -106,7 +106,7 @@ bench-devices: ## Measure allocators of devices side by side (ARGS='full/500x10 
 	"$(CARGO_TARGET_DIR)/release/bench-devices" --peer "$(CARGO_TARGET_DIR)/allocator" $(ARGS)
 
 .PHONY: bench-modules
-bench-modules: ## Measure the signing of modules in images beside sign-file and umoci (ARGS='modules/100')
+bench-modules: ## Measure signing beside sign-file and umoci, and Modules on many nodes (ARGS='modules/100 control/1000')
 	@scripts/check-tools
 	@testbed/kernels
 	@testbed/images

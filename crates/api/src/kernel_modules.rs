@@ -20,7 +20,7 @@ mod template;
 mod tests;
 mod validate;
 
-pub use build::{Build, BuildArg, Builder, DockerfileSource, Push, Rebuild};
+pub use build::{Build, BuildArg, Builder, DockerfileSource, Push, Rebuild, dockerfile_problem};
 pub use container::{
     ContainerFields, DEVICE_PLUGIN_MOUNTS, DRIVER_MOUNTS, HostMount, PluginContainer,
 };

@@ -3,7 +3,8 @@
 //!
 //! Both read an image from a directory in the OCI image layout and write one to such a directory,
 //! with the same key, the same digest and the same modules of a real kernel, in turn. Both results
-//! are read back, and every signed module must be the same. Nothing here asserts a speed.
+//! are read back, and every signed module must be the same. Beside it is the cost of the
+//! controllers of Modules in a large cluster. Nothing here asserts a speed.
 
 mod peak_memory;
 mod report;
@@ -12,6 +13,8 @@ mod sample;
 
 #[path = "module_signing/image.rs"]
 mod image;
+#[path = "module_signing/reconcile.rs"]
+mod reconcile;
 #[path = "module_signing/tools.rs"]
 mod tools;
 
@@ -26,11 +29,13 @@ use clap::Parser;
 use gantry_process::clock::Clock;
 
 use crate::image::{Base, Modules};
+use crate::peak_memory::peak_megabytes;
+use crate::reconcile::Size;
 use crate::report::{Better, Figure};
 use crate::sample::Samples;
 use crate::tools::{Measurement, Tools};
 
-/// Measure the signing of kernel modules in images.
+/// Measure the signing of kernel modules in images, and the controllers of Modules.
 #[derive(Debug, Parser)]
 #[command(
     name = "bench-modules",
@@ -38,10 +43,13 @@ use crate::tools::{Measurement, Tools};
   modules/N    N modules in an image that has nothing else
   base/N       N modules on top of a base image of 200 MB
   memory/MB    100 modules in an image with layers of so many megabytes, and peak memory
+  control/N    the controllers with N nodes, 20 kernels and 50 Modules, without a server: until all
+               are ready, and after the change of one node, which is compared with N/10 nodes
 
 Examples:
   make bench-modules
-  make bench-modules ARGS='--repeat 1 modules/10 memory/200'"
+  make bench-modules ARGS='--repeat 1 modules/10 memory/200'
+  make bench-modules ARGS='control/1000'"
 )]
 struct Arguments {
     /// How often each run is repeated; the median is reported. Runs of memory are not repeated.
@@ -56,20 +64,25 @@ struct Arguments {
     #[arg(long, value_name = "FILE")]
     sign_file: Option<PathBuf>,
 
-    /// The folder with unpacked kernels, as testbed/kernels --print-dir prints it.
+    /// The folder with unpacked kernels, as testbed/kernels --print-dir prints it; for every run
+    /// but control.
     #[arg(long, value_name = "DIR")]
-    kernels: PathBuf,
+    kernels: Option<PathBuf>,
 
     /// The folder for images; it needs five times the space of the largest one.
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
+
+    /// How many Modules there are in runs of control.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    modules: u32,
 
     /// Also write all figures to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
     /// The runs.
-    #[arg(default_values = ["modules/100", "base/100", "memory/2000"])]
+    #[arg(default_values = ["modules/100", "base/100", "memory/2000", "control/1000"])]
     runs: Vec<Run>,
 }
 
@@ -79,6 +92,7 @@ enum Run {
     Modules(usize),
     Base(usize),
     Memory(usize),
+    Control(usize),
 }
 
 /// The base image of [`Run::Base`], in megabytes.
@@ -99,6 +113,7 @@ impl FromStr for Run {
             "modules" => Ok(Self::Modules(count)),
             "base" => Ok(Self::Base(count)),
             "memory" => Ok(Self::Memory(count)),
+            "control" => Ok(Self::Control(count)),
             _ => Err(wrong()),
         }
     }
@@ -107,6 +122,70 @@ impl FromStr for Run {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
+    let mut figures = Vec::new();
+    for run in &arguments.runs {
+        if let Run::Control(nodes) = run {
+            figures.extend(
+                control(*nodes, arguments.modules as usize).with_context(|| format!("{run:?}"))?,
+            );
+        }
+    }
+    let signing: Vec<Run> =
+        arguments.runs.iter().copied().filter(|it| !matches!(it, Run::Control(_))).collect();
+    if !signing.is_empty() {
+        figures.extend(sign(&arguments, &signing).await?);
+    }
+    io::stdout().lock().write_all(report::table(&figures).as_bytes())?;
+    if let Some(path) = &arguments.json {
+        fs::write(path, serde_json::to_string_pretty(&figures)? + "\n")
+            .with_context(|| format!("could not write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// The kernels of a large cluster.
+const KERNELS: usize = 20;
+
+/// Measures the controllers in a cluster, and in one with a tenth of its nodes.
+fn control(nodes: usize, modules: usize) -> anyhow::Result<Vec<Figure>> {
+    let clock = Clock::system();
+    let mut figures = Vec::new();
+    // The smaller one comes first: the peak of the memory is that of the whole program.
+    for nodes in [(nodes / 10).max(1), nodes] {
+        let size = Size { nodes, kernels: KERNELS.min(nodes), modules };
+        let cost = reconcile::measure(size, &clock)?;
+        let memory = peak_megabytes(std::process::id()).unwrap_or_default();
+        let writes = number(cost.writes);
+        let milliseconds = |time: Duration| time.as_secs_f64() * 1000.0;
+        writeln!(io::stderr(), "{nodes} nodes: {cost:?}")?;
+        for (what, value, unit) in [
+            ("until all are ready", cost.rollout.as_secs_f64(), "s"),
+            ("plans until then", number(cost.plans), ""),
+            ("requests to the API until then", writes, ""),
+            ("requests to registries until then", number(cost.questions), ""),
+            ("memory, peak", memory, "MB"),
+            ("count for metrics", milliseconds(cost.count), "ms"),
+            ("the kernel of a node changes", milliseconds(cost.kernel_change), "ms"),
+            ("a driver pod changes", milliseconds(cost.pod_change), "ms"),
+        ] {
+            figures.push(Figure {
+                what: what.to_owned(),
+                target: format!("{nodes} nodes"),
+                setting: format!("{KERNELS} kernels, {modules} Modules"),
+                value,
+                unit,
+                better: Better::Less,
+                times: None,
+                cpu_us: None,
+            });
+        }
+    }
+    Ok(figures)
+}
+
+/// Measures the signing of images.
+async fn sign(arguments: &Arguments, runs: &[Run]) -> anyhow::Result<Vec<Figure>> {
+    let kernels = arguments.kernels.as_deref().context("use --kernels for the modules to sign")?;
     let gantry = match &arguments.gantry {
         Some(path) => path.clone(),
         None => {
@@ -121,21 +200,17 @@ async fn main() -> anyhow::Result<()> {
     let scratch = scratch.context("could not make a folder for images")?;
     let sign_file = arguments.sign_file.as_deref();
     let tools = Tools::new(gantry, sign_file, scratch.path(), Clock::system())?;
-    let mut bench = Bench { arguments: &arguments, tools, figures: Vec::new() };
-    for run in &arguments.runs {
+    let mut bench = Bench { arguments, kernels, tools, figures: Vec::new() };
+    for run in runs {
         bench.run(*run, scratch.path()).await.with_context(|| format!("{run:?}"))?;
     }
-    io::stdout().lock().write_all(report::table(&bench.figures).as_bytes())?;
-    if let Some(path) = &arguments.json {
-        fs::write(path, serde_json::to_string_pretty(&bench.figures)? + "\n")
-            .with_context(|| format!("could not write {}", path.display()))?;
-    }
-    Ok(())
+    Ok(bench.figures)
 }
 
 /// One invocation of this program.
 struct Bench<'a> {
     arguments: &'a Arguments,
+    kernels: &'a Path,
     tools: Tools,
     figures: Vec<Figure>,
 }
@@ -154,8 +229,9 @@ impl Bench<'_> {
                 let setting = format!("{megabytes} MB of layers");
                 (MODULES_IN_LARGE_IMAGES, Base::Random(megabytes), 1, setting)
             }
+            Run::Control(_) => bail!("it signs nothing"),
         };
-        let modules = Modules::of_kernels(&self.arguments.kernels, count)?;
+        let modules = Modules::of_kernels(self.kernels, count)?;
         let folder = scratch.join(setting.replace(' ', "-"));
         let unsigned = folder.join("unsigned");
         fs::create_dir_all(&folder)?;
@@ -250,6 +326,7 @@ mod tests {
             ("modules/100", Some(Run::Modules(100))),
             ("base/7", Some(Run::Base(7))),
             ("memory/2000", Some(Run::Memory(2000))),
+            ("control/1000", Some(Run::Control(1000))),
             ("modules", None),
             ("modules/0", None),
             ("modules/x", None),

@@ -7,10 +7,13 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use gantry_process::clock::Clock;
 use gantry_reconcile::ApiPath;
-use http::{Method, StatusCode};
+use http::header::ACCEPT;
+use http::{HeaderValue, Method, Request, StatusCode};
 use kube::Client;
+use kube::client::Body;
 use serde_json::Value;
 
 pub use crate::api_request::NoResponse;
@@ -80,6 +83,27 @@ pub async fn get(
     send(client, clock, Method::GET, path, ("", None), bounds).await
 }
 
+/// The content type of an object's metadata without the rest of the object.
+const METADATA: HeaderValue =
+    HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
+
+/// Reads the metadata of the object at a path: the server sends nothing else of it, so that the
+/// content of a Secret never gets here.
+///
+/// # Errors
+/// The server refused, or did not respond within the limits.
+pub async fn metadata(
+    client: &Client,
+    clock: &Clock,
+    path: &ApiPath,
+    bounds: ReadBounds,
+) -> Result<Value, ReadError> {
+    let mut request = build_request(Method::GET, path, "", Vec::new())?;
+    request.headers_mut().insert(ACCEPT, METADATA);
+    let body = send_bounded(client, clock, request, bounds).await?;
+    serde_json::from_slice(&body).map_err(ReadError::InvalidJson)
+}
+
 /// Sends a request with a body of a content type, if it has one, and reads the response.
 ///
 /// # Errors
@@ -94,19 +118,43 @@ pub async fn send(
 ) -> Result<Value, ReadError> {
     let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
     let request = build_request(method, path, content, body)?;
+    let body = send_bounded(client, clock, request, bounds).await?;
+    serde_json::from_slice(&body).map_err(ReadError::InvalidJson)
+}
+
+/// Reads what is at a path as bytes, such as a log. More than the limit is an error.
+///
+/// # Errors
+/// The server refused, or did not respond within the limits.
+pub async fn bytes(
+    client: &Client,
+    clock: &Clock,
+    path: &ApiPath,
+    bounds: ReadBounds,
+) -> Result<Bytes, ReadError> {
+    let request = build_request(Method::GET, path, "", Vec::new())?;
+    send_bounded(client, clock, request, bounds).await
+}
+
+/// Sends a request, and returns the body of the response unless the server refused.
+async fn send_bounded(
+    client: &Client,
+    clock: &Clock,
+    request: Request<Body>,
+    bounds: ReadBounds,
+) -> Result<Bytes, ReadError> {
     let reply = send_request_limited(client, clock, bounds.time, bounds.bytes, request).await?;
     if !reply.status.is_success() {
         let message = reply.error_status().message;
         return Err(ReadError::Refused { code: reply.status, message });
     }
-    serde_json::from_slice(&reply.body).map_err(ReadError::InvalidJson)
+    Ok(reply.body)
 }
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use gantry_process::clock::FakeClock;
-    use http::{Request, Response};
+    use http::Response;
     use http_body_util::Full;
 
     use super::*;

@@ -25,6 +25,7 @@ mod user;
 
 use std::ffi::OsString;
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -65,6 +66,9 @@ Exit codes:
   1  not done: the error says why and what to do
   2  the command line is wrong
 Some commands have more; their help lists them.";
+
+/// The name under which the program is `gantry modules gather`.
+const GATHER_PROGRAM: &str = "gather";
 
 /// Turns Linux hosts into a shared accelerator cluster and keeps it useful.
 #[derive(Debug, Parser)]
@@ -179,9 +183,20 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
+/// Inserts the command if the program is started as `gather`, which is what tools that collect
+/// diagnostic data start in an image.
+fn called_as_gather(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let program = arguments.first().map(Path::new);
+    if program.and_then(Path::file_name).is_some_and(|it| it == GATHER_PROGRAM) {
+        arguments.splice(1..1, ["modules", "gather"].map(OsString::from));
+    }
+    arguments
+}
+
 /// Parses the command line, runs the command and reports how it went.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments = legacy_spelling::translate_legacy_flags(arguments.into_iter().collect());
+    let arguments = called_as_gather(arguments.into_iter().collect());
+    let arguments = legacy_spelling::translate_legacy_flags(arguments);
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {

@@ -4,7 +4,7 @@ mod daemon_sets;
 mod deletion;
 mod objects;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gantry_api::kernel_modules::{DaemonSetCounts, ModuleStatus};
 use gantry_reconcile::{
@@ -159,6 +159,7 @@ impl Controller for ModuleController {
             settings: &settings,
             now,
             plan: Plan::default(),
+            made_images: BTreeMap::new(),
         };
         planner.reconcile();
         planner.plan
@@ -173,6 +174,8 @@ struct Planner<'a> {
     settings: &'a Settings,
     now: Timestamp,
     plan: Plan,
+    /// The DaemonSets whose image was built or signed, by name, with their kernel.
+    made_images: BTreeMap<String, String>,
 }
 
 impl Planner<'_> {
@@ -214,7 +217,8 @@ impl Planner<'_> {
                 KernelOutcome::Planned { plan, .. } => {
                     for name in &plan.shadowed_variables {
                         let message = format!(
-                            "build argument {name} replaces the variable of kernel {kernel}"
+                            "build argument {name} replaces the variable of kernel {kernel}; \
+                             rename it unless that is meant"
                         );
                         let about = self.about.clone();
                         let event = Event::warning(about, "BuildArgShadowsKernelVariable", message);
@@ -223,7 +227,7 @@ impl Planner<'_> {
                     for stage in &plan.disabled_stages {
                         let message = format!(
                             "{stage} is ignored: this cluster does not {stage} images; kernel \
-                             {kernel} uses {} as it is",
+                             {kernel} uses {} as it is, so push it from a cluster that does",
                             plan.final_image()
                         );
                         let about = self.about.clone();
@@ -241,7 +245,8 @@ impl Planner<'_> {
                     "KernelLabelCollision",
                     format!(
                         "kernels {other} and {kernel} have the same label value {label}; only \
-                         nodes with {other} are served"
+                         nodes with {other} are served; give the nodes of one of them another \
+                         kernel"
                     ),
                 ),
                 KernelOutcome::NoKernelLabel => self.warn(
@@ -319,13 +324,17 @@ impl Planner<'_> {
                         self.warn("ImageOutdated", format!("kernel {kernel}: {image}: {why}"));
                     }
                     let Some(driver) = &kernels.spec.driver_container else { continue };
-                    desired.push(driver_daemon_set(
+                    let set = driver_daemon_set(
                         kernels,
                         &self.module.metadata,
                         driver,
                         (label, plan),
                         self.settings,
-                    ));
+                    );
+                    if plan.build.is_some() || plan.sign.is_some() {
+                        self.made_images.insert(set.name.clone(), kernel.clone());
+                    }
+                    desired.push(set);
                 }
                 Progress::Pending(wait) => {
                     kept.kernels.insert(kernel.clone());

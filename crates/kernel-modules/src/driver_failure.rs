@@ -90,7 +90,7 @@ pub fn driver_failures(world: &World, module: &Key) -> Vec<DriverFailure> {
 /// The failed hooks that a Module needs to know about: of containers without words of their own.
 #[must_use]
 pub(crate) fn wanted_hooks(world: &World, module: &Key) -> Vec<FailedHookQuery> {
-    let pods = world.store::<ModulePod>().by_index(&ModulePod::module_index(module));
+    let pods = world.store::<ModulePod>().by_index(&ModulePod::failing_index(module));
     let silent = pods.iter().filter_map(|pod| failure_of(world, pod));
     let silent = silent.filter(|it| !it.is_explained());
     first_of_each_kernel(silent).into_iter().map(|it| it.query).collect()
@@ -98,7 +98,7 @@ pub(crate) fn wanted_hooks(world: &World, module: &Key) -> Vec<FailedHookQuery> 
 
 /// The driver containers of a Module whose last run failed, with the words of their hooks.
 fn candidates(world: &World, module: &Key) -> Vec<DriverFailure> {
-    let pods = world.store::<ModulePod>().by_index(&ModulePod::module_index(module));
+    let pods = world.store::<ModulePod>().by_index(&ModulePod::failing_index(module));
     let hooks = world.facts::<FailedHook>();
     let failures = pods.iter().filter_map(|pod| failure_of(world, pod));
     failures
@@ -129,13 +129,7 @@ fn first_of_each_kernel(failures: impl Iterator<Item = DriverFailure>) -> Vec<Dr
 
 /// How the driver container of a pod failed, if it did and has not become ready since.
 fn failure_of(world: &World, pod: &ModulePod) -> Option<DriverFailure> {
-    let is_driver = pod.part() == Some(ModulePart::DriverContainer);
-    let is_over = pod.is_ready() || pod.metadata.is_terminating();
-    if !is_driver || is_over || pod.spec.node_name.is_empty() {
-        return None;
-    }
-    let containers = pod.status.container_statuses.iter();
-    let (status, failure) = containers.filter_map(|it| Some((it, failed_run(it)?))).next()?;
+    let (status, failure) = failed_container(pod)?;
     Some(DriverFailure {
         pod: pod.metadata.key(),
         query: FailedHookQuery {
@@ -162,8 +156,19 @@ fn kernel_of(world: &World, pod: &ModulePod) -> String {
     kernel.or_else(label).cloned().unwrap_or_default()
 }
 
+/// The driver container of a pod whose last run failed and that has not become ready since.
+pub(crate) fn failed_container(pod: &ModulePod) -> Option<(&ContainerStatus, FailedRun<'_>)> {
+    let is_driver = pod.part() == Some(ModulePart::DriverContainer);
+    let is_over = pod.is_ready() || pod.metadata.is_terminating();
+    if !is_driver || is_over || pod.spec.node_name.is_empty() {
+        return None;
+    }
+    let containers = pod.status.container_statuses.iter();
+    containers.filter_map(|it| Some((it, failed_run(it)?))).next()
+}
+
 /// How the last run of a container failed.
-struct FailedRun<'a> {
+pub(crate) struct FailedRun<'a> {
     text: &'a str,
     exit_code: Option<i32>,
     is_crash_looping: bool,

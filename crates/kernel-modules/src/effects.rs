@@ -1,5 +1,6 @@
-//! The I/O of kernel modules: registries, and objects that are read by name.
+//! The I/O of kernel modules: registries, objects that are read by name, metrics and logs.
 
+pub mod decision_log;
 mod images;
 pub mod metrics;
 mod objects;

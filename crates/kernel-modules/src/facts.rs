@@ -302,7 +302,7 @@ fn stale_images(
     questions: &BTreeSet<ImageQuery>,
 ) -> BTreeSet<ImageQuery> {
     let facts = world.facts::<ImageState>();
-    let pods = world.store::<ModulePod>().by_index(&ModulePod::module_index(&module.key));
+    let pods = world.store::<ModulePod>().by_index(&ModulePod::failing_index(&module.key));
     let is_stale = |query: &&ImageQuery| {
         let Some(observed) = facts.observed(query) else { return false };
         let jobs = world.store::<Job>().by_index(&Job::image_index(&image_hash(&query.image)));
@@ -454,8 +454,10 @@ impl Inquiry for DockerfileInquiry {
 
     fn refresh_interval(&self, _: &BuildFilesQuery, answer: &BuildFilesState) -> Duration {
         match answer {
-            BuildFilesState::Present { .. } => OBJECT_REFRESH_INTERVAL,
-            BuildFilesState::NoKey | BuildFilesState::Missing => MISSING_OBJECT_INTERVAL,
+            BuildFilesState::Present { problem: None, .. } => OBJECT_REFRESH_INTERVAL,
+            BuildFilesState::Present { problem: Some(_), .. }
+            | BuildFilesState::NoKey
+            | BuildFilesState::Missing => MISSING_OBJECT_INTERVAL,
         }
     }
 

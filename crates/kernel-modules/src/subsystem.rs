@@ -8,6 +8,7 @@ mod start;
 
 use std::sync::Arc;
 
+use gantry_subsystem::access::GrantScope;
 use gantry_subsystem::access::{Account, READ, webhook_rules};
 use gantry_subsystem::admission::SharedHook;
 use gantry_subsystem::settings::Values;
@@ -16,6 +17,7 @@ use gantry_subsystem::{ControllerSwitch, Feature, Grant, SettingsSection, Subsys
 use serde_json::Value;
 
 use self::configuration::Configuration;
+use self::explain::MODULE_PAGE;
 use self::hook::ModuleHook;
 pub use self::start::SIMULATED_GANTRY_IMAGE;
 use crate::admission::CONFIGURATION_NAME;
@@ -46,7 +48,7 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
     accounts: |_| vec![Account::new(ACCOUNT, rbac_rules())],
     start: |setup| Box::pin(async move { observation::observe(setup, start::start(setup)?) }),
     hooks,
-    explain: &[explain::MODULE_PAGE],
+    explain: &[MODULE_PAGE],
     gather: &[
         ("v1", "nodes"),
         ("v1", "pods"),
@@ -88,17 +90,42 @@ fn grants() -> Vec<Grant> {
             "optional/modules.yaml",
             "gantry-modules",
             "Lets the operator load kernel modules on nodes; for modules.enabled. It creates \
-             privileged pods in namespaces with Modules, labels nodes, and reads the Secrets that \
-             Modules name. For single namespaces, bind the role there and keep the rules about \
-             nodes and namespaces cluster-wide.",
-            rbac_rules(),
+             privileged pods in namespaces with Modules, and labels nodes.",
+            rules_without_secrets(),
         ),
+        Grant::new(
+            "optional/modules.yaml",
+            SECRETS_ROLE,
+            "Lets the operator read Secrets by name, in every namespace; for the registry \
+             credentials and keys that Modules name. To allow single namespaces only, leave this \
+             role and its binding out, and use optional/modules-secrets.yaml instead.",
+            vec![secrets_rule()],
+        ),
+        Grant::new("optional/modules-secrets.yaml", SECRETS_ROLE, "", vec![secrets_rule()])
+            .in_scope(GrantScope::Namespace(EXAMPLE_NAMESPACE)),
     ]
+}
+
+/// The role for reading Secrets.
+const SECRETS_ROLE: &str = "gantry-modules-secrets";
+/// The namespace of the role for single namespaces; users put theirs in its place.
+const EXAMPLE_NAMESPACE: &str = "drivers";
+
+/// Secrets are read by name, when a Module names them; never listed. Of keys only the metadata is
+/// requested, which is the same permission.
+fn secrets_rule() -> Value {
+    rule("", &["secrets"], &["get"])
 }
 
 /// Returns the RBAC rules that the controllers need, and no more.
 #[must_use]
 pub fn rbac_rules() -> Vec<Value> {
+    let mut rules = rules_without_secrets();
+    rules.push(secrets_rule());
+    rules
+}
+
+fn rules_without_secrets() -> Vec<Value> {
     let group = "ooto.sigs.k8s.io";
     vec![
         rule(group, &["modules"], &["get", "list", "patch", "watch"]),
@@ -112,9 +139,10 @@ pub fn rbac_rules() -> Vec<Value> {
         rule("", &["serviceaccounts"], &["create", "get", "list", "patch", "watch"]),
         rule("", &["namespaces", "nodes"], &["get", "list", "patch", "watch"]),
         rule("", &["pods"], READ),
-        // By name, when a Module names them; never listed.
-        rule("", &["secrets"], &["get"]),
         // Those about failed hooks are read by pod; see `facts::FailedHook`.
         rule("", &["events"], &["create", "list", "patch"]),
     ]
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use crate::driver_failure::failed_container;
 use crate::labels::{IMAGE_HASH_LABEL, JOB_TYPE_LABEL, MODULE_LABEL, ModulePart, ROLE_LABEL};
 
 /// A Module, in its canonical form.
@@ -356,8 +357,10 @@ impl View for ModulePod {
     fn index_values(&self) -> Vec<IndexValue> {
         let owner = self.metadata.controller().map(|owner| IndexValue::owner(&owner.uid));
         let node = Self::node_index(&self.spec.node_name);
-        let module = self.module().map(|module| Self::module_index(&module));
-        owner.into_iter().chain([node]).chain(module).collect()
+        let module = self.module();
+        let failing = module.as_ref().filter(|_| self.is_failing()).map(Self::failing_index);
+        let module = module.as_ref().map(Self::module_index);
+        owner.into_iter().chain([node]).chain(module).chain(failing).collect()
     }
 }
 
@@ -372,6 +375,18 @@ impl ModulePod {
     #[must_use]
     pub fn module_index(module: &Key) -> IndexValue {
         IndexValue { index: "module", value: module.to_string() }
+    }
+
+    /// The index value of the pods of a Module whose image cannot be pulled or whose driver
+    /// container failed. Plans read these and not all pods, so that what a change of one node costs
+    /// does not depend on how many nodes there are.
+    #[must_use]
+    pub fn failing_index(module: &Key) -> IndexValue {
+        IndexValue { index: "failing", value: module.to_string() }
+    }
+
+    fn is_failing(&self) -> bool {
+        self.failed_pull().is_some() || failed_container(self).is_some()
     }
 
     /// Its Module.

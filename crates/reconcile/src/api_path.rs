@@ -65,6 +65,12 @@ pub enum Parameter<'a> {
     ResourceVersion(u64),
     /// How long a watch may last.
     TimeoutSeconds(u64),
+    /// The container of a pod whose log is wanted.
+    Container(&'a str),
+    /// The log of the container's run before the last restart is wanted.
+    Previous,
+    /// How many lines of a log are wanted, the last ones.
+    TailLines(u32),
 }
 
 /// The longest part of an [`InvalidPath`] that is shown.
@@ -218,6 +224,12 @@ impl ApiPath {
             Parameter::TimeoutSeconds(seconds) => {
                 number = seconds.to_string();
                 ("timeoutSeconds", number.as_str())
+            }
+            Parameter::Container(name) => ("container", name),
+            Parameter::Previous => ("previous", "true"),
+            Parameter::TailLines(lines) => {
+                number = lines.to_string();
+                ("tailLines", number.as_str())
             }
         };
         text.push_str(name);

@@ -39,10 +39,22 @@ pub struct ExplainRequest<'a> {
     pub world: &'a World,
     /// The kinds that could not be read.
     pub unread: &'a [Resource],
+    /// What controllers have reported about the object: the reasons why they hold it, or, where
+    /// those cannot be read, its warnings, the newest first.
+    pub reports: &'a [Report],
     /// The settings in effect, or the defaults if those cannot be read.
     pub values: &'a Values,
     /// The current time.
     pub now: Timestamp,
+}
+
+/// What a controller has reported about an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Why, in CamelCase.
+    pub reason: String,
+    /// Why, and what to do next.
+    pub message: String,
 }
 
 /// The content of a section.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use gantry_oci::build::ImageBuilder;
-use gantry_oci::layer::{Mtime, NewEntry};
+use gantry_oci::layer::{Attributes, Mtime, NewEntry, NewEntryKind};
 use gantry_oci::layout::write_archive;
 use gantry_oci::{Manifest, MemoryBlobs, Platform, Reference, Tag};
 use jiff::Timestamp;
@@ -24,6 +24,10 @@ use crate::workspace;
 
 /// Where the binary is in the image.
 const PROGRAM: &str = "/usr/bin/gantry";
+
+/// The entry point of must-gather images: another name of the program, which collects diagnostic
+/// data when it is started by it.
+const GATHER: &str = "/usr/bin/gather";
 
 /// The user that containers run as, by number, so that Kubernetes can see that it is not root.
 const USER: &str = "65532:65532";
@@ -133,6 +137,11 @@ fn compose(
     let mut entries = vec![NewEntry::directory("tmp", 0o1777)];
     let file = |file: &ImageFile| NewEntry::file(&file.path, file.content.clone(), 0o755);
     entries.extend(files.iter().map(file));
+    entries.push(NewEntry {
+        path: GATHER.trim_start_matches('/').into(),
+        kind: NewEntryKind::Symlink(PROGRAM.trim_start_matches("/usr/bin/").into()),
+        attributes: Attributes { mode: 0o777, ..entries[0].attributes.clone() },
+    });
     for entry in &mut entries {
         entry.attributes.mtime = mtime;
     }

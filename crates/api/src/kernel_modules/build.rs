@@ -111,6 +111,17 @@ pub enum DockerfileSource<'a> {
     ConfigMap(&'a str),
 }
 
+/// What is wrong with the text of a Dockerfile, wherever it is: it must name a base image. The rest
+/// is for the builder to say.
+#[must_use]
+pub fn dockerfile_problem(text: &str) -> Option<&'static str> {
+    let is_from = |line: &str| {
+        line.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("FROM"))
+    };
+    let found = text.lines().any(is_from);
+    (!found).then_some("no FROM instruction; start with FROM image or FROM scratch")
+}
+
 impl Build {
     /// Returns the build settings of a mapping, given those of the container and its own; nothing
     /// if neither has any.
@@ -176,14 +187,8 @@ impl Build {
     /// Rule W-8, as far as the text of the Dockerfile is concerned. It must name a base image; the
     /// rest is for the builder to say.
     pub(super) fn check_dockerfile(&self, path: &Path, findings: &mut Findings) {
-        let is_from = |line: &str| {
-            line.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("FROM"))
-        };
-        if let Some(text) = self.inline()
-            && !text.lines().any(is_from)
-        {
-            let text = "no FROM instruction; start with FROM image or FROM scratch";
-            findings.error(&path.key("dockerfile"), text);
+        if let Some(problem) = self.inline().and_then(dockerfile_problem) {
+            findings.error(&path.key("dockerfile"), problem);
         }
     }
 

@@ -178,12 +178,16 @@ impl ClusterClient {
     ) -> Result<Value, ClusterRequestError> {
         let body = ("application/json", body);
         let sent = read::send(&self.client, &self.clock, method, path, body, BOUNDS).await;
-        sent.map_err(|error| match error {
+        sent.map_err(|error| self.request_error(path, error))
+    }
+
+    fn request_error(&self, path: &ApiPath, error: ReadError) -> ClusterRequestError {
+        match error {
             ReadError::Refused { code, message } => self.refusal_error(path, code, message),
             error @ (ReadError::NoResponse(_) | ReadError::InvalidJson(_)) => {
                 self.no_response(error.into())
             }
-        })
+        }
     }
 
     /// Wraps an error for a missing or unusable response.
@@ -209,6 +213,13 @@ impl ClusterClient {
                 _ => return Ok(all),
             }
         }
+    }
+
+    /// Gets a log, which is text. What is no UTF-8 in it is replaced.
+    pub(super) async fn log(&self, path: &ApiPath) -> Result<String, ClusterRequestError> {
+        let read = read::bytes(&self.client, &self.clock, path, BOUNDS).await;
+        let read = read.map_err(|error| self.request_error(path, error))?;
+        Ok(String::from_utf8_lossy(&read).into_owned())
     }
 
     fn refusal_error(&self, path: &ApiPath, code: StatusCode, says: String) -> ClusterRequestError {

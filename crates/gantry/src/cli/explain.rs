@@ -1,6 +1,6 @@
 //! `gantry explain`: shows the state of one object, the reasons for it, and what to do.
 
-mod object;
+pub(super) mod object;
 
 use std::path::PathBuf;
 

@@ -1,6 +1,6 @@
 //! `gantry gather`: collects diagnostic data of a cluster in one directory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -66,7 +66,7 @@ async fn gather(arguments: &Arguments, output: &mut Output) -> anyhow::Result<Co
         cluster.check_namespace(namespace).await?;
     }
     let served = cluster.get(&ApiPath::from_static("/version")).await?;
-    let mut files = OutputDirectory { directory, count: 0 };
+    let mut files = OutputDirectory::new(directory);
     let about = json!({
         "gantry": VERSION.version, "commit": VERSION.commit, "server": cluster.location.server,
         "serverVersion": served["gitVersion"],
@@ -103,7 +103,7 @@ async fn gather(arguments: &Arguments, output: &mut Output) -> anyhow::Result<Co
     }
     let complete = problems.is_empty();
     files.write("problems.yaml", &json!(problems))?;
-    output.result(format_args!("{} files in {}", files.count, directory.display()))?;
+    output.result(format_args!("{} files in {}", files.count(), directory.display()))?;
     Ok(if complete { CommandOutcome::Success } else { CommandOutcome::Failure })
 }
 
@@ -152,22 +152,36 @@ async fn objects(
 }
 
 /// The output directory, and the number of files written.
-struct OutputDirectory<'a> {
+pub(super) struct OutputDirectory<'a> {
     directory: &'a Path,
-    count: usize,
+    written: BTreeSet<PathBuf>,
 }
 
-impl OutputDirectory<'_> {
-    fn write(&mut self, name: &str, content: &Value) -> anyhow::Result<()> {
+impl<'a> OutputDirectory<'a> {
+    pub(super) fn new(directory: &'a Path) -> Self {
+        Self { directory, written: BTreeSet::new() }
+    }
+
+    /// How many files were written.
+    pub(super) fn count(&self) -> usize {
+        self.written.len()
+    }
+
+    /// Writes a document.
+    pub(super) fn write(&mut self, name: &str, content: &Value) -> anyhow::Result<()> {
+        self.write_text(name, &yaml::write(content)?)
+    }
+
+    /// Writes a text.
+    pub(super) fn write_text(&mut self, name: &str, text: &str) -> anyhow::Result<()> {
         let path = self.directory.join(name);
         let named = || format!("could not write {}", path.display());
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).with_context(named)?;
         }
         // Only the owner may read the objects of a cluster.
-        gantry_serve::files::write_private(&path, yaml::write(content)?.as_bytes())
-            .with_context(named)?;
-        self.count += 1;
+        gantry_serve::files::write_private(&path, text.as_bytes()).with_context(named)?;
+        self.written.insert(path);
         Ok(())
     }
 }

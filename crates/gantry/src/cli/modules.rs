@@ -1,7 +1,9 @@
-//! `gantry modules`: signs and verifies kernel modules, in files and in images, and builds images.
+//! `gantry modules`: signs and verifies kernel modules, in files and in images, builds images, and
+//! gathers diagnostic data.
 
 mod build;
 mod container_files;
+mod gather;
 mod image_files;
 mod key_files;
 mod merge_auth;
@@ -16,14 +18,15 @@ use gantry_kernel_modules::SignImageError;
 use super::CommandOutcome;
 use crate::output::Output;
 
-/// Sign and verify kernel modules, in files and in container images.
+/// Sign and verify kernel modules, in files and in container images; collect diagnostic data.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gantry modules sign --unsigned-image registry.example/driver:v1-unsigned \\
       --signed-image registry.example/driver:v1 --file '/opt/lib/modules/*/driver.ko' \\
       --key-file key.pem --cert-file cert.pem
   gantry modules sign-file sha256 key.pem cert.pem driver.ko
-  gantry modules verify --cert-file cert.pem driver.ko")]
+  gantry modules verify --cert-file cert.pem driver.ko
+  gantry modules gather")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -36,6 +39,7 @@ enum Command {
     Verify(Box<verify::Arguments>),
     MergeAuth(merge_auth::Arguments),
     Build(Box<build::Arguments>),
+    Gather(gather::Arguments),
 }
 
 pub(crate) use container_files::ContainerFiles;
@@ -48,6 +52,7 @@ pub(super) fn run(arguments: Arguments, output: &mut Output) -> anyhow::Result<C
         Command::Verify(arguments) => verify::run(&arguments, output),
         Command::MergeAuth(arguments) => merge_auth::run(&arguments, output),
         Command::Build(arguments) => build::run(*arguments, output),
+        Command::Gather(arguments) => return gather::run(&arguments, output),
     };
     outcome(ended, output)
 }
@@ -69,7 +74,7 @@ pub(crate) async fn run_in_container(
         Command::Build(arguments) => {
             build::execute(arguments.in_container(files)?, registries, output).await
         }
-        Command::SignFile(_) | Command::Verify(_) => {
+        Command::SignFile(_) | Command::Verify(_) | Command::Gather(_) => {
             anyhow::bail!("only sign, build and merge-auth run in simulated pods");
         }
     };

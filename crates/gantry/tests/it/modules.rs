@@ -242,3 +242,27 @@ async fn kms_60_images_in_registries_are_pulled_signed_and_pushed() {
     let names: Vec<String> = repositories.iter().map(ToString::to_string).collect();
     assert_eq!(names, ["other/driver", "team/driver"]);
 }
+
+/// Tools that collect diagnostic data start a program called `gather` in an image.
+#[test]
+fn kms_91_the_program_gathers_when_it_is_called_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let gather = folder.path().join("gather");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_gantry"), &gather).unwrap();
+    let run = |words: &[&str]| {
+        let output = std::process::Command::new(&gather).args(words).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    };
+    let (code, help) = run(&["--help"]);
+    assert_eq!(code, Some(0), "{help}");
+    assert!(help.contains("gantry modules gather") && help.contains("errors.txt"), "{help}");
+    // Nothing is written before a cluster has answered.
+    let output = folder.path().join("out");
+    let nowhere = folder.path().join("kubeconfig");
+    let (code, text) =
+        run(&["--output", output.to_str().unwrap(), "--kubeconfig", nowhere.to_str().unwrap()]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("kubeconfig"), "{text}");
+    assert!(!output.exists());
+}

@@ -74,16 +74,22 @@ impl Planner<'_> {
             {
                 continue;
             }
-            self.apply_daemon_set(desired, found.is_none());
+            self.apply_daemon_set(desired, found.as_deref());
         }
     }
 
     /// Applies a DaemonSet.
-    fn apply_daemon_set(&mut self, desired: DesiredDaemonSet, is_new: bool) {
+    fn apply_daemon_set(&mut self, desired: DesiredDaemonSet, found: Option<&DaemonSet>) {
         let DesiredDaemonSet { part, name, image, body, .. } = desired;
         let key = self.module.metadata.key().in_same_namespace(&name);
         let mut step = Step::new(apply(DaemonSet::RESOURCE, key, body));
-        if is_new {
+        let containers = found.into_iter().flat_map(|it| &it.spec.template.spec.containers);
+        let is_new_image = !containers.map(|it| &it.image).any(|it| *it == image);
+        if let Some(kernel) = self.made_images.get(&name).filter(|_| is_new_image) {
+            let message = format!("kernel {kernel}: {image} is ready; DaemonSet {name} runs it");
+            step = step.on_success(Event::normal(self.about.clone(), "ImageReady", message));
+        }
+        if found.is_none() {
             let message = format!("created DaemonSet {name} ({}): {image}", part.as_str());
             step = step.on_success(Event::normal(self.about.clone(), "DaemonSetCreated", message));
         }
@@ -96,7 +102,10 @@ impl Planner<'_> {
     fn name_taken(&mut self, found: &DaemonSet) {
         let name = &found.metadata.name;
         let message = match found.metadata.is_terminating() {
-            true => format!("DaemonSet {name} of a deleted Module is still being deleted"),
+            true => format!(
+                "DaemonSet {name} of a deleted Module is still being deleted; the new \
+                          one is created after that"
+            ),
             false => format!("DaemonSet {name} exists and is not of this Module; delete it"),
         };
         self.warn("NameTaken", message);

@@ -7,6 +7,7 @@ mod images;
 mod invariants;
 mod parts;
 mod proofs;
+mod published;
 mod rebuilds;
 mod runners;
 mod verdicts;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use gantry_api::kernel_modules::dockerfile_problem;
 use gantry_controller::external::{BoxFuture, Responder, ResponderContext};
 use gantry_controller::read::{self, ReadBounds, ReadError};
 use gantry_oci::Digest;
@@ -93,6 +94,26 @@ impl ObjectReader {
         }
     }
 
+    /// Which version of a Secret there is. It may be a private key, which signing Jobs alone read:
+    /// the server is not asked for its content.
+    pub(crate) async fn secret_state(
+        &self,
+        clock: &Clock,
+        SecretQuery { namespace, name }: &SecretQuery,
+    ) -> Result<SecretState, String> {
+        // A name that no object can have belongs to none.
+        let Ok(path) = SECRETS.path(&Key::new(namespace, name)) else {
+            return Ok(SecretState::Missing);
+        };
+        let secret = match read::metadata(&self.client, clock, &path, BOUNDS).await {
+            Err(error) if error.is_not_found() => return Ok(SecretState::Missing),
+            secret => secret.map_err(|error| error_chain(&error))?,
+        };
+        let text = |field: &str| secret["metadata"][field].as_str().unwrap_or_default();
+        let version = format!("{}/{}", text("uid"), text("resourceVersion"));
+        Ok(SecretState::Present { version })
+    }
+
     /// The credentials of a Secret.
     pub(super) async fn credentials(
         &self,
@@ -122,21 +143,7 @@ impl Responder<SecretState> for ObjectReader {
         question: &'a SecretQuery,
         context: &'a ResponderContext,
     ) -> BoxFuture<'a, Result<SecretState, String>> {
-        Box::pin(async move {
-            let SecretQuery { namespace, name } = question;
-            let key = Key::new(namespace, name);
-            let secret = self.read(&context.clock, &SECRETS, &key).await;
-            let secret = secret.map_err(|error| error_chain(&error))?;
-            Ok(match secret {
-                None => SecretState::Missing,
-                Some(secret) => {
-                    let text = |field: &str| secret["metadata"][field].as_str().unwrap_or_default();
-                    // Nothing else of it is kept.
-                    let version = format!("{}/{}", text("uid"), text("resourceVersion"));
-                    SecretState::Present { version }
-                }
-            })
-        })
+        Box::pin(async move { self.secret_state(&context.clock, question).await })
     }
 }
 
@@ -158,14 +165,14 @@ impl Responder<BuildFilesState> for ObjectReader {
 
 /// The files of a build in a ConfigMap.
 fn files_of(map: &Value, files: BuildFiles) -> BuildFilesState {
-    let present = |digest: Digest| {
-        let (digest, problem) = (digest.to_string(), None);
-        BuildFilesState::Present { digest, problem }
+    let present = |digest: Digest, problem: Option<&str>| BuildFilesState::Present {
+        digest: digest.to_string(),
+        problem: problem.map(str::to_owned),
     };
     match files {
         BuildFiles::Dockerfile => match map["data"]["dockerfile"].as_str() {
             None => BuildFilesState::NoKey,
-            Some(text) => present(Digest::sha256(text.as_bytes())),
+            Some(text) => present(Digest::sha256(text.as_bytes()), dockerfile_problem(text)),
         },
         BuildFiles::Context => {
             // Sorted, and with the boundaries of names and contents.
@@ -176,7 +183,7 @@ fn files_of(map: &Value, files: BuildFiles) -> BuildFilesState {
                 }
             }
             let content: Vec<_> = content.into_iter().collect();
-            present(Digest::sha256(json!(content).to_string().as_bytes()))
+            present(Digest::sha256(json!(content).to_string().as_bytes()), None)
         }
     }
 }
@@ -222,6 +229,16 @@ fn last_hook_message(events: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use bytes::Bytes;
+    use gantry_controller::transport::in_process;
+    use gantry_process::clock::FakeClock;
+    use http::header::ACCEPT;
+    use http::{Request, Response};
+    use http_body_util::Full;
+    use jiff::Timestamp;
+
     use super::*;
 
     #[test]
@@ -272,5 +289,38 @@ mod tests {
         assert_eq!(dockerfile(json!({"data": {"a": "1"}})), "no key");
         let text = Digest::sha256(b"FROM a").to_string();
         assert_eq!(dockerfile(json!({"data": {"dockerfile": "FROM a", "a": "1"}})), text);
+        let map = json!({"data": {"dockerfile": "RUN make"}});
+        let state = files_of(&map, BuildFiles::Dockerfile);
+        let BuildFilesState::Present { problem: Some(problem), .. } = state else {
+            panic!("{state:?}")
+        };
+        assert!(problem.contains("start with FROM image"), "{problem}");
+    }
+
+    /// MC-11: of a key its version is known; the server is not even asked for the rest.
+    #[tokio::test]
+    async fn the_content_of_keys_is_not_requested() {
+        let accepted = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&accepted);
+        let client = in_process(move |request: Request<Bytes>| {
+            let accept = request.headers()[ACCEPT].to_str().unwrap().to_owned();
+            let is_metadata = accept.contains("as=PartialObjectMetadata");
+            log.lock().unwrap().push((request.uri().path().to_owned(), accept));
+            // As a server would that ignores the header.
+            let mut secret = json!({"metadata": {"uid": "u", "resourceVersion": "7"}});
+            if !is_metadata {
+                secret["data"] = json!({"key": "cHJpdmF0ZQ=="});
+            }
+            async move { Response::new(Full::new(Bytes::from(secret.to_string()))) }
+        });
+        let reader = ObjectReader::new(client);
+        let query = SecretQuery { namespace: "drivers".to_owned(), name: "signing".to_owned() };
+        let clock = FakeClock::at(Timestamp::UNIX_EPOCH).clock();
+        let state = reader.secret_state(&clock, &query).await;
+        assert_eq!(state, Ok(SecretState::Present { version: "u/7".to_owned() }));
+        let accepted = accepted.lock().unwrap();
+        let [(path, accept)] = accepted.as_slice() else { panic!("{accepted:?}") };
+        assert_eq!(path, "/api/v1/namespaces/drivers/secrets/signing");
+        assert!(accept.contains("as=PartialObjectMetadata"), "{accept}");
     }
 }

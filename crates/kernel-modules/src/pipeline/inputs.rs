@@ -104,14 +104,16 @@ impl PipelineContext<'_> {
         let Some(state) = self.world.facts::<BuildFilesState>().get(query) else {
             return Err(Progress::pending("Checking", format!("reading {name}")));
         };
-        let (field, not_found) = match query.files {
-            BuildFiles::Dockerfile => ("build.dockerfileConfigMap", "DockerfileNotFound"),
-            BuildFiles::Context => ("build.contextConfigMap", "BuildContextNotFound"),
+        let (field, key, not_found) = match query.files {
+            BuildFiles::Dockerfile => {
+                ("build.dockerfileConfigMap", "key dockerfile", "DockerfileNotFound")
+            }
+            BuildFiles::Context => ("build.contextConfigMap", "files", "BuildContextNotFound"),
         };
         let missing = |message: String| Err(Progress::pending(not_found, message));
         match state.value() {
             Some(BuildFilesState::Present { problem: Some(problem), .. }) => {
-                Err(Progress::failed("InvalidDockerfile", format!("{name}: {problem}")))
+                Err(Progress::failed("InvalidDockerfile", format!("{name}, {key}: {problem}")))
             }
             Some(BuildFilesState::Present { digest, problem: None }) => Ok(digest.clone()),
             Some(BuildFilesState::NoKey) => {

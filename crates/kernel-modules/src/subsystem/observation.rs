@@ -1,4 +1,4 @@
-//! Adds what observes Modules and changes nothing: metrics, and the words of failed hooks.
+//! Adds what observes Modules and changes nothing: metrics, logs, and the words of failed hooks.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use gantry_subsystem::start::{Identity, Setup, StartError, SubsystemComponents};
 use super::ACCOUNT;
 use super::configuration::Configuration;
 use crate::effects::ObjectReader;
+use crate::effects::decision_log::DecisionLog;
 use crate::effects::metrics::ModuleMetrics;
 use crate::facts::FailedHookInquiry;
 use crate::settings::LiveSettings;
@@ -28,6 +29,7 @@ pub(super) fn observe(
     let hooks = InquiryWithResponder::new(FailedHookInquiry, events);
     components.outside.inquiries.push(Arc::new(hooks));
     components.outside.observers.push(Arc::<ModuleMetrics>::clone(&metrics) as Arc<dyn Observer>);
+    components.outside.observers.push(Arc::new(DecisionLog::new(live.clone())));
     components.background.push(Box::new(move |tasks, handle| metrics.spawn(tasks, handle)));
     components.reconfigure.push(Arc::new(move |values, _| {
         live.set(Configuration::read(values)?.settings());

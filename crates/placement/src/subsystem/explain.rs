@@ -86,7 +86,14 @@ mod tests {
         let ask = |name: &str, layers: &[Layer]| {
             let values = Values::from_layers(KEYS, layers);
             let (key, now) = (Key::new("n", name), Timestamp::UNIX_EPOCH);
-            explain(&ExplainRequest { key: &key, world: &world, unread: &[], values: &values, now })
+            explain(&ExplainRequest {
+                key: &key,
+                world: &world,
+                unread: &[],
+                reports: &[],
+                values: &values,
+                now,
+            })
         };
         let said = ask("held", std::slice::from_ref(&on)).unwrap();
         assert_eq!(said.lines, ["holds gpu-0 of pool pool on node node-1", "used by p"]);

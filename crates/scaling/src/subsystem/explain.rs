@@ -57,7 +57,7 @@ mod tests {
         let ask = |name: &str| {
             let key = Key::cluster(name);
             let (world, values) = (&world, &values);
-            explain(&ExplainRequest { key: &key, world, unread: &[], values, now })
+            explain(&ExplainRequest { key: &key, world, unread: &[], reports: &[], values, now })
         };
         let said = ask("a").unwrap();
         assert!(said.lines[0].contains("gantry explain appwrapper/train -n team"), "{said:?}");

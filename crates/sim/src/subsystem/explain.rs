@@ -70,7 +70,7 @@ mod tests {
         let now = Timestamp::UNIX_EPOCH;
         let ask = |name: &str, unread: &[gantry_reconcile::Resource]| {
             let (key, world, values) = (&Key::cluster(name), &world, &values);
-            explain(&ExplainRequest { key, world, unread, values, now })
+            explain(&ExplainRequest { key, world, unread, reports: &[], values, now })
         };
         let up = ask("up", &[]).unwrap();
         assert_eq!(up.facts, json!({"simulated": true, "up": true, "pods": 1}));

@@ -57,6 +57,22 @@ fn the_image_is_read_back() {
     assert_eq!(tree.get(PROGRAM).unwrap(), Some(TreeEntry::File { size }));
 }
 
+/// Tools that collect diagnostic data start `/usr/bin/gather`, which is a name of the program: the
+/// binary is in the image once, and its command line knows the command.
+#[test]
+fn kms_91_the_image_gathers_by_another_name_of_its_program() {
+    let image = compose_small(Timestamp::UNIX_EPOCH);
+    let config = read_config(&image.blobs, image.manifest.config()).unwrap();
+    let tree = Tree::read(&image.blobs, &image.manifest, &config, &Limits::default()).unwrap();
+    // Links are followed.
+    assert_eq!(tree.get(GATHER).unwrap(), tree.get(PROGRAM).unwrap());
+    assert!(matches!(tree.get(GATHER).unwrap(), Some(TreeEntry::File { .. })));
+    let name = Path::new(GATHER).file_name().unwrap().to_str().unwrap();
+    let command = gantry::cli::command();
+    let modules = command.find_subcommand("modules").unwrap();
+    assert!(modules.find_subcommand(name).is_some(), "gantry modules {name}");
+}
+
 /// What the loader of this machine finds for a program is in its image, whatever links lead there.
 #[test]
 fn libraries_are_those_that_the_loader_finds() {

@@ -29,7 +29,7 @@ fn with_secrets(sample: &str) -> String {
 }
 
 #[test]
-fn the_signing_sample_lacks_a_dockerfile_and_secrets() {
+fn kms_11_the_signing_sample_is_read_once_complete() {
     let expected = [
         ("….build", "set dockerfile or dockerfileConfigMap"),
         ("….sign.keySecret", "keySecret is required when sign is used"),
@@ -63,7 +63,7 @@ fn the_signing_sample_lacks_a_dockerfile_and_secrets() {
 }
 
 #[test]
-fn the_two_daemonsets_sample_is_read() {
+fn kms_11_the_two_daemonsets_sample_is_read() {
     let document = read(TWO_DAEMONSETS);
     let expected = json!({
         "selector": {"feature.node.kubernetes.io/cpu-cpuid.VMX": "true"},
@@ -98,7 +98,7 @@ fn i_5_an_empty_list_with_elements_is_not_yaml() {
 }
 
 #[test]
-fn the_updated_sample_lacks_secrets() {
+fn kms_11_the_updated_sample_is_read_once_its_secrets_are_named() {
     let expected = [
         ("….kernelMappings[4].sign.keySecret", "keySecret is required when sign is used"),
         ("….kernelMappings[4].sign.certSecret", "certSecret is required when sign is used"),

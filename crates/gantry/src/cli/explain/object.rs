@@ -7,7 +7,7 @@ use gantry_api::kind::Kind;
 use gantry_api::object::KINDS;
 use gantry_controller::discovery::ResourceList;
 use gantry_reconcile::{ApiPath, Key, Parameter, Resource, Scope, World};
-use gantry_subsystem::explain::{ExplainPage, ExplainRequest, Explanation};
+use gantry_subsystem::explain::{ExplainPage, ExplainRequest, Explanation, Report};
 use gantry_subsystem::settings::Values;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -24,7 +24,7 @@ const MAX_EVENTS: usize = 10;
 /// The explanation of one object.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ObjectPage {
+pub(in crate::cli) struct ObjectPage {
     /// Its kind.
     kind: String,
     /// Its namespace and name.
@@ -107,20 +107,15 @@ pub(super) async fn explain(
         }
         object => object?,
     };
-    let mut page = ObjectPage {
-        kind: resource.kind.to_string(),
-        object: key.to_string(),
-        state: state(&object),
-        conditions: conditions(&object),
-        containers: containers(&object),
-        held: held(cluster, &resource, &key, output).await?,
-        events: events(cluster, &resource, &key, output).await?,
-        ..ObjectPage::default()
-    };
+    let held = held(cluster, &resource, &key, output).await?;
+    let events = events(cluster, &resource, &key, output).await?;
+    let mut page = ObjectPage::new(&resource.kind, &key, &object, held, events);
+    let about = SectionSubject { key: &key, reports: &page.reports() };
     for subsystem in SUBSYSTEMS {
-        for explain in subsystem.explain {
-            let said = section(cluster, explain, &resource, &key, values, now, output).await?;
-            if let Some(said) = said {
+        let own = subsystem.explain.iter().filter(|it| is_about(it, &resource));
+        for explain in own {
+            let read = SectionWorld::read(cluster, explain, Some(&key), output).await?;
+            if let Some(said) = read.section(explain, &about, values, now) {
                 page.subsystems.insert(subsystem.name.to_owned(), said.facts.clone());
                 page.sections.push(said);
             }
@@ -129,9 +124,81 @@ pub(super) async fn explain(
     Ok(page)
 }
 
+/// The object that sections are about.
+struct SectionSubject<'a> {
+    key: &'a Key,
+    reports: &'a [Report],
+}
+
 impl ObjectPage {
+    fn new(
+        kind: &str,
+        key: &Key,
+        object: &Value,
+        held: Option<Vec<HeldReason>>,
+        events: Vec<Event>,
+    ) -> Self {
+        Self {
+            kind: kind.to_owned(),
+            object: key.to_string(),
+            state: state(object),
+            conditions: conditions(object),
+            containers: containers(object),
+            held,
+            events,
+            ..Self::default()
+        }
+    }
+
+    /// Describes an object that was read, with the status page of `gantry up` if there is one and
+    /// the events of its namespace.
+    pub(in crate::cli) fn of_object(
+        resource: &Resource,
+        key: &Key,
+        object: &Value,
+        status: Option<&Value>,
+        events: &[Value],
+    ) -> Self {
+        let held = status.map(|it| held_in(it, resource, key));
+        let about = |it: &&Value| {
+            let subject = &it["involvedObject"];
+            subject["kind"] == resource.kind.as_ref() && subject["name"] == key.name()
+        };
+        let events = latest(events.iter().filter(about).cloned().collect());
+        Self::new(&resource.kind, key, object, held, events)
+    }
+
+    /// Adds the section of a subsystem.
+    pub(in crate::cli) fn explain_with(
+        &mut self,
+        page: &ExplainPage,
+        read: &SectionWorld,
+        key: &Key,
+        values: &Values,
+        now: Timestamp,
+    ) {
+        let about = SectionSubject { key, reports: &self.reports() };
+        self.sections.extend(read.section(page, &about, values, now));
+    }
+
+    /// What controllers have reported: why they hold the object, or its warnings.
+    fn reports(&self) -> Vec<Report> {
+        let report = |reason: &String, message: &String| Report {
+            reason: reason.clone(),
+            message: message.clone(),
+        };
+        match &self.held {
+            Some(held) => held.iter().map(|it| report(&it.reason, &it.message)).collect(),
+            None => {
+                let newest_first = self.events.iter().rev();
+                let warnings = newest_first.filter(|it| it.r#type == "Warning");
+                warnings.map(|it| report(&it.reason, &it.message)).collect()
+            }
+        }
+    }
+
     /// Renders the explanation as text.
-    pub(super) fn text(&self) -> String {
+    pub(in crate::cli) fn text(&self) -> String {
         let Self { kind, object, state, conditions, containers, held, events, sections, .. } = self;
         let mut text = format!("{kind} {object}");
         if let Some(state) = state {
@@ -303,6 +370,11 @@ async fn held(
         }
         Err(error) => return Err(error),
     };
+    Ok(Some(held_in(&page, resource, key)))
+}
+
+/// The reasons on the status page why controllers hold an object.
+fn held_in(page: &Value, resource: &Resource, key: &Key) -> Vec<HeldReason> {
     let about = |it: &&Value| {
         it["resource"] == resource.to_string()
             && it["namespace"] == key.namespace()
@@ -314,7 +386,7 @@ async fn held(
         reason: text(it, "/reason"),
         message: text(it, "/message"),
     };
-    Ok(Some(all.map(reason).collect()))
+    all.map(reason).collect()
 }
 
 async fn events(
@@ -328,14 +400,18 @@ async fn events(
     // Events about cluster-scoped objects may be in any namespace.
     let path = ApiPath::collection("v1", key.namespace(), "events")?;
     let path = path.with(Parameter::FieldSelector(&selector));
-    let mut found = match cluster.items(&path).await {
-        Ok(found) => found,
+    match cluster.items(&path).await {
+        Ok(found) => Ok(latest(found)),
         Err(ClusterRequestError::Forbidden { .. }) => {
             output.warning("may not list events: none are shown");
-            return Ok(Vec::new());
+            Ok(Vec::new())
         }
-        Err(error) => return Err(error.into()),
-    };
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The latest of these events, the newest last.
+fn latest(mut found: Vec<Value>) -> Vec<Event> {
     let time = |it: &Value| {
         let fields = ["/series/lastObservedTime", "/lastTimestamp", "/eventTime"];
         let own = fields.map(|field| text(it, field)).into_iter().find(|it| !it.is_empty());
@@ -350,49 +426,72 @@ async fn events(
         message: text(it, "/message"),
         count: it["series"]["count"].as_u64().or_else(|| it["count"].as_u64()).unwrap_or(1),
     };
-    Ok(found.iter().skip(skip).map(event).collect())
+    found.iter().skip(skip).map(event).collect()
 }
 
-/// Evaluates the explanation of one subsystem.
-async fn section(
-    cluster: &ClusterClient,
-    page: &ExplainPage,
-    resource: &Resource,
-    key: &Key,
-    values: &Values,
-    now: Timestamp,
-    output: &mut Output,
-) -> anyhow::Result<Option<Explanation>> {
+/// Whether a section is about the objects of a kind.
+fn is_about(page: &ExplainPage, resource: &Resource) -> bool {
     let own = (page.resource)();
-    if (&own.group, &own.plural) != (&resource.group, &resource.plural) {
-        return Ok(None);
-    }
-    let world = World::new((page.kinds)());
-    let mut unread = Vec::new();
-    for kind in (page.kinds)() {
-        let resource = kind.resource();
-        let objects = match cluster.items(&resource.collection("")?).await {
-            Ok(objects) => objects,
-            Err(ClusterRequestError::NotFound { .. }) => Vec::new(),
-            Err(ClusterRequestError::Forbidden { .. }) if *resource == own => {
-                vec![cluster.get(&resource.path(key)?).await?]
-            }
-            Err(ClusterRequestError::Forbidden { path, .. }) => {
-                output.warning(format_args!("may not read {path}: the explanation is incomplete"));
-                unread.push(resource.clone());
-                continue;
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let Some(store) = world.single_store_for(resource) else { continue };
-        for object in objects {
-            if let Err(error) = store.observe(&object.to_string()) {
-                output.warning(format_args!("{error}"));
+    (&own.group, &own.plural) == (&resource.group, &resource.plural)
+}
+
+/// The objects that a section reads, and the kinds that could not be read.
+pub(in crate::cli) struct SectionWorld {
+    world: World,
+    unread: Vec<Resource>,
+}
+
+impl SectionWorld {
+    /// Reads the objects of a section. Where the section's own kind may not be listed, the object
+    /// itself is read.
+    pub(in crate::cli) async fn read(
+        cluster: &ClusterClient,
+        page: &ExplainPage,
+        key: Option<&Key>,
+        output: &mut Output,
+    ) -> anyhow::Result<Self> {
+        let own = (page.resource)();
+        let world = World::new((page.kinds)());
+        let mut unread = Vec::new();
+        for kind in (page.kinds)() {
+            let resource = kind.resource();
+            let objects = match (cluster.items(&resource.collection("")?).await, key) {
+                (Ok(objects), _) => objects,
+                (Err(ClusterRequestError::NotFound { .. }), _) => Vec::new(),
+                (Err(ClusterRequestError::Forbidden { .. }), Some(key)) if *resource == own => {
+                    vec![cluster.get(&resource.path(key)?).await?]
+                }
+                (Err(ClusterRequestError::Forbidden { path, .. }), _) => {
+                    output.warning(format_args!(
+                        "may not read {path}: the explanation is incomplete"
+                    ));
+                    unread.push(resource.clone());
+                    continue;
+                }
+                (Err(error), _) => return Err(error.into()),
+            };
+            let Some(store) = world.single_store_for(resource) else { continue };
+            for object in objects {
+                if let Err(error) = store.observe(&object.to_string()) {
+                    output.warning(format_args!("{error}"));
+                }
             }
         }
+        Ok(Self { world, unread })
     }
-    let request = ExplainRequest { key, world: &world, unread: &unread, values, now };
-    Ok((page.explain)(&request))
+
+    /// Evaluates the section for one object.
+    fn section(
+        &self,
+        page: &ExplainPage,
+        about: &SectionSubject<'_>,
+        values: &Values,
+        now: Timestamp,
+    ) -> Option<Explanation> {
+        let Self { world, unread } = self;
+        let SectionSubject { key, reports } = *about;
+        (page.explain)(&ExplainRequest { key, world, unread, reports, values, now })
+    }
 }
 
 #[cfg(test)]

@@ -37,6 +37,12 @@ pub(in crate::cli) struct SettingsFlags {
     config_namespace: Option<String>,
 }
 
+impl Default for SettingsFlags {
+    fn default() -> Self {
+        Self { config_file: None, config: OWN.to_owned(), config_namespace: None }
+    }
+}
+
 /// The settings of the queue, and their source.
 pub(in crate::cli) struct QueueSettings {
     /// The queue's settings.

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use gantry_api::kernel_modules::dockerfile_problem;
 use gantry_harness::{
     ExternalSystems, Invariant, Kubelet, Scenario, Server, SimulatedInquiry, TestCluster,
 };
@@ -82,7 +83,10 @@ fn answer_build_files(server: &Server, query: &BuildFilesQuery) -> Result<BuildF
     };
     Ok(text.map_or(BuildFilesState::NoKey, |text| BuildFilesState::Present {
         digest: Digest::sha256(text.as_bytes()).to_string(),
-        problem: None,
+        problem: match query.files {
+            BuildFiles::Dockerfile => dockerfile_problem(&text).map(str::to_owned),
+            BuildFiles::Context => None,
+        },
     }))
 }
 

@@ -80,7 +80,9 @@ fn kms_38_an_image_that_exists_is_not_built() {
 fn kms_40_after_success_there_is_a_daemon_set_and_no_job() {
     with(Settings::default(), vec![stored(built("hello"))], |it| {
         let reasons = it.event_reasons();
-        for reason in ["BuildCreated", "BuildSucceeded", "DaemonSetCreated", "ModuleLoaded"] {
+        let expected =
+            ["BuildCreated", "BuildSucceeded", "DaemonSetCreated", "ImageReady", "ModuleLoaded"];
+        for reason in expected {
             assert!(reasons.contains(&reason.to_owned()), "{reasons:?} lack {reason}");
         }
         let server = it.run.server();
@@ -198,11 +200,20 @@ fn kms_43_a_missing_dockerfile_is_reported_and_waited_for() {
         assert!(held[0].contains("no key dockerfile"), "{held:?}");
         assert_eq!(created(it.run.server()), [0, 0]);
         let key = Key::new(NAMESPACE, "map");
-        it.act(|server| {
-            server.edit(&DockerfileMap::RESOURCE, &key, |it| {
-                it["data"] = json!({"dockerfile": "FROM a"});
+        let write = |it: &mut Simulation<'_>, text: &str| {
+            it.act(|server| {
+                server.edit(&DockerfileMap::RESOURCE, &key, |it| {
+                    it["data"] = json!({"dockerfile": text});
+                });
             });
-        });
+        };
+        write(it, "RUN make");
+        let held = it.held();
+        let expected = "InvalidDockerfile: kernel 4.18.0-348.el8.x86_64: ConfigMap drivers/map, \
+                        key dockerfile: no FROM instruction; start with FROM image or FROM scratch";
+        assert_eq!(held, [expected]);
+        assert_eq!(created(it.run.server()), [0, 0]);
+        write(it, "FROM a");
         assert_eq!((created(it.run.server()), running(it.run.server())), ([1, 0], vec![target()]));
         assert_eq!(it.run.server().list(&DockerfileMap::RESOURCE).len(), 1, "it is the user's");
     });
