@@ -6,6 +6,7 @@
 //! changes, and no failure of one stage starts another.
 
 mod inputs;
+mod last_words;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use crate::job::{DesiredJob, JobContext, JobType, build_job, image_hash, job_nam
 use crate::kernel_plan::{BuildStage, KernelPlan, SignStage};
 use crate::labels::{HASH_ANNOTATION, KERNEL_ANNOTATION, REBUILD_ANNOTATION};
 use crate::view::{Job, JobState};
+use last_words::last_words;
 
 /// What is decided about the image of one kernel.
 #[derive(Clone, Debug, PartialEq)]
@@ -309,7 +311,10 @@ impl PipelineContext<'_> {
             StageState::Active => Progress::pending(doing, format!("Job {name} runs")),
             StageState::Other(job) => self.other_progress(&job, output, failed),
             StageState::Failed { message } => {
-                let why = if message.is_empty() { String::new() } else { format!(": {message}") };
+                let key = self.job.module.key.in_same_namespace(name);
+                let words = last_words(self.world, &key);
+                let why = if words.is_empty() { message } else { words };
+                let why = if why.is_empty() { why } else { format!(": {why}") };
                 let message = format!(
                     "Job {name} failed{why}; see `kubectl logs -n {} job/{name}`, then change the \
                      Module, or delete the Job to try again",

@@ -8,7 +8,7 @@ mod start;
 
 use std::sync::Arc;
 
-use gantry_subsystem::access::{Account, READ, webhook_rules};
+use gantry_subsystem::access::{Account, READ, named_rule, webhook_rules};
 use gantry_subsystem::admission::SharedHook;
 use gantry_subsystem::settings::Values;
 use gantry_subsystem::start::HostExtensions;
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use self::configuration::Configuration;
 use self::hook::ModuleHook;
-pub use self::start::SIMULATED_GANTRY_IMAGE;
+pub use self::start::{REGISTRY_ROLE, SIMULATED_GANTRY_IMAGE};
 use crate::admission::CONFIGURATION_NAME;
 use crate::controller::ModuleController;
 use crate::node_labels::NodeLabelController;
@@ -43,7 +43,7 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
         controllers: CONTROLLERS,
     }],
     grants,
-    accounts: |_| vec![Account::new(ACCOUNT, rbac_rules())],
+    accounts: |_| vec![Account::new(ACCOUNT, [rbac_rules(), embedded_rules()].concat())],
     start: |setup| Box::pin(async move { observation::observe(setup, start::start(setup)?) }),
     hooks,
     explain: &[explain::MODULE_PAGE],
@@ -93,6 +93,16 @@ fn grants() -> Vec<Grant> {
              nodes and namespaces cluster-wide.",
             rbac_rules(),
         ),
+    ]
+}
+
+/// Returns the rules that the controllers need besides on an embedded server: they bind accounts of
+/// Jobs to the role of its registry, and to no other.
+fn embedded_rules() -> Vec<Value> {
+    let group = "rbac.authorization.k8s.io";
+    vec![
+        rule(group, &["rolebindings"], &["create", "get", "patch"]),
+        named_rule(group, "clusterroles", &[REGISTRY_ROLE], &["bind"]),
     ]
 }
 
