@@ -6,7 +6,7 @@
 //! changes, and no failure of one stage starts another.
 
 mod inputs;
-mod last_words;
+mod job_pods;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::job::{DesiredJob, JobContext, JobType, build_job, image_hash, job_nam
 use crate::kernel_plan::{BuildStage, KernelPlan, SignStage};
 use crate::labels::{HASH_ANNOTATION, KERNEL_ANNOTATION, REBUILD_ANNOTATION};
 use crate::view::{Job, JobState};
-use last_words::last_words;
+use job_pods::{last_words, pods_of};
 
 /// What is decided about the image of one kernel.
 #[derive(Clone, Debug, PartialEq)]
@@ -308,7 +308,19 @@ impl PipelineContext<'_> {
                 let message = format!("Job {name} is replaced: what it is made from has changed");
                 Progress::pending(doing, message)
             }
-            StageState::Active => Progress::pending(doing, format!("Job {name} runs")),
+            StageState::Active => {
+                let job = self.job.module.key.in_same_namespace(name);
+                let message = match pods_of(self.world, &job).is_empty() {
+                    // A quota or a policy may refuse it, which events of the Job say.
+                    true => format!(
+                        "Job {name} has no pod yet; if it stays so, see `kubectl describe job -n \
+                         {} {name}`",
+                        self.job.metadata.namespace
+                    ),
+                    false => format!("Job {name} runs"),
+                };
+                Progress::pending(doing, message)
+            }
             StageState::Other(job) => self.other_progress(&job, output, failed),
             StageState::Failed { message } => {
                 let key = self.job.module.key.in_same_namespace(name);

@@ -98,6 +98,7 @@ async fn an_app_wrapper_waits_for_the_devices_of_a_module() {
     cluster.wait_until(&path, "waits", is_pending).await;
     let said = cluster.run_gantry(&["explain", "appwrapper/train"]).await;
     assert!(said.contains("example.com/gpu: needs 2, 0 available"), "{said}");
+    assert!(said.contains("may wait for a kernel module"), "{said}");
 
     let module = with_devices(signed(built(&cluster, "hello", DOCKERFILE), &["hello"]));
     cluster.post(MODULES, &module).await;

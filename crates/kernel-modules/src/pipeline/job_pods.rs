@@ -1,4 +1,6 @@
-//! What the pods of failed Jobs said last.
+//! The pods of Jobs: whether there are any, and what they said last.
+
+use std::sync::Arc;
 
 use gantry_reconcile::world::IndexValue;
 use gantry_reconcile::{Key, World};
@@ -6,17 +8,21 @@ use gantry_reconcile::{Key, World};
 use crate::driver_failure::quoted_end;
 use crate::view::{Job, ModulePod};
 
+/// The pods of a Job.
+pub(super) fn pods_of(world: &World, job: &Key) -> Vec<Arc<ModulePod>> {
+    let Some(job) = world.store::<Job>().get(job) else { return Vec::new() };
+    world.store::<ModulePod>().by_index(&IndexValue::owner(&job.metadata.uid))
+}
+
 /// The last line that a container of a failed Job wrote, in quotes; empty if it is not known.
 ///
 /// The Job itself says only that its pod failed. Its containers end with a message, or the kubelet
 /// takes the end of their logs.
 pub(super) fn last_words(world: &World, job: &Key) -> String {
-    let Some(job) = world.store::<Job>().get(job) else { return String::new() };
-    let pods = world.store::<ModulePod>().by_index(&IndexValue::owner(&job.metadata.uid));
+    let pods = pods_of(world, job);
     // Jobs run one pod; of several, what is said must not depend on their order in the cache.
-    let last =
-        pods.iter().max_by_key(|pod| (pod.metadata.creation_timestamp, pod.metadata.name.clone()));
-    let Some(pod) = last else { return String::new() };
+    let age = |pod: &&Arc<ModulePod>| (pod.metadata.creation_timestamp, pod.metadata.name.clone());
+    let Some(pod) = pods.iter().max_by_key(age) else { return String::new() };
     let statuses = pod.status.init_container_statuses.iter().chain(&pod.status.container_statuses);
     let mut ended = statuses.filter_map(|it| it.state.terminated.as_ref());
     let failed = ended.find(|it| it.exit_code != 0);
