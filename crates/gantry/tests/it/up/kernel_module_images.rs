@@ -13,9 +13,14 @@ const EVENTS: &str = "/api/v1/namespaces/default/events";
 const KERNELS: [&str; 3] = ["6.1.0-54-amd64", "6.8.0-45-generic", "6.12.100+deb13-amd64"];
 /// What the log of a build says about each command.
 const SIMULATED: &str = "(simulated: commands are not run in gantry up";
-pub(super) const DOCKERFILE: &str = "FROM example.com/toolkit:1 AS builder\nWORKDIR /src\nRUN make\n\
-                          FROM example.com/base:1\nARG KERNEL_FULL_VERSION\n\
-                          COPY --from=builder /src/hello.ko /opt/lib/modules/$KERNEL_FULL_VERSION/\n";
+pub(super) const DOCKERFILE: &str = "\
+FROM example.com/toolkit:1 AS builder
+WORKDIR /src
+RUN make
+FROM example.com/base:1
+ARG KERNEL_FULL_VERSION
+COPY --from=builder /src/hello.ko /opt/lib/modules/$KERNEL_FULL_VERSION/
+";
 
 fn fixture(name: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kmod/tests/fixtures");
@@ -268,7 +273,8 @@ async fn kms_33_an_enforcing_node_is_not_ready_without_a_signature_that_it_trust
 #[tokio::test(flavor = "multi_thread")]
 async fn kms_41_a_key_of_another_certificate_is_reported_with_the_words_of_the_job() {
     let cluster = ephemeral().await;
-    let other = json!({"metadata": {"name": "other"}, "stringData": {"key": fixture("keys/rsa3072.pkcs8.pem")}});
+    let key = fixture("keys/rsa3072.pkcs8.pem");
+    let other = json!({"metadata": {"name": "other"}, "stringData": {"key": key}});
     cluster.post("/api/v1/namespaces/default/secrets", &other).await;
     let mut module = signed(built(&cluster, "hello", DOCKERFILE), &["hello"]);
     module["spec"]["driverContainer"]["container"]["sign"]["keySecret"]["name"] = json!("other");
