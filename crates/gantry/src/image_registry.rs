@@ -208,8 +208,8 @@ fn attributes(verb: &str, repository: Option<&RepositoryName>) -> Attributes {
 }
 
 /// The roles for users: those who may view a namespace may pull from its repositories, those who
-/// may edit it may push to them.
-pub(crate) fn roles() -> [Value; 2] {
+/// may edit it may push to them. Those who only push have a role that nothing aggregates.
+pub(crate) fn roles() -> [Value; 3] {
     let role = |name: &str, labels: &[&str], verbs: &[&str]| {
         let labels = labels.iter().map(|it| {
             (format!("rbac.authorization.k8s.io/aggregate-to-{it}"), Value::from("true"))
@@ -223,6 +223,7 @@ pub(crate) fn roles() -> [Value; 2] {
     [
         role("gantry-registry-viewer", &["view"], &["get"]),
         role("gantry-registry-editor", &["edit", "admin"], &["get", "update", "delete"]),
+        role(gantry_kernel_modules::subsystem::REGISTRY_ROLE, &[], &["get", "update"]),
     ]
 }
 

@@ -4,6 +4,7 @@ pub mod accelerators;
 pub mod accounts;
 mod certificates;
 mod default_storage_class;
+pub mod demo_module;
 mod gantry_program;
 mod host_registry;
 mod in_process_client;
@@ -278,23 +279,20 @@ impl Cluster {
     }
 
     /// Declares the groups of the shapes, and adds missing nodes: those of the shapes, or the
-    /// default ones if the cluster has no nodes. Returns the resulting number of nodes.
+    /// usual ones if the cluster has no nodes. Returns the resulting number of nodes.
     ///
     /// # Errors The server rejects one.
     pub async fn make_nodes(
         &self,
         api_client: &InProcessClient,
         shapes: Option<&[NodeShape]>,
+        usual: &[NodeShape],
     ) -> anyhow::Result<usize> {
         let known = self.handle.world().store::<Node>().len();
-        let standard;
         let shapes = match shapes {
             Some(shapes) => shapes,
             None if known > 0 => return Ok(known),
-            None => {
-                standard = gantry_sim::node_shape::default_shapes();
-                &standard
-            }
+            None => usual,
         };
         for (name, group) in shapes.iter().filter_map(node_groups::group) {
             let path = ApiPath::object("v1", EMBEDDED_NAMESPACE, "configmaps", name)?;

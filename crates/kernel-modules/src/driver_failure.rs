@@ -57,11 +57,14 @@ impl DriverFailure {
             (None, Some(0)) => "its command ended, and a driver container has to stay while its \
                                 module is loaded; end the command with `sleep infinity`"
                 .to_owned(),
-            (None, _) => format!(
-                "see `kubectl logs --namespace {} {} --container {part} --previous`",
-                pod.namespace(),
-                pod.name()
-            ),
+            (None, _) => {
+                let (namespace, name) = (pod.namespace(), pod.name());
+                format!(
+                    "see `kubectl describe pod --namespace {namespace} {name}` for the output of \
+                     its hooks, and `kubectl logs --namespace {namespace} {name} --container \
+                     {part} --previous`"
+                )
+            }
         };
         match quoted_end(text) {
             quote if quote.is_empty() => format!("{what} does not stay up: {next}"),
@@ -190,7 +193,7 @@ fn failed_run(status: &ContainerStatus) -> Option<FailedRun<'_>> {
 }
 
 /// The end of a text, in one line and in quotes; nothing of an empty text.
-fn quoted_end(text: &str) -> String {
+pub(crate) fn quoted_end(text: &str) -> String {
     let text = text.trim();
     let mut start = text.len().saturating_sub(QUOTED_BYTES);
     while !text.is_char_boundary(start) {

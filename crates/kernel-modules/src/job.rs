@@ -97,6 +97,12 @@ pub fn image_hash(image: &str) -> String {
     short_hash(&[image], 16)
 }
 
+/// The name of the account that the Jobs of a Module run as where the cluster has a registry.
+#[must_use]
+pub fn job_account_name(module: &str) -> String {
+    format!("{module}-image-jobs")
+}
+
 /// The longest name of a Job: its pods are named after it.
 const MAX_NAME_LENGTH: usize = 63;
 
@@ -145,6 +151,9 @@ impl JobContext<'_> {
         let tolerations = serde_json::to_value(&self.module.spec.tolerations).unwrap_or_default();
         spec["restartPolicy"] = json!("Never");
         spec["automountServiceAccountToken"] = json!(false);
+        if self.settings.jobs.registry_role.is_some() {
+            spec["serviceAccountName"] = json!(job_account_name(&self.metadata.name));
+        }
         if tolerations.as_array().is_some_and(|it| !it.is_empty()) {
             spec["tolerations"] = tolerations;
         }

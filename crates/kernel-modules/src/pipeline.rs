@@ -6,6 +6,7 @@
 //! changes, and no failure of one stage starts another.
 
 mod inputs;
+mod job_pods;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use crate::job::{DesiredJob, JobContext, JobType, build_job, image_hash, job_nam
 use crate::kernel_plan::{BuildStage, KernelPlan, SignStage};
 use crate::labels::{HASH_ANNOTATION, KERNEL_ANNOTATION, REBUILD_ANNOTATION};
 use crate::view::{Job, JobState};
+use job_pods::{last_words, pods_of};
 
 /// What is decided about the image of one kernel.
 #[derive(Clone, Debug, PartialEq)]
@@ -306,10 +308,25 @@ impl PipelineContext<'_> {
                 let message = format!("Job {name} is replaced: what it is made from has changed");
                 Progress::pending(doing, message)
             }
-            StageState::Active => Progress::pending(doing, format!("Job {name} runs")),
+            StageState::Active => {
+                let job = self.job.module.key.in_same_namespace(name);
+                let message = match pods_of(self.world, &job).is_empty() {
+                    // A quota or a policy may refuse it, which events of the Job say.
+                    true => format!(
+                        "Job {name} has no pod yet; if it stays so, see `kubectl describe job -n \
+                         {} {name}`",
+                        self.job.metadata.namespace
+                    ),
+                    false => format!("Job {name} runs"),
+                };
+                Progress::pending(doing, message)
+            }
             StageState::Other(job) => self.other_progress(&job, output, failed),
             StageState::Failed { message } => {
-                let why = if message.is_empty() { String::new() } else { format!(": {message}") };
+                let key = self.job.module.key.in_same_namespace(name);
+                let words = last_words(self.world, &key);
+                let why = if words.is_empty() { message } else { words };
+                let why = if why.is_empty() { why } else { format!(": {why}") };
                 let message = format!(
                     "Job {name} failed{why}; see `kubectl logs -n {} job/{name}`, then change the \
                      Module, or delete the Job to try again",

@@ -107,6 +107,10 @@ pub struct JobSettings {
     pub max_concurrent: usize,
     /// The labels of nodes that sign Jobs run on.
     pub sign_selector: BTreeMap<String, String>,
+    /// The cluster role that lets Jobs push to the registry of the cluster, where it has one: then
+    /// the Jobs of a Module run as an account of their own that is bound to it, and otherwise as
+    /// the default account of their namespace, with the credentials that the Module names.
+    pub registry_role: Option<String>,
 }
 
 /// What the service accounts of pods are bound to.
@@ -136,6 +140,7 @@ impl Default for Settings {
                 active_deadline: Duration::from_secs(7200),
                 max_concurrent: 4,
                 sign_selector: BTreeMap::new(),
+                registry_role: None,
             },
             registry_timeout: Duration::from_secs(30),
             image_present_refresh: Duration::from_secs(300),

@@ -8,8 +8,7 @@ mod start;
 
 use std::sync::Arc;
 
-use gantry_subsystem::access::GrantScope;
-use gantry_subsystem::access::{Account, READ, webhook_rules};
+use gantry_subsystem::access::{Account, GrantScope, READ, named_rule, webhook_rules};
 use gantry_subsystem::admission::SharedHook;
 use gantry_subsystem::settings::Values;
 use gantry_subsystem::start::HostExtensions;
@@ -19,7 +18,7 @@ use serde_json::Value;
 use self::configuration::Configuration;
 use self::explain::MODULE_PAGE;
 use self::hook::ModuleHook;
-pub use self::start::SIMULATED_GANTRY_IMAGE;
+pub use self::start::{REGISTRY_ROLE, SIMULATED_GANTRY_IMAGE};
 use crate::admission::CONFIGURATION_NAME;
 use crate::controller::ModuleController;
 use crate::node_labels::NodeLabelController;
@@ -45,7 +44,7 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
         controllers: CONTROLLERS,
     }],
     grants,
-    accounts: |_| vec![Account::new(ACCOUNT, rbac_rules())],
+    accounts: |_| vec![Account::new(ACCOUNT, [rbac_rules(), embedded_rules()].concat())],
     start: |setup| Box::pin(async move { observation::observe(setup, start::start(setup)?) }),
     hooks,
     explain: &[MODULE_PAGE],
@@ -115,6 +114,16 @@ const EXAMPLE_NAMESPACE: &str = "drivers";
 /// requested, which is the same permission.
 fn secrets_rule() -> Value {
     rule("", &["secrets"], &["get"])
+}
+
+/// Returns the rules that the controllers need besides on an embedded server: they bind accounts of
+/// Jobs to the role of its registry, and to no other.
+fn embedded_rules() -> Vec<Value> {
+    let group = "rbac.authorization.k8s.io";
+    vec![
+        rule(group, &["rolebindings"], &["create", "get", "patch"]),
+        named_rule(group, "clusterroles", &[REGISTRY_ROLE], &["bind"]),
+    ]
 }
 
 /// Returns the RBAC rules that the controllers need, and no more.

@@ -30,6 +30,7 @@ use crate::tls::{self, ClientAuthority, TlsError};
 mod authority;
 mod error;
 mod requests;
+mod signing_pair;
 mod standalone;
 mod user_certificates;
 

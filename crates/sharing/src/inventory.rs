@@ -402,6 +402,7 @@ const FIXED_NAME_OBJECTS: &[(ObjectKind, &str, &str, ConflictRule)] = &[
     (ROLE, "system:aggregated-metrics-reader", EMBEDDED_REASON, ConflictRule::OwnCluster),
     (ROLE, "gantry-registry-viewer", EMBEDDED_REASON, ConflictRule::OwnCluster),
     (ROLE, "gantry-registry-editor", EMBEDDED_REASON, ConflictRule::OwnCluster),
+    (ROLE, "gantry-registry-pusher", EMBEDDED_REASON, ConflictRule::OwnCluster),
 ];
 
 const OPERATOR_REASON: &str = "the operator serves all namespaces: one deployment in a cluster";

@@ -6,6 +6,7 @@
 //! reports what it does not support.
 
 mod commands;
+mod condition;
 mod input;
 mod kmod;
 mod output;
@@ -26,6 +27,7 @@ use crate::image::RootFiles;
 use crate::kernel::KernelAccess;
 use crate::programs::Mounts;
 
+use self::condition::IfBlocks;
 use self::input::{Input, InputEvent};
 use self::output::Output;
 use self::parser::{RunCondition, parse};
@@ -194,7 +196,8 @@ impl<'a> Shell<'a> {
 
     /// Runs a list of commands in order, by their conditions.
     async fn run_list(&mut self, text: &str) -> u8 {
-        let steps = match parse(text) {
+        let parsed = parse(text).and_then(|steps| IfBlocks::check(&steps).map(|()| steps));
+        let steps = match parsed {
             Ok(steps) => steps,
             Err(message) => {
                 self.print_error(&format!("sh: {message}")).await;
@@ -202,13 +205,12 @@ impl<'a> Shell<'a> {
             }
         };
         let mut steps = steps.into_iter().peekable();
-        while let Some(step) = steps.next() {
-            let wanted = match step.when {
-                RunCondition::Always => true,
-                RunCondition::AfterSuccess => self.last_exit_code == 0,
-                RunCondition::AfterFailure => self.last_exit_code != 0,
-            };
-            if !wanted {
+        let mut blocks = IfBlocks::default();
+        while let Some(mut step) = steps.next() {
+            if let Err(message) = blocks.enter(&mut step, &mut self.last_exit_code) {
+                return self.fail(&format!("sh: {message}"), USAGE_EXIT_CODE).await;
+            }
+            if step.is_empty() || !blocks.are_run() || !step.when.is_met(self.last_exit_code) {
                 continue;
             }
             let last = self.last_exit_code.to_string();
@@ -242,7 +244,8 @@ impl<'a> Shell<'a> {
                 [name, arguments @ ..] => self.dispatch(name, arguments).await,
             };
             let is_last_of_list = steps.peek().is_none_or(|it| it.when == RunCondition::Always);
-            if self.exit_on_error && self.last_exit_code != 0 && is_last_of_list {
+            let ends = is_last_of_list && !blocks.is_condition();
+            if self.exit_on_error && self.last_exit_code != 0 && ends {
                 self.exit = Some(self.last_exit_code);
             }
             if let Some(code) = self.exit {

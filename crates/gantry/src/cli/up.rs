@@ -27,7 +27,7 @@ use crate::image_registry::node_images::node_images;
 use crate::kubeconfig::MergeResult;
 use crate::output::Output;
 use crate::server::{self, RunningServer, ServerConfig};
-use crate::up::{self, InProcessClient};
+use crate::up::{self, InProcessClient, demo_module};
 use crate::version::VERSION;
 use crate::{config, kubeconfig};
 
@@ -239,15 +239,26 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<Comm
     let count = cluster.controllers();
     cluster.wait_for_cache_sync(&clock).await?;
     progress.done(output, "controllers", &format!("{count} running"));
-    let nodes = cluster.make_nodes(&api_client, shapes.as_deref()).await?;
+    // Samples are created as a user: the queue creates what they wrap on behalf of their author.
+    let admin = up::accounts::administrator(&api);
+    let usual = match demo {
+        true => {
+            let certificate = demo_module::signing_certificate(&admin, &clock).await?;
+            demo_module::node_shapes(&certificate)
+        }
+        false => gantry_sim::node_shape::default_shapes(),
+    };
+    let nodes = cluster.make_nodes(&api_client, shapes.as_deref(), &usual).await?;
     let nodes = cluster.wait_for_ready_nodes(&clock, nodes).await?;
     progress.done(output, "nodes", &nodes);
     if demo {
         let devices = cluster.publish_devices(&api, &mut tasks)?;
         progress.done(output, "devices", &format!("{devices}; show them with: gantry devices top"));
-        // Applied as a user: the queue creates what these objects wrap on behalf of their author.
-        let admin = up::accounts::administrator(&api);
-        let count = up::apply(&admin, &clock, up::DEMO).await?;
+        let module = demo_module::module(&format!("127.0.0.1:{}", address.port()));
+        let mut count = 0;
+        for samples in [up::DEMO, &module] {
+            count += up::apply(&admin, &clock, samples).await?;
+        }
         progress.done(output, "demo", &format!("{count} objects; show them with: gantry status"));
     }
     // The file is written last: a process that waits for it finds a cluster that is ready.
@@ -311,6 +322,8 @@ fn values(switches: &SubsystemSwitches) -> Values {
         layer.set(path, true.into(), up());
     }
     layer.set("simulation.enabled", true.into(), up());
+    // Long enough to read what a build has said.
+    layer.set("modules.job.gcDelay", "5m".into(), up());
     layer.set("mcadEnabled", (!no_queue).into(), Origin::Flag("no-queue"));
     layer.set("mcad.quotaEnabled", quota.into(), Origin::Flag("quota"));
     layer.set("mcad.checkUserAccess", check_user_access.into(), Origin::Flag("check-user-access"));

@@ -59,6 +59,32 @@ fn every_command_of_the_readme_works() {
     }
 }
 
+#[test]
+fn every_command_about_kernel_modules_works() {
+    let shell = Shell::without_cluster();
+    // In a shell of its own, as `$(jobs -p)` has it, there are no jobs.
+    let before = "trap 'jobs -p > jobs; kill $(cat jobs) 2>/dev/null || true' EXIT\n";
+    let commands = before.to_owned() + &commands("kernel-modules.md", "sh");
+    let Outcome { out, err, .. } = follow(&shell, &commands);
+    for words in [
+        "module.ooto.sigs.k8s.io/sample condition met",
+        "6.12.100+deb13-amd64",
+        "(simulated: commands are not run in gantry up",
+        "a synthetic module for kernel",
+        "sample                 16384  0",
+        "signer:",
+        "could not insert 'hello': Key was rejected by service",
+        "hello                  16384  0",
+        "node/node-0 condition met",
+        "signed-6.11.0-9-generic",
+        "module.ooto.sigs.k8s.io \"hello\" deleted",
+    ] {
+        assert!(out.contains(words), "{words}\n{out}\n{err}");
+    }
+    let (_, after) = out.rsplit_once("deleted").unwrap();
+    assert!(!after.contains("hello"), "it is still loaded: {after}");
+}
+
 #[tokio::test]
 async fn every_command_of_the_tour_works() {
     let server = Plan::new(env!("CARGO_BIN_EXE_gantry")).start(&Clock::system()).await.unwrap();

@@ -15,6 +15,8 @@ mod autoscaling;
 mod device_attacks;
 mod devices;
 mod images;
+mod kernel_module_contents;
+mod kernel_module_images;
 mod kernel_modules;
 mod ports;
 mod programs;

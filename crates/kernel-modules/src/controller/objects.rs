@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use super::{Planner, WantedJobs, created_reason};
 use crate::daemon_set::service_account_name;
 use crate::job::{
-    DesiredJob, JobContext, JobType, dockerfile_config_map, dockerfile_name, job_name,
+    DesiredJob, JobContext, JobType, dockerfile_config_map, dockerfile_name, job_account_name,
+    job_name,
 };
 use crate::kernel_plan::{Dockerfile, KernelPlan};
 use crate::labels::{
@@ -164,24 +165,32 @@ impl Planner<'_> {
                 continue;
             }
             if self.settings.create_service_accounts {
-                self.ensure_service_account(part);
+                let role = match part {
+                    ModulePart::DriverContainer => "gantry-modules-driver",
+                    ModulePart::DevicePlugin => "gantry-modules-device-plugin",
+                };
+                let role = match self.settings.pod_security {
+                    PodSecurity::SecurityContextConstraints => Some(role),
+                    PodSecurity::Admission => None,
+                };
+                let name = service_account_name(&self.module.metadata.name, part);
+                self.ensure_service_account(&name, role);
             }
+        }
+        let has_jobs = |plan: &KernelPlan| plan.build.is_some() || plan.sign.is_some();
+        if let Some(role) = &self.settings.jobs.registry_role
+            && kernels.plans().any(|(_, plan)| has_jobs(plan))
+        {
+            let name = job_account_name(&self.module.metadata.name);
+            self.ensure_service_account(&name, Some(role));
         }
         self.check_pod_security();
     }
 
-    fn ensure_service_account(&mut self, part: ModulePart) {
+    /// Creates a service account of the Module that is bound to a cluster role in its namespace.
+    fn ensure_service_account(&mut self, name: &str, role: Option<&str>) {
         let metadata = &self.module.metadata;
-        let name = service_account_name(&metadata.name, part);
-        let key = metadata.key().in_same_namespace(&name);
-        let role = match part {
-            ModulePart::DriverContainer => "gantry-modules-driver",
-            ModulePart::DevicePlugin => "gantry-modules-device-plugin",
-        };
-        let role = match self.settings.pod_security {
-            PodSecurity::SecurityContextConstraints => Some(role),
-            PodSecurity::Admission => None,
-        };
+        let key = metadata.key().in_same_namespace(name);
         let found = self.world.store::<ServiceAccount>().get(&key);
         if let Some(found) = &found {
             let bound = found.metadata.annotations.get(ROLE_ANNOTATION).map(String::as_str);

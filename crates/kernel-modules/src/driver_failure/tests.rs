@@ -91,7 +91,8 @@ fn every_known_text_has_a_hint() {
 #[test]
 fn containers_that_do_not_stay_up_are_reported() {
     let known = |state: Value| (state, vec![REJECTED]);
-    let silent = "see `kubectl logs --namespace drivers p --container driver-container --previous`";
+    let silent = "see `kubectl describe pod --namespace drivers p` for the output of its hooks, \
+                  and `kubectl logs --namespace drivers p --container driver-container --previous`";
     let table: [(Value, Vec<&str>); 10] = [
         known(backs_off(1, REJECTED)),
         (backs_off(1, ""), vec![silent]),

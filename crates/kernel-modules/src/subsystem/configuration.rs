@@ -280,6 +280,7 @@ impl Configuration {
                 active_deadline: self.job.active_deadline,
                 max_concurrent: usize::try_from(self.job.max_concurrent).unwrap_or(usize::MAX),
                 sign_selector: BTreeMap::new(),
+                registry_role: None,
             },
             registry_timeout: self.registry.timeout,
             image_present_refresh: self.registry.exists_ttl,

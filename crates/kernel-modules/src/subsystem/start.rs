@@ -22,6 +22,9 @@ use crate::view::{DaemonSet, DockerfileMap, Job, ModulePod, ServiceAccount};
 /// The image of Gantry in simulated pods.
 pub const SIMULATED_GANTRY_IMAGE: &str = "gantry.dev/gantry:1";
 
+/// The cluster role of an embedded server whose holders push to its registry.
+pub const REGISTRY_ROLE: &str = "gantry-registry-pusher";
+
 /// Starts the subsystem where it is switched on.
 pub(super) fn start(setup: Setup<'_>) -> Result<SubsystemComponents, StartError> {
     if !Configuration::read(setup.values)?.enabled {
@@ -72,6 +75,7 @@ fn settings(host: Host, values: &Values) -> Result<Settings, serde_json::Error> 
         Host::Embedded => {
             SIMULATED_GANTRY_IMAGE.clone_into(&mut settings.jobs.gantry_image);
             settings.builder.engine = BuildEngine::Simulated;
+            settings.jobs.registry_role = Some(REGISTRY_ROLE.to_owned());
         }
     }
     Ok(settings)

@@ -79,7 +79,20 @@ pub(super) fn advise(
     advice
 }
 
+/// The extended resources that it demands and no node has.
+fn unregistered_devices(story: &AppWrapperReport) -> Vec<&str> {
+    let Some(room) = &story.room else { return Vec::new() };
+    let demanded = story.demand.keys().filter(|name| name.contains('/'));
+    demanded.filter(|name| !room.total.contains_key(*name)).map(String::as_str).collect()
+}
+
 fn resources(story: &AppWrapperReport, wrapper: &AppWrapper, say: &mut impl FnMut(String)) {
+    for name in unregistered_devices(story) {
+        say(format!(
+            "no node has {name}: its device plugin registers it, and may wait for a kernel module; \
+             see kubectl get modules -A, and gantry explain module/NAME"
+        ));
+    }
     if story.room.as_ref().is_some_and(|it| it.exceeds_cluster) {
         say("ask for less, or add nodes: all nodes together have too little for it".to_owned());
     } else {

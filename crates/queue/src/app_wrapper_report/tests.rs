@@ -259,6 +259,18 @@ fn a_running_app_wrapper_reports_its_next_check() {
 }
 
 #[test]
+fn devices_that_no_node_has_are_named() {
+    let world = world();
+    let requests = json!({"cpu": "1", "example.com/gpu": "1"});
+    let items = json!([{"custompodresources": [{"replicas": 1, "requests": requests}]}]);
+    put::<AppWrapper>(&world, wrapper("devices", 0, items, pending()));
+    let explained = report_of(&world, &Settings::default(), "devices");
+    let [device, more] = &explained.advice[..] else { panic!("{:?}", explained.advice) };
+    assert!(device.starts_with("no node has example.com/gpu: its device plugin"), "{device}");
+    assert!(more.starts_with("ask for less, or add nodes"), "{more}");
+}
+
+#[test]
 fn demand_beyond_the_cluster_is_reported() {
     let world = world();
     let mut huge = wrapper("huge", 0, declared("100"), pending());

@@ -204,13 +204,13 @@ fn params() -> CertificateParams {
     params
 }
 
-fn distinguished_name(common_name: &str) -> DistinguishedName {
+pub(super) fn distinguished_name(common_name: &str) -> DistinguishedName {
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, common_name);
     name
 }
 
-fn validity(params: &mut CertificateParams, life: Duration, now: Timestamp) {
+pub(super) fn validity(params: &mut CertificateParams, life: Duration, now: Timestamp) {
     let life = SignedDuration::try_from(life).unwrap_or(SignedDuration::MAX);
     let skew = SignedDuration::try_from(CLOCK_SKEW).unwrap_or(SignedDuration::ZERO);
     set_validity(params, offset_time(now, -skew), offset_time(now, life));
@@ -228,7 +228,7 @@ fn set_validity(params: &mut CertificateParams, from: Timestamp, until: Timestam
 
 /// Returns a random serial number, so that two certificates of one key differ: clients distinguish
 /// certificates by issuer and serial number.
-fn serial() -> Result<SerialNumber, PkiError> {
+pub(super) fn serial() -> Result<SerialNumber, PkiError> {
     let mut bytes = [0_u8; 16];
     rand::fill(&mut bytes).map_err(|error| PkiError::Generate(Box::new(error)))?;
     // Positive and of full length.

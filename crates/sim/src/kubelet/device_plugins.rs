@@ -72,7 +72,7 @@ pub(super) fn add_plugin_resources(world: &World, node: &Node, amounts: &mut Res
     let registered = registered_devices(world, &node.metadata.name);
     let own = shape_resources(node);
     for resource in plugin_resources(node).into_iter().filter(|it| !own.contains(it)) {
-        let count = registered.get(&resource).map_or(1, |it| it.value.count);
+        let count = registered.get(&resource).map_or(0, |it| it.value.count);
         amounts.insert(resource, count.into());
     }
 }

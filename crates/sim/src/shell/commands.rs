@@ -13,9 +13,10 @@ use super::{INTERRUPTED_EXIT_CODE, NOT_FOUND_EXIT_CODE, USAGE_EXIT_CODE};
 pub(super) const MAX_FILE_BYTES: usize = 4 << 20;
 
 /// The programs, as `ls /bin` lists them.
-const PROGRAMS: [&str; 20] = [
-    "cat", "date", "depmod", "dmesg", "echo", "env", "false", "hostname", "insmod", "ls", "lsmod",
-    "modinfo", "modprobe", "printenv", "pwd", "rmmod", "sh", "sleep", "true", "uname",
+const PROGRAMS: [&str; 22] = [
+    "[", "cat", "date", "depmod", "dmesg", "echo", "env", "false", "hostname", "insmod", "ls",
+    "lsmod", "modinfo", "modprobe", "printenv", "pwd", "rmmod", "sh", "sleep", "test", "true",
+    "uname",
 ];
 
 /// The builtins of the shell.
@@ -107,6 +108,7 @@ impl Shell<'_> {
                 | "uname",
                 arguments,
             ) => Box::pin(self.kernel_command(name, arguments)).await,
+            ("test" | "[", arguments) => self.test(name, arguments).await,
             ("unset", names) => {
                 for name in names {
                     self.variables.remove(*name);
@@ -314,11 +316,11 @@ impl Shell<'_> {
 }
 
 /// Returns the content of a directory.
-fn directory(path: &str) -> Option<&'static [&'static str]> {
+pub(super) fn directory(path: &str) -> Option<&'static [&'static str]> {
     DIRECTORIES.iter().find(|(known, _)| *known == path).map(|(_, entries)| *entries)
 }
 
-fn exists(path: &str) -> bool {
+pub(super) fn exists(path: &str) -> bool {
     let Some((parent, name)) = path.rsplit_once('/') else { return false };
     let parent = if parent.is_empty() { "/" } else { parent };
     directory(parent).is_some_and(|entries| entries.contains(&name))

@@ -52,6 +52,11 @@ impl Shell<'_> {
         self.kernel().map_or_else(|| UNKNOWN_RELEASE.to_owned(), |it| it.release().to_owned())
     }
 
+    /// Whether the node's kernel has loaded a module.
+    pub(super) fn has_module(&self, name: &str) -> bool {
+        self.kernel().is_some_and(|it| it.is_loaded(name))
+    }
+
     /// Returns the content of a file in `/proc` that shows the kernel.
     pub(super) fn proc_file(&self, path: &str) -> Option<String> {
         let kernel = self.kernel()?;

@@ -3,6 +3,8 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
+use super::condition::ReservedWord;
+
 /// A command of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ShellCommand {
@@ -255,7 +257,32 @@ impl Word {
 /// The variables that are set, by name, and the fields of the command.
 type Expanded = (Vec<(String, String)>, Vec<String>);
 
+impl RunCondition {
+    /// Whether a command is run after one with this exit code.
+    pub(crate) fn is_met(self, code: u8) -> bool {
+        match self {
+            Self::Always => true,
+            Self::AfterSuccess => code == 0,
+            Self::AfterFailure => code != 0,
+        }
+    }
+}
+
 impl ShellCommand {
+    /// Whether there is nothing to run.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// Takes the first word, if it is reserved and not quoted.
+    pub(super) fn take_reserved_word(&mut self) -> Option<ReservedWord> {
+        let first = self.words.first().map(|word| word.0.as_slice());
+        let Some([WordPart::Text { text, quoted: false }]) = first else { return None };
+        let reserved = ReservedWord::parse(text)?;
+        self.words.remove(0);
+        Some(reserved)
+    }
+
     /// Expands the variables.
     ///
     /// # Errors

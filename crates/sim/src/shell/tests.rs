@@ -108,7 +108,7 @@ async fn a_missing_program_is_a_runtime_error() {
 
 #[tokio::test]
 async fn a_shell_runs_lists() {
-    let table: [(&str, u8, &str, &str); 18] = [
+    let table: [(&str, u8, &str, &str); 32] = [
         ("echo a; echo b", 0, "a\nb\n", ""),
         ("true && echo yes || echo no", 0, "yes\n", ""),
         ("false && echo yes || echo no", 0, "no\n", ""),
@@ -119,6 +119,25 @@ async fn a_shell_runs_lists() {
         ("false; exit", 1, "", ""),
         ("foo bar", 127, "", "sh: foo: not found\n"),
         ("foo; echo after", 0, "after\n", "sh: foo: not found\n"),
+        ("if true; then echo a; else echo b; fi", 0, "a\n", ""),
+        ("if [ -e /none ]; then echo a; else echo b; fi && echo c", 0, "b\nc\n", ""),
+        ("if [ -d /etc ]; then false; fi || echo failed", 0, "failed\n", ""),
+        ("if false; then echo a; fi && echo none", 0, "none\n", ""),
+        ("false && if true; then echo a; fi || echo b", 0, "b\n", ""),
+        ("if true; then\nif false; then echo a; fi\necho b\nfi", 0, "b\n", ""),
+        ("set -e; if false; then echo a; fi; echo b; false; echo c", 1, "b\n", ""),
+        ("[ ! -f /etc ] && test a = a && [ -n b ] && [ a != b ]", 0, "", ""),
+        ("echo 'if' then", 0, "if then\n", ""),
+        (
+            "if true; then echo a",
+            2,
+            "",
+            "sh: syntax error: unexpected end of file (expecting \"fi\")\n",
+        ),
+        ("echo a; fi", 2, "", "sh: syntax error: unexpected \"fi\"\n"),
+        ("if true; else echo a; fi", 2, "", "sh: syntax error: unexpected \"else\"\n"),
+        ("[ -e /etc", 2, "", "sh: missing ]\n"),
+        ("[ -x /etc ]", 2, "", "sh: [: -x: this test is not simulated\n"),
         ("echo \"$A $B\" '$A'", 0, "one two words $A\n", ""),
         ("X='a  b'; echo $X \"$X\"; unset X; echo [$X]", 0, "a b a  b\n[]\n", ""),
         ("export X=1; printenv X", 0, "1\n", ""),

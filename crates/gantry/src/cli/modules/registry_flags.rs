@@ -44,7 +44,25 @@ pub(crate) struct ClusterRegistry {
     pub(crate) credentials: CredentialFile,
 }
 
+impl ClusterRegistry {
+    fn has(&self, repository: &Repository) -> bool {
+        let registry = repository.registry().as_str();
+        self.addresses.iter().any(|address| address == registry)
+    }
+}
+
 impl RegistryScope {
+    /// Whether the files of base images in a repository are pulled.
+    ///
+    /// On simulated nodes all images outside of the cluster's registry are only names. So a build
+    /// there gives the same image with and without a network, and does not wait for one.
+    pub(super) fn reaches_bases_in(&self, repository: &Repository) -> bool {
+        match self {
+            Self::Machine => true,
+            Self::Pod(cluster) => cluster.has(repository),
+        }
+    }
+
     /// Makes a client for one registry.
     ///
     /// A pod does not reach the services of this machine: of those, only the cluster's own registry
@@ -58,8 +76,7 @@ impl RegistryScope {
             Self::Machine => return client(access, AddressPolicy::AllowLoopback, None),
             Self::Pod(cluster) => cluster,
         };
-        let registry = repository.registry().as_str();
-        match cluster.addresses.iter().any(|address| address == registry) {
+        match cluster.has(repository) {
             true => client(access, AddressPolicy::AllowLoopback, Some(cluster)),
             false => client(access, AddressPolicy::NoLoopback, None),
         }

@@ -10,7 +10,7 @@ use gantry_registry::{
 use super::*;
 
 /// A client of the cluster's registry with a token as password.
-fn registry(cluster: &Cluster, token: Option<&str>) -> RegistryClient {
+pub(super) fn registry(cluster: &Cluster, token: Option<&str>) -> RegistryClient {
     let mut settings = ClientSettings::new("test");
     settings.addresses = gantry_http_client::AddressPolicy::AllowLoopback;
     let authority = cluster.process.target().authority.clone();
@@ -23,7 +23,7 @@ fn registry(cluster: &Cluster, token: Option<&str>) -> RegistryClient {
     RegistryClient::new(cluster.clock.clone(), fastrand::Rng::with_seed(1), settings)
 }
 
-fn host(cluster: &Cluster) -> String {
+pub(super) fn host(cluster: &Cluster) -> String {
     cluster.process.target().base.trim_start_matches("https://").to_owned()
 }
 

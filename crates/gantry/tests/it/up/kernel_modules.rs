@@ -2,8 +2,7 @@
 
 use super::*;
 
-const MODULES: &str = "/apis/ooto.sigs.k8s.io/v1alpha1/namespaces/default/modules";
-const DAEMON_SETS: &str = "/apis/apps/v1/namespaces/default/daemonsets";
+pub(super) const MODULES: &str = "/apis/ooto.sigs.k8s.io/v1alpha1/namespaces/default/modules";
 
 fn module(name: &str, image: &str) -> Value {
     json!({
@@ -108,7 +107,8 @@ async fn kms_39_a_missing_image_starts_a_build() {
         .await;
     let job = &jobs["items"][0];
     let pod = &job["spec"]["template"]["spec"];
-    assert_eq!(pod["hostUsers"], false);
+    assert_eq!(pod["containers"][0]["image"], "gantry.dev/gantry:1", "nodes run no builder");
+    assert_eq!(pod["serviceAccountName"], "hello-image-jobs");
     let arguments: Vec<&str> = pod["containers"][0]["args"]
         .as_array()
         .unwrap()

@@ -109,6 +109,26 @@ fn kms_40_after_success_there_is_a_daemon_set_and_no_job() {
     });
 }
 
+/// A pod of a Job whose container has failed with these words.
+fn failed_pod(server: &Server, job: &str, words: &str) -> Value {
+    let job = server.get(&Job::RESOURCE, &Key::new(NAMESPACE, job)).unwrap();
+    json!({
+        "metadata": {
+            "name": format!("{}-x", text(job, "/metadata/name")),
+            "namespace": NAMESPACE,
+            "labels": job["metadata"]["labels"],
+            "ownerReferences": [{
+                "apiVersion": "batch/v1", "kind": "Job", "name": job["metadata"]["name"],
+                "uid": job["metadata"]["uid"], "controller": true,
+            }],
+        },
+        "spec": {"nodeName": "a"},
+        "status": {"containerStatuses": [{
+            "name": "build", "state": {"terminated": {"exitCode": 6, "message": words}},
+        }]},
+    })
+}
+
 #[test]
 fn kms_41_a_failure_is_kept_reported_and_not_repeated() {
     with(Settings::default(), Vec::new(), |it| {
@@ -124,6 +144,17 @@ fn kms_41_a_failure_is_kept_reported_and_not_repeated() {
             held[0].contains("BackoffLimitExceeded") && held[0].contains("kubectl logs"),
             "{held:?}"
         );
+        // Its pod says more than the Job.
+        let name = job_name(JobType::Build, &target());
+        it.act(|server| {
+            let pod = failed_pod(server, &name, "STEP 1\nerror: no file hello.c\n");
+            server.create(&ModulePod::RESOURCE, pod);
+        });
+        let held = it.held();
+        assert!(
+            held[0].contains(&format!("Job {name} failed: \"error: no file hello.c\"; see")),
+            "{held:?}"
+        );
         it.run.restart();
         it.advance(7200);
         assert_eq!((created(it.run.server()), jobs(it.run.server())), ([1, 0], vec![failed]));
@@ -131,7 +162,6 @@ fn kms_41_a_failure_is_kept_reported_and_not_repeated() {
         assert_failures_are_not_repeated(it.run.server());
         // A user deletes the Job to try again.
         set_outside(it.run.server(), "build", "succeed");
-        let name = job_name(JobType::Build, &target());
         it.act(|server| {
             server.delete(&Job::RESOURCE, &Key::new(NAMESPACE, &name), Propagation::Background);
         });

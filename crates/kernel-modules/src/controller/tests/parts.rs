@@ -5,12 +5,12 @@ use gantry_reconcile::{Key, Propagation, Resource, View as _};
 use serde_json::{Value, json};
 
 use super::cluster::{
-    EL8, EL9, NAMESPACE, Simulation, TestControllers, container, daemon_sets, edit_module,
+    EL8, EL9, NAMESPACE, Simulation, TestControllers, built, container, daemon_sets, edit_module,
     for_any_kernel, module, node, node_labels, set_kernel, set_node, stored, text,
 };
 use super::invariants::{daemon_sets_deleted, jobs_created};
 use crate::settings::{KernelLabeling, PodSecurity, Settings};
-use crate::view::{DaemonSet, Module, ModulePod, Namespace, Node, ServiceAccount};
+use crate::view::{DaemonSet, Job, Module, ModulePod, Namespace, Node, ServiceAccount};
 
 const DRIVER: &str = "driver-container";
 const PLUGIN: &str = "device-plugin";
@@ -336,6 +336,34 @@ fn kms_31_service_accounts_are_created_bound_and_left_to_the_user() {
     let none = Settings { create_service_accounts: false, ..Settings::default() };
     with(none, two_kernels(), |it| {
         assert_eq!(names(it.run.server(), &ServiceAccount::RESOURCE), [""; 0]);
+    });
+}
+
+/// Where the cluster has a registry, the Jobs of a Module push to it as an account of their own.
+#[test]
+fn kms_31_jobs_have_an_account_that_is_bound_to_the_role_of_the_registry() {
+    let mut settings = Settings::default();
+    settings.jobs.registry_role = Some("pusher".to_owned());
+    settings.jobs.collection_delay = std::time::Duration::from_secs(3600);
+    let accounts = ["hello-device-plugin", "hello-driver-container", "hello-image-jobs"];
+    with(settings.clone(), vec![node("a", EL8), stored(built("hello"))], |it| {
+        assert_eq!(names(it.run.server(), &ServiceAccount::RESOURCE), accounts);
+        let bindings = it.run.server().list(&ROLE_BINDINGS);
+        let bound = bindings.iter().map(|it| {
+            let of = ["/subjects/0/name", "/roleRef/name", "/metadata/namespace"];
+            of.map(|pointer| text(it, pointer))
+        });
+        let bound: Vec<_> = bound.collect();
+        assert_eq!(bound, [["hello-image-jobs", "pusher", NAMESPACE]]);
+        assert_eq!(text(bindings[0], "/metadata/ownerReferences/0/name"), "hello");
+        let jobs = it.run.server().list(&Job::RESOURCE);
+        let account = text(jobs[0], "/spec/template/spec/serviceAccountName");
+        assert_eq!((jobs.len(), account), (1, "hello-image-jobs"));
+    });
+    // One whose images exist has no Jobs, and none of its pods may push.
+    with(settings, vec![node("a", EL8), stored(module("hello"))], |it| {
+        assert_eq!(names(it.run.server(), &ServiceAccount::RESOURCE), accounts[..2]);
+        assert_eq!(names(it.run.server(), &ROLE_BINDINGS), [""; 0]);
     });
 }
 

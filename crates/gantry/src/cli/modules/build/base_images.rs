@@ -37,6 +37,11 @@ impl BaseImages for RegistryBases<'_> {
         platform: &Platform,
     ) -> Result<BaseImage<'_>, BaseImageError> {
         let failed = |text: String| BaseImageError::Unavailable(text);
+        if !self.registries.reaches_bases_in(reference.repository()) {
+            let text = "only images in the registry of the cluster have files here; push it there \
+                        if the build needs its files";
+            return Err(failed(text.to_owned()));
+        }
         let client = self.registries.client(self.access, reference.repository());
         let client = client.map_err(|error| failed(format!("{error:#}")))?;
         let opened = self.runtime.block_on(effects::open_image(&client, reference));
