@@ -185,7 +185,7 @@ fn failed_run(status: &ContainerStatus) -> Option<FailedRun<'_>> {
 }
 
 /// The end of a text, in one line and in quotes; nothing of an empty text.
-fn quoted_end(text: &str) -> String {
+pub(crate) fn quoted_end(text: &str) -> String {
     let text = text.trim();
     let mut start = text.len().saturating_sub(QUOTED_BYTES);
     while !text.is_char_boundary(start) {

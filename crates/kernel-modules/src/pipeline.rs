@@ -16,6 +16,7 @@ use jiff::Timestamp;
 
 use crate::facts::final_query;
 use crate::job::{DesiredJob, JobContext, JobType, build_job, image_hash, job_name, sign_job};
+use crate::job_failure;
 use crate::kernel_plan::{BuildStage, KernelPlan, SignStage};
 use crate::labels::{HASH_ANNOTATION, KERNEL_ANNOTATION, REBUILD_ANNOTATION};
 use crate::view::{Job, JobState};
@@ -349,6 +350,7 @@ impl PipelineContext<'_> {
         let trigger = self.job.rebuild_trigger.map(|it| it.to_string());
         match job.state() {
             JobState::Failed { message } => {
+                let message = self.failure_reason(job, &message);
                 let why = if message.is_empty() { message } else { format!(": {message}") };
                 let message = format!(
                     "Job {name} {whose} pushes {output} as well, and failed{why}; name another \
@@ -389,8 +391,16 @@ impl PipelineContext<'_> {
         match job.state() {
             JobState::Active => StageState::Active,
             JobState::Succeeded { at } => StageState::Succeeded { at },
-            JobState::Failed { message } => StageState::Failed { message },
+            JobState::Failed { message } => {
+                StageState::Failed { message: self.failure_reason(&job, &message) }
+            }
         }
+    }
+
+    /// Why a Job failed.
+    fn failure_reason(&self, job: &Job, message: &str) -> String {
+        let isolation = self.job.settings.builder.isolation;
+        job_failure::reason(self.world, job, message, isolation)
     }
 
     /// An active Job of another owner or kernel that pushes an image.

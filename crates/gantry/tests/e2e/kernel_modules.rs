@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use gantry_process::clock::Clock;
 use gantry_testkit::cluster::{Nodes, RealCluster, StartError};
-use gantry_testkit::http::Request;
+use gantry_testkit::http::{Protocol, Request};
 use gantry_testkit::kernel::{Kernel, Kernels, SigningKey};
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ const REAL_NODE: &str = "/api/v1/nodes/node-0";
 const MERGE: &str = "application/merge-patch+json";
 
 /// The safety net for what must come: several times what a build takes on a loaded machine.
-const CONDITION_TIMEOUT: Duration = Duration::from_secs(420);
+const CONDITION_TIMEOUT: Duration = Duration::from_secs(900);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The annotation of DaemonSets and Jobs with their kernel.
@@ -68,12 +68,33 @@ fn kernels_and_registry(test: &str) -> Option<(Kernels, Registry)> {
     Some((kernels, Registry::start(&docker_registry)))
 }
 
+/// Brings the manifests of the operator. Their Deployment has no pods: the operator runs here, and its
+/// image is in no registry.
+async fn install(real: &RealCluster, clock: &Clock) -> Site {
+    let client = real.admin().http(Protocol::Http2, clock.clone()).unwrap();
+    let patch = |path: &'static str, patch: Value| {
+        let client = client.clone();
+        async move {
+            let answer = client.send(Request::patch(path, MERGE, &patch)).await.unwrap();
+            crate::shared_operator::done(&answer)
+        }
+    };
+    patch(REAL_NODE, json!({"spec": {"unschedulable": true}})).await;
+    let site = Site::new(real.admin().target(), clock).await;
+    let deployment = "/apis/apps/v1/namespaces/gantry-system/deployments/gantry-operator";
+    patch(deployment, json!({"spec": {"replicas": 0}})).await;
+    site.until(deployment, |it| it["status"]["observedGeneration"] == 2).await;
+    patch(REAL_NODE, json!({"spec": {"unschedulable": null}})).await;
+    site
+}
+
 /// A real cluster with an operator that manages Modules.
 struct TestCluster {
+    /// It ends before its server does.
+    operator: Option<Operator>,
     real: RealCluster,
     site: Site,
     clock: Clock,
-    operator: Option<Operator>,
     folder: tempfile::TempDir,
 }
 
@@ -82,7 +103,7 @@ impl TestCluster {
         let clock = Clock::system();
         let real = Box::pin(RealCluster::plan().nodes(Nodes::Real).start()).await.unwrap();
         real.allow_plain_registry(&registry.address).unwrap();
-        let site = Site::new(real.admin().target(), &clock).await;
+        let site = install(&real, &clock).await;
         site.install_definitions().await;
         site.apply_file(&manifests().join("optional/modules.yaml")).await;
         let folder = tempfile::tempdir().unwrap();
@@ -283,7 +304,8 @@ fn hello(registry: &Registry, kernels: &Kernels) -> Value {
 
 /// The Module whose driver container runs on the real node: its image is there already.
 fn present(registry: &Registry, kernel: &str, driver_image: &str) -> Value {
-    let sleep = json!(["sleep", "infinity"]);
+    // The first process of a container ignores signals that it has not asked for.
+    let sleep = json!(["sh", "-c", "trap 'exit 0' TERM; sleep infinity & wait"]);
     json!({
         "apiVersion": "ooto.sigs.k8s.io/v1alpha1", "kind": "Module",
         "metadata": {"name": "present", "namespace": "drivers"},
@@ -466,11 +488,12 @@ async fn run_on_real_node(cluster: &mut TestCluster, registry: &Registry, signed
     // KMS-89: an operator that is killed, and the next one.
     cluster.operator = None;
     cluster.start_operator().await;
-    // The new one is at work when it has undone this.
-    let undone = "oot.node.kubernetes.io/drivers.present.ready";
-    cluster.patch(REAL_NODE, &json!({"metadata": {"labels": {undone: "wrong"}}})).await;
-    cluster.until(REAL_NODE, |it| it["metadata"]["labels"][undone] == "").await;
-    for (part, pod) in [("driver-container", &driver)] {
+    // The new one is at work when it has corrected this.
+    let wrong = json!({"status": {"driverContainer": {"numberReady": 7}}});
+    cluster.patch(&format!("{status}/status"), &wrong).await;
+    cluster.until(&status, is_ready).await;
+    for pod in [&driver, &plugin] {
+        let part = pod["metadata"]["labels"][ROLE].as_str().unwrap();
         let pods = cluster.ready_pods("present", part).await;
         assert_eq!(pods.len(), 1, "{pods:#?}");
         assert_eq!(pods[0]["metadata"]["uid"], pod["metadata"]["uid"], "no pod was replaced");
@@ -504,9 +527,8 @@ async fn run_on_real_node(cluster: &mut TestCluster, registry: &Registry, signed
     for field in ["uid", "generation"] {
         assert_eq!(after["metadata"][field], plugin_set["metadata"][field]);
     }
-    let plugin = cluster.pod_with("present", "device-plugin", &other_plugin).await;
-    let kept = plugin["metadata"]["uid"] == changed_plugin["metadata"]["uid"];
-    say(&format!("the pod of the device plugin was kept while the driver was replaced: {kept}"));
+    // Its pod ends with the driver that it needs (KMS-33), and comes back with the next one.
+    cluster.pod_with("present", "device-plugin", &other_plugin).await;
 
     // What was loaded is unloaded before the Module is gone.
     let answer = cluster.site.admin.send(Request::delete(&*status)).await.unwrap();

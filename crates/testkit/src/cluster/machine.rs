@@ -197,8 +197,9 @@ BinaryName = {runc:?}
 pub(super) fn allow_plain_registry(run: &Path, address: &str) -> Result<(), RunError> {
     let folder = run.join("node/registries").join(address);
     let path = folder.join("hosts.toml");
-    let written = fs::create_dir_all(&folder)
-        .and_then(|()| fs::write(&path, format!("server = \"http://{address}\"\n")));
+    // Some releases of containerd accept no file without a host.
+    let hosts = format!("server = \"http://{address}\"\n[host.\"http://{address}\"]\n");
+    let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&path, hosts));
     written.map_err(|source| RunError::Folder { path, source })
 }
 
