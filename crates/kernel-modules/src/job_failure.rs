@@ -10,8 +10,8 @@ use crate::view::{Job, ModulePod};
 /// What a kernel answers to buildah that may not create namespaces.
 const REFUSED_UNSHARE: [&str; 2] = ["unshare(", "Operation not permitted"];
 
-/// Why a Job failed: the last words of the container that failed, with the remedy if they are known.
-/// Without them it is what the Job itself says, for instance that it took too long.
+/// Why a Job failed: the last words of the container that failed, with the remedy if they are
+/// known. Without them it is what the Job itself says, for instance that it took too long.
 #[must_use]
 pub(crate) fn reason(world: &World, job: &Job, message: &str, isolation: BuildIsolation) -> String {
     let pods = world.store::<ModulePod>().by_index(&IndexValue::owner(&job.metadata.uid));

@@ -68,8 +68,8 @@ fn kernels_and_registry(test: &str) -> Option<(Kernels, Registry)> {
     Some((kernels, Registry::start(&docker_registry)))
 }
 
-/// Brings the manifests of the operator. Their Deployment has no pods: the operator runs here, and its
-/// image is in no registry.
+/// Brings the manifests of the operator. Their Deployment has no pods: the operator runs here, and
+/// its image is in no registry.
 async fn install(real: &RealCluster, clock: &Clock) -> Site {
     let client = real.admin().http(Protocol::Http2, clock.clone()).unwrap();
     let patch = |path: &'static str, patch: Value| {
@@ -105,6 +105,8 @@ impl TestCluster {
         real.allow_plain_registry(&registry.address).unwrap();
         let site = install(&real, &clock).await;
         site.install_definitions().await;
+        // A definition is served a moment after it is there.
+        site.until(MODULES, |it| it["kind"] == "ModuleList").await;
         site.apply_file(&manifests().join("optional/modules.yaml")).await;
         let folder = tempfile::tempdir().unwrap();
         let mut cluster = Self { real, site, clock, operator: None, folder };

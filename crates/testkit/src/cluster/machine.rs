@@ -6,8 +6,8 @@
 //! Settings that a kubelet would change for the whole machine already have the values it wants: see
 //! [`ISOLATE_SCRIPT`].
 //!
-//! Every pod uses the network of the machine, also without `hostNetwork: true`: nothing is created in it
-//! that somebody would have to remove. See [`SHARE_NETWORK_SCRIPT`].
+//! Every pod uses the network of the machine, also without `hostNetwork: true`: nothing is created
+//! in it that somebody would have to remove. See [`SHARE_NETWORK_SCRIPT`].
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -192,8 +192,8 @@ BinaryName = {runc:?}
     )
 }
 
-/// Lets containerd pull from a registry on this machine that speaks plain HTTP. containerd reads the
-/// file whenever it pulls.
+/// Lets containerd pull from a registry on this machine that speaks plain HTTP. containerd reads
+/// the file whenever it pulls.
 pub(super) fn allow_plain_registry(run: &Path, address: &str) -> Result<(), RunError> {
     let folder = run.join("node/registries").join(address);
     let path = folder.join("hosts.toml");

@@ -60,6 +60,8 @@ async fn kms_15_w_1_and_kms_18_bad_modules_and_deletions_of_namespaces_are_refus
     for file in ["optional/modules.yaml", "optional/modules-webhook.yaml"] {
         site.apply_file(&manifests().join(file)).await;
     }
+    // A definition is served a moment after it is there.
+    site.until(MODULES, |it| it["kind"] == "ModuleList").await;
     let drivers = json!({"metadata": {"name": "drivers"}});
     site.create("/api/v1/namespaces", &drivers).await;
     // A port that was free a moment ago is rarely taken; if it is, the operator says so and ends.

@@ -20,7 +20,8 @@ use serde_json::json;
 /// The largest layer that tests read; those of modules are far smaller.
 const MAX_LAYER_BYTES: u64 = 64 << 20;
 
-/// Debian's registry without TLS, at an address that the operator does not take for its own machine.
+/// Debian's registry without TLS, at an address that the operator does not take for its own
+/// machine.
 pub(super) struct Registry {
     /// Host and port.
     pub(super) address: String,

@@ -13,8 +13,8 @@ use serde_json::Value;
 pub(super) const GREETING: &str = "hi";
 
 /// Boots a kernel that loads only modules with a trusted signature, and runs the hooks of a driver
-/// container in it: an in-tree module is loaded, the hooks load and unload. Then it tries one of the
-/// modules without its signature.
+/// container in it: an in-tree module is loaded, the hooks load and unload. Then it tries one of
+/// the modules without its signature.
 pub(super) async fn run_hooks(
     kernel: &Kernel,
     files: &BTreeMap<String, Vec<u8>>,
