@@ -5,6 +5,7 @@
 //! The kernel of the machine that runs the tests may have no modules, so its driver container only
 //! sleeps. The kernels that modules are built for belong to nodes without a kubelet, which are
 //! cordoned: no Job runs there.
+#![expect(clippy::panic, reason = "all of this is tests, and failures show what led to them")]
 
 mod admission;
 mod registry;
@@ -266,9 +267,8 @@ impl TestCluster {
 
 /// The Module that is built and signed for every kernel of Debian's cloud images.
 fn hello(registry: &Registry, kernels: &Kernels) -> Value {
-    let in_tree: Vec<String> =
-        kernels.all().iter().map(|it| in_tree_name(&it.leaf_module().unwrap())).collect();
-    let mut in_tree_modules = in_tree.clone();
+    let leaves = kernels.all().iter().map(|it| it.leaf_module().unwrap());
+    let mut in_tree_modules: Vec<String> = leaves.map(|it| in_tree_name(&it)).collect();
     in_tree_modules.dedup();
     let plain = json!({"insecure": true});
     json!({
