@@ -73,6 +73,7 @@ e2e: ## Run the tests that need a real Kubernetes; the first time builds it
 	@testbed/node
 	@testbed/kernels
 	@testbed/images
+	@testbed/builder
 	cargo test --workspace --features gantry/e2e,gantry-testkit/e2e,gantry-conformance/e2e,gantry-kmod/e2e,gantry-oci/e2e,gantry-registry/e2e,xtask/e2e --test e2e --test clients
 
 .PHONY: drill-queue

@@ -18,6 +18,7 @@ pub mod driver_failure;
 pub mod effects;
 pub mod facts;
 pub mod job;
+mod job_failure;
 pub mod kernel_plan;
 pub mod labels;
 pub mod module_counts;

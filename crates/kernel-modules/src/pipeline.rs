@@ -17,10 +17,11 @@ use jiff::Timestamp;
 
 use crate::facts::final_query;
 use crate::job::{DesiredJob, JobContext, JobType, build_job, image_hash, job_name, sign_job};
+use crate::job_failure;
 use crate::kernel_plan::{BuildStage, KernelPlan, SignStage};
 use crate::labels::{HASH_ANNOTATION, KERNEL_ANNOTATION, REBUILD_ANNOTATION};
 use crate::view::{Job, JobState};
-use job_pods::{last_words, pods_of};
+use job_pods::pods_of;
 
 /// What is decided about the image of one kernel.
 #[derive(Clone, Debug, PartialEq)]
@@ -323,10 +324,7 @@ impl PipelineContext<'_> {
             }
             StageState::Other(job) => self.other_progress(&job, output, failed),
             StageState::Failed { message } => {
-                let key = self.job.module.key.in_same_namespace(name);
-                let words = last_words(self.world, &key);
-                let why = if words.is_empty() { message } else { words };
-                let why = if why.is_empty() { why } else { format!(": {why}") };
+                let why = if message.is_empty() { message } else { format!(": {message}") };
                 let message = format!(
                     "Job {name} failed{why}; see `kubectl logs -n {} job/{name}`, then change the \
                      Module, or delete the Job to try again",
@@ -366,6 +364,7 @@ impl PipelineContext<'_> {
         let trigger = self.job.rebuild_trigger.map(|it| it.to_string());
         match job.state() {
             JobState::Failed { message } => {
+                let message = self.failure_reason(job, &message);
                 let why = if message.is_empty() { message } else { format!(": {message}") };
                 let message = format!(
                     "Job {name} {whose} pushes {output} as well, and failed{why}; name another \
@@ -406,8 +405,16 @@ impl PipelineContext<'_> {
         match job.state() {
             JobState::Active => StageState::Active,
             JobState::Succeeded { at } => StageState::Succeeded { at },
-            JobState::Failed { message } => StageState::Failed { message },
+            JobState::Failed { message } => {
+                StageState::Failed { message: self.failure_reason(&job, &message) }
+            }
         }
+    }
+
+    /// Why a Job failed.
+    fn failure_reason(&self, job: &Job, message: &str) -> String {
+        let isolation = self.job.settings.builder.isolation;
+        job_failure::reason(self.world, job, message, isolation)
     }
 
     /// An active Job of another owner or kernel that pushes an image.

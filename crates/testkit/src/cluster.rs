@@ -323,6 +323,14 @@ impl RealCluster {
         &self.nodes
     }
 
+    /// Lets the real node pull images from a registry on this machine that speaks plain HTTP.
+    ///
+    /// # Errors
+    /// The folder of the cluster cannot be written.
+    pub fn allow_plain_registry(&self, address: &str) -> Result<(), StartError> {
+        Ok(machine::allow_plain_registry(&self.folder(), address)?)
+    }
+
     /// The folder with its certificates, data and logs.
     #[must_use]
     pub fn folder(&self) -> PathBuf {

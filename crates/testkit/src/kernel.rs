@@ -38,6 +38,16 @@ const MIN_KERNELS: usize = 2;
 pub struct Kernels {
     kernels: Vec<Kernel>,
     sign_file: SignFile,
+    builder: PathBuf,
+}
+
+/// The images of a build of modules: archives with the files of the only layer of each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuilderImages {
+    /// buildah.
+    pub builder: PathBuf,
+    /// A compiler, depmod, and the headers of all kernels.
+    pub toolchain: PathBuf,
 }
 
 /// One kernel and its modules.
@@ -76,7 +86,21 @@ impl Kernels {
         if kernels.len() < MIN_KERNELS {
             return Err(KernelRequirementError::TooFewKernels { found: kernels.len(), folder });
         }
-        Ok(Self { kernels, sign_file: SignFile::new(programs.sign_file) })
+        let sign_file = SignFile::new(programs.sign_file);
+        Ok(Self { kernels, sign_file, builder: cache.join("builder") })
+    }
+
+    /// The images with which modules for these kernels are built, if `testbed/builder` has made
+    /// them.
+    #[must_use]
+    pub fn builder_images(&self) -> Option<BuilderImages> {
+        let archive = |name: &str| Some(self.builder.join(name)).filter(|path| path.is_file());
+        // The key is written last.
+        archive("key")?;
+        Some(BuilderImages {
+            builder: archive("builder.tar")?,
+            toolchain: archive("toolchain.tar")?,
+        })
     }
 
     /// All kernels, the oldest first.

@@ -6,6 +6,7 @@ mod authors;
 mod device_ledger;
 mod dual_pods;
 mod flows;
+mod kernel_modules;
 mod leader_handover;
 mod leaves;
 mod like_kubernetes;

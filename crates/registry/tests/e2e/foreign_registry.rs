@@ -1,10 +1,7 @@
 //! Our client against Debian's registry.
 
-use std::io::{BufRead as _, BufReader};
+use std::net::Ipv4Addr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use gantry_http_client::AddressPolicy;
@@ -14,81 +11,27 @@ use gantry_registry::{
     BlobPush, Client, ClientSettings, CredentialFile, Fallback, PushOutcome, RegistryError,
     TlsVerification,
 };
+use gantry_testkit::docker_registry::DockerRegistry;
 use gantry_testkit::pki::Authority;
 use serde_json::json;
 
 use super::program;
 
-/// Debian's registry, on a port that it chooses itself; it ends with this value.
-struct ForeignRegistry {
-    child: Child,
-    address: String,
-    _folder: tempfile::TempDir,
-}
-
-impl Drop for ForeignRegistry {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// `ann` with the password `right`, as htpasswd writes it.
-const HTPASSWD: &str = "ann:$2y$05$vIj4aQs.jNVVnh00tULvoezJPvNDxBBN9NL6SGmA9p3Gy5qdEqkMi\n";
-
-/// Longer than a start takes on a busy machine; reached only by a test that fails.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Debian's registry on loopback.
+struct ForeignRegistry(DockerRegistry);
 
 impl ForeignRegistry {
-    /// Starts it; with an authority, with TLS and a password.
     fn start(program: &Path, authority: Option<&Authority>) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name).display().to_string();
-        let mut http = json!({"addr": "127.0.0.1:0", "secret": "for tests"});
-        let mut config = json!({
-            "version": "0.1", "log": {"level": "info"},
-            "storage": {"filesystem": {"rootdirectory": path("data")}, "delete": {"enabled": true}},
-        });
-        if let Some(authority) = authority {
-            let issued = authority.server("registry", &["127.0.0.1", "localhost"]).unwrap();
-            std::fs::write(path("crt"), issued.certificate).unwrap();
-            std::fs::write(path("key"), issued.key).unwrap();
-            std::fs::write(path("htpasswd"), HTPASSWD).unwrap();
-            http["tls"] = json!({"certificate": path("crt"), "key": path("key")});
-            config["auth"] = json!({"htpasswd": {"realm": "test", "path": path("htpasswd")}});
-        }
-        config["http"] = http;
-        // JSON is YAML.
-        std::fs::write(path("config.yml"), config.to_string()).unwrap();
-        let mut child = Command::new(program)
-            .args(["serve", &path("config.yml")])
-            .env_clear()
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let log = BufReader::new(child.stderr.take().unwrap());
-        let (found, address) = mpsc::sync_channel(1);
-        // Reads to the end, because a full pipe would stop the registry.
-        std::thread::spawn(move || {
-            for line in log.lines().map_while(Result::ok) {
-                if let Some((_, after)) = line.split_once("listening on ") {
-                    let end = |c: char| c == '"' || c == ',' || c.is_whitespace();
-                    let _ = found.try_send(after.split(end).next().unwrap().to_owned());
-                }
-            }
-        });
-        let address = address.recv_timeout(START_TIMEOUT).unwrap();
-        Self { child, address, _folder: folder }
+        let host = Ipv4Addr::LOCALHOST.into();
+        Self(DockerRegistry::start(program, host, authority).unwrap())
     }
 
     fn repository(&self, path: &str) -> Repository {
-        format!("{}/{path}", self.address).parse().unwrap()
+        format!("{}/{path}", self.0.address).parse().unwrap()
     }
 
     fn reference(&self, text: &str) -> Reference {
-        format!("{}/{text}", self.address).parse().unwrap()
+        format!("{}/{text}", self.0.address).parse().unwrap()
     }
 }
 
@@ -185,7 +128,7 @@ async fn kms_44_the_client_works_with_the_registry_of_debian_with_tls_and_passwo
     let registry = ForeignRegistry::start(&program, Some(&authority));
     let credentials = |password: &str| {
         let entry = json!({"username": "ann", "password": password});
-        let file = json!({"auths": {(registry.address.as_str()): entry}});
+        let file = json!({"auths": {(registry.0.address.as_str()): entry}});
         CredentialFile::parse(file.to_string().as_bytes()).unwrap()
     };
     let mut settings = settings();

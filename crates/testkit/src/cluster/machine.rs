@@ -6,9 +6,11 @@
 //! Settings that a kubelet would change for the whole machine already have the values it wants: see
 //! [`ISOLATE_SCRIPT`].
 //!
-//! Pods use the network of the machine (`hostNetwork: true`); others do not start.
+//! Every pod uses the network of the machine, also without `hostNetwork: true`: nothing is created
+//! in it that somebody would have to remove. See [`SHARE_NETWORK_SCRIPT`].
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use serde_json::json;
@@ -63,6 +65,33 @@ shift
 exec "$@"
 "#;
 
+/// A network plugin that gives pods the network of the machine: it replaces the namespace that
+/// containerd has created for a pod. Pods report the address of loopback.
+const SHARE_NETWORK_SCRIPT: &str = r#"#!/bin/sh
+set -e
+case $CNI_COMMAND in
+    ADD)
+        umount "$CNI_NETNS"
+        mount --bind /proc/self/ns/net "$CNI_NETNS"
+        printf '{"cniVersion":"0.4.0","interfaces":[{"name":"%s","sandbox":"%s"}],' \
+            "$CNI_IFNAME" "$CNI_NETNS"
+        echo '"ips":[{"version":"4","interface":0,"address":"127.0.0.1/32"}]}'
+        ;;
+    VERSION) echo '{"cniVersion":"0.4.0","supportedVersions":["0.3.1","0.4.0"]}' ;;
+esac
+"#;
+
+/// The plugin that containerd calls for the loopback interface of every pod: the machine has one.
+const LOOPBACK_SCRIPT: &str = r#"#!/bin/sh
+case $CNI_COMMAND in
+    ADD)
+        printf '{"cniVersion":"0.3.1","interfaces":[{"name":"lo","sandbox":"%s"}],' "$CNI_NETNS"
+        echo '"ips":[{"version":"4","interface":0,"address":"127.0.0.1/8"}]}'
+        ;;
+    VERSION) echo '{"cniVersion":"0.3.1","supportedVersions":["0.3.1","0.4.0"]}' ;;
+esac
+"#;
+
 /// The socket of containerd; in a private `/run`, as a longer path would not fit a socket address.
 const SOCKET: &str = "/run/containerd/containerd.sock";
 
@@ -79,13 +108,18 @@ pub(super) struct Node<'start> {
 /// Starts all programs. The node itself reports when it is ready.
 pub(super) fn start(run: &mut Run, machine: &Machine, node: &Node<'_>) -> Result<(), StartError> {
     let folder = run.folder().join("node");
-    for part in ["kubelet", "settings", "network", "temporary"] {
+    for part in ["kubelet", "settings", "network", "plugins", "registries", "temporary"] {
         let path = folder.join(part);
         fs::create_dir_all(&path).map_err(|source| RunError::Folder { path, source })?;
     }
     let images = image::write(&folder, &machine.busybox)?;
     run.write("node/containerd.toml", &containerd(&folder, machine))?;
-    run.write("node/network/loopback.conflist", &network())?;
+    run.write("node/network/machine.conflist", &network())?;
+    for (name, script) in [("machine", SHARE_NETWORK_SCRIPT), ("loopback", LOOPBACK_SCRIPT)] {
+        let path = run.write(&format!("node/plugins/{name}"), script)?;
+        let executable = fs::set_permissions(&path, Permissions::from_mode(0o700));
+        executable.map_err(|source| RunError::Folder { path, source })?;
+    }
     // Pods that ask for the machine's own name service get none.
     run.write("node/resolv.conf", "")?;
     let cgroup = run.cgroup()?;
@@ -136,8 +170,10 @@ sandbox_image = "{pause}"
 restrict_oom_score_adj = true
 disable_apparmor = true
 [plugins."io.containerd.grpc.v1.cri".cni]
-bin_dir = "/usr/lib/cni"
+bin_dir = {plugins:?}
 conf_dir = {network:?}
+[plugins."io.containerd.grpc.v1.cri".registry]
+config_path = {registries:?}
 [plugins."io.containerd.grpc.v1.cri".containerd]
 snapshotter = "native"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
@@ -148,16 +184,28 @@ BinaryName = {runc:?}
         root = path("containerd"),
         temporary = path("temporary"),
         opt = path("opt"),
+        plugins = path("plugins"),
         network = path("network"),
+        registries = path("registries"),
         pause = image::PAUSE,
         runc = machine.runc,
     )
 }
 
-/// A network for pods. containerd is ready only when there is one; pods with `hostNetwork` never
-/// use it.
+/// Lets containerd pull from a registry on this machine that speaks plain HTTP. containerd reads
+/// the file whenever it pulls.
+pub(super) fn allow_plain_registry(run: &Path, address: &str) -> Result<(), RunError> {
+    let folder = run.join("node/registries").join(address);
+    let path = folder.join("hosts.toml");
+    // Some releases of containerd accept no file without a host.
+    let hosts = format!("server = \"http://{address}\"\n[host.\"http://{address}\"]\n");
+    let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&path, hosts));
+    written.map_err(|source| RunError::Folder { path, source })
+}
+
+/// The network of pods. containerd is ready only when there is one.
 fn network() -> String {
-    let plugins = json!([{"type": "loopback"}]);
+    let plugins = json!([{"type": "machine"}]);
     json!({"cniVersion": "0.4.0", "name": "testbed", "plugins": plugins}).to_string()
 }
 

@@ -21,7 +21,7 @@ pub enum Nodes {
     /// for them.
     Simulated(u16),
     /// One node, with a real kubelet and containerd on this machine. It has the image [`IMAGE`],
-    /// and runs pods with `hostNetwork`. Not every machine supports it: see
+    /// and all its pods use the network of the machine. Not every machine supports it: see
     /// [`NodeRequirementError`](super::NodeRequirementError).
     ///
     /// [`IMAGE`]: super::IMAGE
