@@ -484,7 +484,7 @@ fn a_daemon_set_of_somebody_else_is_left_alone() {
 fn stages_that_do_not_run_here_are_reported_and_ignored() {
     let mut settings = Settings::default();
     settings.stages.build = false;
-    let objects = vec![node("a", EL8), stored(super::cluster::built("hello"))];
+    let objects = vec![node("a", EL8), stored(built("hello"))];
     with(settings, objects, |it| {
         assert_eq!(jobs_created(it.run.server(), "build"), 0);
         assert_eq!(daemon_sets(it.run.server(), DRIVER), [image(EL8)]);
