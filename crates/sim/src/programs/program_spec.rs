@@ -41,6 +41,7 @@ pub(super) struct ProgramSpec {
     pub(super) address: Ipv4Addr,
     pub(super) ports: Vec<u16>,
     pub(super) devices: Vec<AllocatedDevice>,
+    pub(super) extended_resources: BTreeMap<String, i64>,
     pub(super) volumes: Volumes,
     pub(super) mounts: Vec<MountSpec>,
     pub(super) termination_log: String,
@@ -335,6 +336,7 @@ fn program_spec(
         address,
         ports: container.ports.iter().filter_map(|it| it.container_port.try_into().ok()).collect(),
         devices: devices(world, pod, container),
+        extended_resources: extended_resources(container),
         mounts: mounts.collect(),
         volumes: Arc::clone(volumes),
         termination_log: match container.termination_message_path.as_str() {
