@@ -126,8 +126,7 @@ pub fn allocate(
     free.truncate(*count);
     free.sort_by_key(|it| accelerators.get(it));
     for uuid in &free {
-        let allocation =
-            Allocation { node_name: (*node).to_owned(), pod_uid: (*uid).to_owned() };
+        let allocation = Allocation { node_name: (*node).to_owned(), pod_uid: (*uid).to_owned() };
         kept.insert(uuid.clone(), allocation);
     }
     Ok((free, kept))

@@ -127,9 +127,7 @@ fn uvicorn(name: &str, words: &[String]) -> Result<Invocation, CommandLineError>
     }
     let mut arguments: Vec<String> =
         words.iter().filter(|it| !is_application(it)).cloned().collect();
-    let named = |name: &str| {
-        words.iter().any(|it| it.split('=').next() == Some(name))
-    };
+    let named = |name: &str| words.iter().any(|it| it.split('=').next() == Some(name));
     // The server's own defaults.
     for (option, default) in [("--host", "127.0.0.1"), ("--port", "8000")] {
         if !named(option) {
@@ -243,7 +241,11 @@ mod tests {
             (&["/usr/bin/python3", "-u", "launcher.py"], Launcher, ""),
             (&["python3", "/app/launcher_pod_notifier.py"], Notifier, ""),
             (&["/bin/bash", "-c", "python3 launcher.py --mock-gpus"], Launcher, "--mock-gpus"),
-            (&["sh", "-ec", "exec python3 launcher.py \\\n --port '80 01'"], Launcher, "--port 80 01"),
+            (
+                &["sh", "-ec", "exec python3 launcher.py \\\n --port '80 01'"],
+                Launcher,
+                "--port 80 01",
+            ),
             (
                 &["uvicorn", "--port", "8001", "--log-level", "info", "launcher:app"],
                 Launcher,
@@ -257,7 +259,11 @@ mod tests {
             (&["vllm", "serve", "--port=8", "/m/a"], Engine, "--port=8 --model /m/a"),
             (&["vllm", "serve", "m", "--port", "8"], Engine, "--model m --port 8"),
             (&["vllm", "serve", "--port", "8", "m"], Engine, "--port 8 --model m"),
-            (&["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "m"], Engine, "--model m"),
+            (
+                &["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "m"],
+                Engine,
+                "--model m",
+            ),
             (&["gantry", "engine", "--model", "m"], Engine, "--model m"),
             (&["nvidia-smi", "-L"], VendorTool, "-L"),
         ];

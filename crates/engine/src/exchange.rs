@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use gantry_http_client::{AddressPolicy, Client, Limits as ClientLimits, PlainHttp, Settings, TlsError};
+use gantry_http_client::{
+    AddressPolicy, Client, Limits as ClientLimits, PlainHttp, Settings, TlsError,
+};
 use gantry_process::clock::Clock;
 use gantry_process::metrics::{BuildInfo, Metrics};
 use gantry_process::tasks::{OnLoss, TaskMetrics, Tasks};
@@ -40,10 +42,10 @@ pub(crate) struct Call {
 impl Call {
     /// Returns the value of a query parameter; the last one if there are several.
     pub(crate) fn query(&self, name: &str) -> Option<String> {
-        let pairs = self.query.split('&').filter(|it| !it.is_empty());
+        let pairs = self.query.rsplit('&').filter(|it| !it.is_empty());
         let pairs = pairs.map(|it| it.split_once('=').unwrap_or((it, "")));
-        let decoded = pairs.map(|(name, value)| (decode(name, true), decode(value, true)));
-        decoded.filter(|(it, _)| it == name).last().map(|(_, value)| value)
+        let mut decoded = pairs.map(|(name, value)| (decode(name, true), decode(value, true)));
+        decoded.find(|(it, _)| it == name).map(|(_, value)| value)
     }
 
     /// Whether the caller presents a token.

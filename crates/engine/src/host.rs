@@ -18,6 +18,9 @@ pub const TOKEN_VARIABLE: &str = "GANTRY_TOKEN_FILE";
 /// The largest token file.
 const MAX_TOKEN_BYTES: u64 = 4096;
 
+/// Writes to the output of a container.
+pub type OutputWriter = Arc<dyn Fn(&[u8]) -> io::Result<()> + Send + Sync>;
+
 /// The surroundings of a program. Clones share them.
 #[derive(Clone)]
 pub struct Host {
@@ -26,7 +29,7 @@ pub struct Host {
     /// The binary that has the programs, by which children are started.
     pub executable: PathBuf,
     /// Writes to the output of its container, as it is.
-    pub output: Arc<dyn Fn(&[u8]) -> io::Result<()> + Send + Sync>,
+    pub output: OutputWriter,
     /// Called when it becomes ready or unready, where there is no probe.
     pub set_ready: Arc<dyn Fn(bool) + Send + Sync>,
     /// The API server, if it can be reached.

@@ -15,8 +15,8 @@ use gantry_process::descendants;
 use gantry_process::tasks::{OnLoss, Tasks};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::host::Host;
 use crate::exchange::{self, Call, ServerBounds};
+use crate::host::Host;
 
 mod accelerator_map;
 mod api;
@@ -119,11 +119,7 @@ pub async fn run(arguments: Arguments, host: Host, mut tasks: Tasks) -> u8 {
     }
 }
 
-async fn serve(
-    arguments: Arguments,
-    host: &Host,
-    tasks: &mut Tasks,
-) -> Result<(), (u8, String)> {
+async fn serve(arguments: Arguments, host: &Host, tasks: &mut Tasks) -> Result<(), (u8, String)> {
     let usage = |message: String| (USAGE_EXIT_CODE, message);
     let failed = |message: String| (FAILED_EXIT_CODE, message);
     let token =
@@ -137,8 +133,7 @@ async fn serve(
     let starter = Starter::prepare(&arguments, host, tasks).await.map_err(failed)?;
     host.log(&format!("engines are started by {starter}"));
     let forwarder = exchange::pod_client(clock.clone(), FORWARD_TIMEOUT);
-    let forwarder =
-        forwarder.map_err(|error| failed(gantry_process::error_chain(&error)))?;
+    let forwarder = forwarder.map_err(|error| failed(gantry_process::error_chain(&error)))?;
     let settings = api::LauncherSettings {
         host: host.clone(),
         clock: clock.clone(),

@@ -126,7 +126,9 @@ pub enum LedgerError {
         free: u64,
     },
     /// A name cannot be that of an accelerator.
-    #[error("{0:?} cannot be the UUID of an accelerator: use 1 to 128 letters, digits, `-`, `_`, `.` and `/`")]
+    #[error(
+        "{0:?} cannot be the UUID of an accelerator: use 1 to 128 letters, digits, `-`, `_`, `.` and `/`"
+    )]
     InvalidUuid(String),
     /// The file cannot be read or written.
     #[error("could not use the ledger {path}")]
@@ -267,8 +269,7 @@ impl Ledger {
         for entry in ended {
             let number = locked.next_number();
             let at = now.to_string();
-            let entry =
-                Entry { number, change: Change::Reap, bytes: 0, awake: false, at, ..entry };
+            let entry = Entry { number, change: Change::Reap, bytes: 0, awake: false, at, ..entry };
             let _ = std::fs::remove_file(holder_path(&self.directory, &entry.holder));
             locked.append(entry).map_err(|error| self.failed(error))?;
         }
@@ -440,7 +441,10 @@ mod tests {
         ledger.set(&two, Change::Release, 0, false, now).unwrap();
         ledger.set(&one, Change::Wake, 60, true, now).unwrap();
         let state = ledger.read().unwrap();
-        assert_eq!(state.accelerator, Accelerator { uuid: "GPU-0".into(), index: 3, capacity: 100 });
+        assert_eq!(
+            state.accelerator,
+            Accelerator { uuid: "GPU-0".into(), index: 3, capacity: 100 }
+        );
         let record: Vec<(u64, &str, Change, u64)> =
             state.entries.iter().map(|it| (it.number, &*it.model, it.change, it.bytes)).collect();
         let expected = [

@@ -11,8 +11,8 @@ use http::header::{AUTHORIZATION, HeaderValue};
 use http::{Method, Request};
 use serde_json::{Value, json};
 
-use crate::host::Host;
 use crate::exchange as serving;
+use crate::host::Host;
 use crate::kubernetes::{self, KubernetesApi};
 
 /// The annotation.
@@ -93,7 +93,8 @@ impl<'a> Notifier<'a> {
         let launcher = launcher.unwrap_or("http://127.0.0.1:8001").trim_end_matches('/');
         // The containers of a pod share its addresses, of which a simulated pod has one.
         let launcher = match host.address() {
-            Some(own) => launcher.replace("//127.0.0.1:", &format!("//{own}:"))
+            Some(own) => launcher
+                .replace("//127.0.0.1:", &format!("//{own}:"))
                 .replace("//localhost:", &format!("//{own}:")),
             None => launcher.to_owned(),
         };
@@ -130,13 +131,8 @@ impl<'a> Notifier<'a> {
     }
 
     async fn is_container_ready(&self) -> bool {
-        let request = kubernetes::request(
-            self.api,
-            Method::GET,
-            &self.pod_path,
-            "application/json",
-            None,
-        );
+        let request =
+            kubernetes::request(self.api, Method::GET, &self.pod_path, "application/json", None);
         match request.await {
             Ok(pod) => {
                 let statuses = pod["status"]["containerStatuses"].as_array();
@@ -226,9 +222,9 @@ mod tests {
     #[test]
     fn the_signature_depends_on_states_alone() {
         let list = |pairs: &[(&str, &str)]| {
-            let all = pairs.iter().enumerate().map(|(at, (id, status))| {
-                json!({"instance_id": id, "status": status, "revision": at})
-            });
+            let all = pairs.iter().enumerate().map(
+                |(at, (id, status))| json!({"instance_id": id, "status": status, "revision": at}),
+            );
             signature(&json!({"instances": all.collect::<Vec<_>>()}))
         };
         let one = list(&[("a", "running"), ("b", "stopped")]);

@@ -1,6 +1,5 @@
 //! Runs a program by its command line, to its end.
 
-use clap::Args as _;
 use gantry_process::clock::Clock;
 use gantry_process::shutdown::Signals;
 use gantry_process::tasks::Tasks;
@@ -80,8 +79,7 @@ impl Command {
                 tiny::core::run(&name, &host, clock).await
             }
             Self::VendorTool(arguments) => {
-                let (ledgers, visible) =
-                    (host.ledgers(), host.variable("NVIDIA_VISIBLE_DEVICES"));
+                let (ledgers, visible) = (host.ledgers(), host.variable("NVIDIA_VISIBLE_DEVICES"));
                 match vendor_tool::run(&arguments, ledgers.as_deref(), visible) {
                     Ok(text) => match (host.output)(text.as_bytes()) {
                         Ok(()) => 0,

@@ -13,8 +13,8 @@ use gantry_serve::Body;
 use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
-use crate::host::Host;
 use crate::exchange::{self, Call, ServerBounds};
+use crate::host::Host;
 
 pub mod accelerators;
 mod log_relay;
@@ -154,7 +154,8 @@ pub async fn run(arguments: Arguments, host: Host, mut tasks: Tasks) -> u8 {
         Err(message) => return usage(&message),
     };
     let address = host.listen_address(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-    let proxy = Proxy::new(SocketAddr::from((address, ports.proxy)), ports.dial_timeout, &mut tasks);
+    let proxy =
+        Proxy::new(SocketAddr::from((address, ports.proxy)), ports.dial_timeout, &mut tasks);
     let state = Arc::new(State {
         host: host.clone(),
         ready: Mutex::new(false),
@@ -169,7 +170,8 @@ pub async fn run(arguments: Arguments, host: Host, mut tasks: Tasks) -> u8 {
         let state = Arc::clone(&spi);
         async move { state.spi(call).await }
     };
-    let listening = exchange::listen(&mut tasks, "spi", (address, ports.spi).into(), bounds, answer);
+    let listening =
+        exchange::listen(&mut tasks, "spi", (address, ports.spi).into(), bounds, answer);
     if let Err(error) = listening.await {
         host.log(&gantry_process::error_chain(&error));
         return SPI_FAILED_EXIT_CODE;
@@ -183,6 +185,7 @@ pub async fn run(arguments: Arguments, host: Host, mut tasks: Tasks) -> u8 {
         while tasks.join().await.is_err() {}
         return PROBES_FAILED_EXIT_CODE;
     }
+    (host.set_ready)(true);
     host.log(&format!("requester: probes on {}, controllers on {}", ports.probes, ports.spi));
     let lost = tasks.join().await.is_err();
     while tasks.join().await.is_err() {}
@@ -206,9 +209,7 @@ impl State {
         match (call.path.as_str(), &call.method) {
             ("/ready", &Method::GET | &Method::HEAD) => match self.is_ready() {
                 true => exchange::text(StatusCode::OK, "OK\n"),
-                false => {
-                    exchange::text(StatusCode::SERVICE_UNAVAILABLE, "Service Unavailable\n")
-                }
+                false => exchange::text(StatusCode::SERVICE_UNAVAILABLE, "Service Unavailable\n"),
             },
             ("/ready", _) => exchange::method_not_allowed("GET, HEAD"),
             _ => not_found(),
@@ -233,10 +234,9 @@ impl State {
             "/v1/dual-pods/accelerator-memory-usage" if get => {
                 match self.accelerators.memory_usage(&self.host).await {
                     Ok(usage) => exchange::json(StatusCode::OK, &usage),
-                    Err(message) => exchange::text(
-                        StatusCode::INTERNAL_SERVER_ERROR,
-                        format!("{message}\n"),
-                    ),
+                    Err(message) => {
+                        exchange::text(StatusCode::INTERNAL_SERVER_ERROR, format!("{message}\n"))
+                    }
                 }
             }
             "/v1/become-ready" | "/v1/become-unready" if post => {

@@ -279,12 +279,12 @@ mod tests {
     fn a_family_is_found_by_group_session_mark_and_descent() {
         let all = [
             process(1, 0, 1, 1),
-            process(10, 1, 1, 1),   // this process
-            process(20, 10, 20, 1), // the root of another family
-            process(30, 10, 30, 1), // the root
-            process(31, 30, 31, 1), // left the group
+            process(10, 1, 1, 1),    // this process
+            process(20, 10, 20, 1),  // the root of another family
+            process(30, 10, 30, 1),  // the root
+            process(31, 30, 31, 1),  // left the group
             process(32, 31, 32, 32), // its child, in a session of its own
-            process(33, 10, 30, 1), // an orphan of the group
+            process(33, 10, 30, 1),  // an orphan of the group
             process(34, 10, 34, 30), // an orphan of the session
             process(35, 10, 35, 35), // an orphan with the mark
             process(36, 35, 36, 36), // a child of that
@@ -309,8 +309,11 @@ mod tests {
         let command = Command {
             program: "/bin/sh".into(),
             args: vec!["-c".to_owned(), "setsid sleep 1000 & echo $!; wait".to_owned()],
-            environment: [(name.to_owned(), value.to_owned()), ("PATH".into(), "/usr/bin:/bin".into())]
-                .into(),
+            environment: [
+                (name.to_owned(), value.to_owned()),
+                ("PATH".into(), "/usr/bin:/bin".into()),
+            ]
+            .into(),
             directory: "/".into(),
         };
         let (mut child, mut output) = command.start().unwrap();

@@ -76,8 +76,9 @@ impl AcceleratorMap {
     async fn of_vendor_tool(host: &Host) -> BTreeMap<String, u32> {
         let query = ["--query-gpu=index,uuid".to_owned(), "--format=csv,noheader".to_owned()];
         let printed = match host.ledgers() {
-            Some(directory) => vendor_tool::run(&query, Some(&directory), None)
-                .map_err(|error| error.to_string()),
+            Some(directory) => {
+                vendor_tool::run(&query, Some(&directory), None).map_err(|error| error.to_string())
+            }
             None => super::start::run_tool(host, &query).await.and_then(|(code, text, _)| {
                 if code == 0 { Ok(text) } else { Err(format!("nvidia-smi failed: {text}")) }
             }),
@@ -113,7 +114,8 @@ fn place(line: &str) -> Option<(String, u32)> {
 
 impl fmt::Display for AcceleratorMap {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pairs: Vec<String> = self.places.iter().map(|(uuid, at)| format!("{uuid}={at}")).collect();
+        let pairs: Vec<String> =
+            self.places.iter().map(|(uuid, at)| format!("{uuid}={at}")).collect();
         to.write_str(if pairs.is_empty() { "none" } else { "" })?;
         to.write_str(&pairs.join(" "))
     }

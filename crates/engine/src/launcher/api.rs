@@ -25,8 +25,8 @@ use super::log_file::{self, LogFile, MAX_LOG_FILE_BYTES};
 use super::log_range::{self, LogAnswer};
 use super::start::Starter;
 use super::{FORWARD_TIMEOUT, watch as watching};
-use crate::host::Host;
 use crate::exchange::{self as answer, Call};
+use crate::host::Host;
 
 /// Watchers at one time.
 const MAX_WATCHERS: usize = 64;
@@ -133,8 +133,7 @@ impl Launcher {
                 let Some((id, config, reply)) = order else { break };
                 let number = numbers.fetch_add(1, Ordering::Relaxed);
                 let log = logs.path().join(format!("{number}.log"));
-                let created =
-                    create(&inner, &starter, (id, config), log, &mut instances).await;
+                let created = create(&inner, &starter, (id, config), log, &mut instances).await;
                 // Whoever asked may have gone; the instance is there, and is listed.
                 let _ = reply.send(created);
             }
@@ -348,8 +347,7 @@ impl Launcher {
             let message = format!("there are {MAX_WATCHERS} watches already");
             return answer::detail(StatusCode::SERVICE_UNAVAILABLE, message);
         };
-        let (shared, stop) = (Arc::clone(&self.shared), self.stop.clone());
-        match watching::stream_events(shared, stop, since, with_ready, permit) {
+        match watching::stream_events(&self.shared, self.stop.clone(), since, with_ready, permit) {
             Ok(body) => {
                 let mut response = Response::new(body);
                 insert(&mut response, CONTENT_TYPE, "application/x-ndjson");
@@ -421,11 +419,10 @@ impl Launcher {
         let host = &self.shared.settings.host;
         if let Some(directory) = host.ledgers() {
             let words = ["-L".to_owned()];
-            let (out, error, code) =
-                match crate::vendor_tool::run(&words, Some(&directory), None) {
-                    Ok(text) => (text, String::new(), 0),
-                    Err(error) => (String::new(), error.to_string(), 6),
-                };
+            let (out, error, code) = match crate::vendor_tool::run(&words, Some(&directory), None) {
+                Ok(text) => (text, String::new(), 0),
+                Err(error) => (String::new(), error.to_string(), 6),
+            };
             let value = json!({"stdout": out, "stderr": error, "returncode": code});
             return answer::json(StatusCode::OK, &value);
         }
@@ -462,8 +459,7 @@ async fn create(
     let clock = shared.settings.clock.clone();
     let (process, output) = starter.start(&config, &mark, &clock).await.map_err(failed)?;
     shared.log(&format!("started instance {id} as process {}", process.id()));
-    let handle =
-        InstanceHandle { log: log_path, progress: watch::Sender::new(Progress::Kept) };
+    let handle = InstanceHandle { log: log_path, progress: watch::Sender::new(Progress::Kept) };
     let port = config.port();
     let instance =
         Instance { id: id.clone(), mark, port, process, output, log, handle: handle.clone() };
@@ -489,7 +485,8 @@ fn not_found(id: &str) -> Response<Body> {
 
 /// A random UUID of version 4.
 fn random_id() -> String {
-    let id = (fastrand::u128(..) & 0xffff_ffff_ffff_0fff_3fff_ffff_ffff_ffff) | (4 << 76) | (2 << 62);
+    let id =
+        (fastrand::u128(..) & 0xffff_ffff_ffff_0fff_3fff_ffff_ffff_ffff) | (4 << 76) | (2 << 62);
     let hex = format!("{id:032x}");
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }

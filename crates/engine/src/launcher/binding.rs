@@ -29,8 +29,7 @@ impl Binding {
         let text = text.ok_or(Refusal::Missing)?;
         let parsed = text.trim().rsplit_once('/').and_then(|(requester, counter)| {
             let counter = counter.parse().ok()?;
-            (!requester.is_empty())
-                .then(|| Self { requester: requester.to_owned(), counter })
+            (!requester.is_empty()).then(|| Self { requester: requester.to_owned(), counter })
         });
         parsed.ok_or_else(|| Refusal::Unreadable(text.to_owned()))
     }
@@ -50,9 +49,10 @@ impl Fence {
     /// Admits a call of the newest binding or of a newer one.
     pub(super) fn admit(&mut self, call: Binding) -> Result<(), Refusal> {
         match &self.0 {
-            Some(newest) if call.counter < newest.counter || {
-                call.counter == newest.counter && call.requester != newest.requester
-            } =>
+            Some(newest)
+                if call.counter < newest.counter || {
+                    call.counter == newest.counter && call.requester != newest.requester
+                } =>
             {
                 Err(Refusal::Older { call: call.to_string(), newest: newest.to_string() })
             }

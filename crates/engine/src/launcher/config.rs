@@ -76,9 +76,8 @@ impl InstanceConfig {
         for (at, word) in words.iter().enumerate() {
             let value = match word.split_once('=') {
                 Some(("--port", value)) => Some(value),
-                Some(_) => None,
                 None if word == "--port" => words.get(at + 1).map(String::as_str),
-                None => None,
+                Some(_) | None => None,
             };
             port = value.and_then(|it| it.parse().ok()).or(port);
         }
@@ -119,11 +118,7 @@ fn not_text(at: &[&str], input: &Value) -> Value {
     problem("string_type", at, "Input should be a valid string", input)
 }
 
-fn list(
-    fields: &Map<String, Value>,
-    name: &str,
-    problems: &mut Vec<Value>,
-) -> Option<Vec<String>> {
+fn list(fields: &Map<String, Value>, name: &str, problems: &mut Vec<Value>) -> Option<Vec<String>> {
     match fields.get(name) {
         None | Some(Value::Null) => None,
         Some(Value::Array(items)) => {
@@ -180,11 +175,17 @@ mod tests {
     fn bodies_are_read_and_their_problems_are_listed() {
         let table = [
             (r#"{"options": "--port 1"}"#, None),
-            (r#"{"options": "", "gpu_uuids": null, "env_vars": {}, "annotations": {"a": "b"}}"#, None),
+            (
+                r#"{"options": "", "gpu_uuids": null, "env_vars": {}, "annotations": {"a": "b"}}"#,
+                None,
+            ),
             (r#"{"options": "", "more": 1}"#, None),
             ("{}", Some(r#""type":"missing","loc":["body","options"],"msg":"Field required""#)),
             (r#"{"options": 1}"#, Some(r#""string_type","loc":["body","options"]"#)),
-            (r#"{"options": "", "gpu_uuids": "a"}"#, Some(r#""list_type","loc":["body","gpu_uuids"]"#)),
+            (
+                r#"{"options": "", "gpu_uuids": "a"}"#,
+                Some(r#""list_type","loc":["body","gpu_uuids"]"#),
+            ),
             (r#"{"options": "", "gpu_uuids": [1]}"#, Some(r#"["body","gpu_uuids","0"]"#)),
             (r#"{"options": "", "env_vars": {"A": 1}}"#, Some(r#"["body","env_vars","A"]"#)),
             (r#"{"options": "", "env_vars": {"A=": "1"}}"#, Some(r#"["body","env_vars","A="]"#)),

@@ -10,6 +10,7 @@ use gantry_process::descendants::Family;
 use gantry_process::tasks::{OnLoss, Tasks};
 use serde_json::Value;
 use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::api::Shared;
 use super::log_file::LogFile;
@@ -92,9 +93,8 @@ impl Instance {
             Family { root: Some(process.id()), mark: Some(format!("{INSTANCE_VARIABLE}={mark}")) };
         // Not stopped with the launcher: the last lines are written while it stops.
         let (output_ended, log) = spawn_output(output, log, &mut tasks);
-        let ready = tasks.child();
-        let ready_stop = ready.token().clone();
-        spawn_ready_check(&id, port, &shared, &mut tasks, ready);
+        let ready_stop = stop.child_token();
+        spawn_ready_check(&id, port, &shared, &mut tasks, ready_stop.clone());
         let mut progress = handle.progress.subscribe();
         let mut exit = None;
         tokio::select! {
@@ -122,7 +122,7 @@ impl Instance {
         }
         let _ = clock.timeout(OUTPUT_DRAIN_TIMEOUT, output_ended.cancelled()).await;
         if !was_deleted {
-            let code = exit_code(exit);
+            let code = exit_code(exit.as_ref());
             shared.log(&format!("instance {id} ended by itself with code {code}"));
             shared.change(|table| table.stopped(&id, code));
         }
@@ -169,9 +169,9 @@ async fn end_family(family: &Family, shared: &Shared) -> Result<(), String> {
 }
 
 /// The exit code in events: negative for a signal.
-fn exit_code(exit: Option<std::io::Result<ChildExit>>) -> i32 {
+fn exit_code(exit: Option<&std::io::Result<ChildExit>>) -> i32 {
     match exit {
-        Some(Ok(ChildExit::Exited(code))) => code.into(),
+        Some(Ok(ChildExit::Exited(code))) => (*code).into(),
         Some(Ok(ChildExit::Signaled(signal))) => -signal,
         // Nobody knows how it ended.
         Some(Err(_)) | None => -1,
@@ -184,9 +184,9 @@ fn spawn_output(
     mut output: EngineOutput,
     mut log: LogFile,
     tasks: &mut Tasks,
-) -> (tokio_util::sync::CancellationToken, tokio_util::sync::DropGuard) {
-    let ended = tokio_util::sync::CancellationToken::new();
-    let finished = tokio_util::sync::CancellationToken::new();
+) -> (CancellationToken, DropGuard) {
+    let ended = CancellationToken::new();
+    let finished = CancellationToken::new();
     let (at_end, until) = (ended.clone(), finished.clone());
     tasks.spawn("engine output", OnLoss::CarryOn, move |_| async move {
         loop {
@@ -210,10 +210,15 @@ fn spawn_output(
 }
 
 /// Asks the engine until it answers, and announces that.
-fn spawn_ready_check(id: &str, port: u16, shared: &Arc<Shared>, tasks: &mut Tasks, ready: Tasks) {
+fn spawn_ready_check(
+    id: &str,
+    port: u16,
+    shared: &Arc<Shared>,
+    tasks: &mut Tasks,
+    stop: CancellationToken,
+) {
     let (id, shared) = (id.to_owned(), Arc::clone(shared));
     tasks.spawn("ready check", OnLoss::CarryOn, move |_| async move {
-        let stop = ready.token().clone();
         let url = exchange::url(shared.settings.host.local_address(), port, "/health");
         let mut delay = READY_DELAYS.0;
         loop {

@@ -166,8 +166,7 @@ impl InstanceTable {
     /// Returns the response to a list with details.
     pub(super) fn list(&self) -> Value {
         let states: Vec<Value> = self.instances.keys().filter_map(|it| self.state(it)).collect();
-        let running =
-            self.instances.values().filter(|it| it.status == Status::Running).count();
+        let running = self.instances.values().filter(|it| it.status == Status::Running).count();
         json!({
             "revision": self.revision,
             "total_instances": states.len(),

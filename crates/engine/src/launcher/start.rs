@@ -122,18 +122,16 @@ impl Starter {
         match arguments.mode {
             Mode::Exec => exec(),
             Mode::Auto if command.is_some() => exec(),
-            Mode::Auto => {
-                match Zygote::start(arguments, Preloaded::Required, host, tasks).await {
-                    Ok(zygote) => Ok(Self::Zygote(zygote)),
-                    Err(message) => {
-                        host.log(&format!("no zygote: {message}"));
-                        exec()
-                    }
+            Mode::Auto => match Zygote::start(arguments, Preloaded::Required, host, tasks).await {
+                Ok(zygote) => Ok(Self::Zygote(zygote)),
+                Err(message) => {
+                    host.log(&format!("no zygote: {message}"));
+                    exec()
                 }
+            },
+            Mode::Zygote => {
+                Zygote::start(arguments, Preloaded::Optional, host, tasks).await.map(Self::Zygote)
             }
-            Mode::Zygote => Zygote::start(arguments, Preloaded::Optional, host, tasks)
-                .await
-                .map(Self::Zygote),
         }
     }
 

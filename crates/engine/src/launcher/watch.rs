@@ -29,14 +29,14 @@ struct Watcher {
 
 /// Returns the body of a watch that begins after a revision, or with the instances there are.
 pub(super) fn stream_events(
-    shared: Arc<Shared>,
+    shared: &Arc<Shared>,
     stop: CancellationToken,
     since: Option<u64>,
     with_ready: bool,
     permit: OwnedSemaphorePermit,
 ) -> Result<Body, TooOld> {
     let mut watcher = Watcher {
-        shared: Arc::clone(&shared),
+        shared: Arc::clone(shared),
         stop,
         position: 0,
         pending: VecDeque::new(),
@@ -44,7 +44,7 @@ pub(super) fn stream_events(
         _permit: permit,
     };
     shared.read(|table| {
-        watcher.position = since.unwrap_or(table.revision());
+        watcher.position = since.unwrap_or_else(|| table.revision());
         match since {
             Some(_) => watcher.collect(table)?,
             None => {

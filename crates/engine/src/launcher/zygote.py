@@ -31,6 +31,8 @@ def engine(request, name, entry, close):
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
         output.close()
+        # A log is read while it is written.
+        sys.stdout.reconfigure(line_buffering=True)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         os.environ.update(request["environment"])

@@ -126,8 +126,7 @@ impl Zygote {
     ) -> io::Result<(AdoptedChild, UnixStream)> {
         let mut connection = self.connection.lock().await;
         let token = format!("{:016x}", fastrand::u64(..));
-        let request =
-            json!({"token": token, "arguments": arguments, "environment": environment});
+        let request = json!({"token": token, "arguments": arguments, "environment": environment});
         let fork = async {
             connection.control.write_all(format!("{request}\n").as_bytes()).await?;
             let wanted = |hello: &Value| hello["output"].as_str() == Some(&token);

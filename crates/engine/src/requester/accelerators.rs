@@ -108,7 +108,7 @@ impl Accelerators {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match result {
             Ok(uuids) => {
-                known.why_none = "no accelerators were found".to_owned();
+                "no accelerators were found".clone_into(&mut known.why_none);
                 known.uuids = uuids;
             }
             Err(message) => known.why_none = message,
@@ -267,16 +267,15 @@ impl Wanted {
             visible: &self.visible,
         };
         // What was stored before its answer was lost is kept.
-        let own = current.iter().filter(|(uuid, it)| {
-            it.pod_uid == self.uid && accelerators.contains_key(*uuid)
-        });
+        let own = current
+            .iter()
+            .filter(|(uuid, it)| it.pod_uid == self.uid && accelerators.contains_key(*uuid));
         let own: Vec<String> = own.map(|(uuid, _)| uuid.clone()).collect();
         if own.len() == self.count && self.count > 0 {
             return Ok(own);
         }
         let random = &mut fastrand::Rng::new();
-        let chosen =
-            allocation::allocate(&accelerators, &current, &alive, &claimant, random);
+        let chosen = allocation::allocate(&accelerators, &current, &alive, &claimant, random);
         let (uuids, allocations) = chosen.map_err(|error| error.to_string())?;
         let data = allocation::data_of(&allocations);
         let (method, path, object) = match stored {
@@ -294,8 +293,7 @@ impl Wanted {
                 (Method::POST, format!("{folder}/configmaps"), object)
             }
         };
-        let written =
-            request(&*self.api, method, &path, "application/json", Some(&object)).await;
+        let written = request(&*self.api, method, &path, "application/json", Some(&object)).await;
         written.map_err(|error| error.to_string())?;
         if let Some(directory) = host.ledgers() {
             for (uuid, index) in &accelerators {

@@ -87,7 +87,9 @@ pub async fn run(name: &str, host: &Host, clock: Clock) -> u8 {
             return FAILED_EXIT_CODE;
         }
     };
-    match serve(&mut link, host, &clock).await {
+    // Kept when its root is gone: what it holds is given back by its end and by nothing else.
+    let mut core = None;
+    match serve(&mut link, &mut core, host, &clock).await {
         Ok(()) => 0,
         Err(message) => {
             host.log(&format!("engine core: {message}"));
@@ -98,12 +100,16 @@ pub async fn run(name: &str, host: &Host, clock: Clock) -> u8 {
     }
 }
 
-async fn serve(link: &mut Link, host: &Host, clock: &Clock) -> Result<(), String> {
-    let mut core: Option<Core> = None;
+async fn serve(
+    link: &mut Link,
+    core: &mut Option<Core>,
+    host: &Host,
+    clock: &Clock,
+) -> Result<(), String> {
     loop {
         let request = link.receive::<CoreRequest>().await.map_err(|error| error.to_string())?;
         let Some(request) = request else { return Err("the root process is gone".to_owned()) };
-        let reply = match (request, &mut core) {
+        let reply = match (request, &mut *core) {
             (CoreRequest::Load(settings), core) => match Core::load(settings, clock.clone()) {
                 Ok(loaded) => {
                     let reply = loaded.done();

@@ -48,7 +48,10 @@ pub fn generate(weights: &[u8], prompt: &str, count: usize) -> String {
     let Some(model) = Model::of(weights) else { return String::new() };
     let symbol = |it: u8| {
         let it = it.to_ascii_lowercase();
-        ALPHABET.iter().position(|known| *known == it).unwrap_or(usize::from(it) % ALPHABET.len())
+        ALPHABET
+            .iter()
+            .position(|known| *known == it)
+            .unwrap_or_else(|| usize::from(it) % ALPHABET.len())
     };
     let mut symbols: Vec<usize> = prompt.bytes().map(symbol).collect();
     let seed = seed_of(prompt) ^ seed_of(&fingerprint(weights));

@@ -159,8 +159,7 @@ impl Options {
         let own = [host.variable(FAULTS_VARIABLE).unwrap_or_default().to_owned()];
         let faults: Vec<String> = own.into_iter().chain(arguments.fault).collect();
         let names = arguments.served_model_name.iter().flat_map(|it| it.split([',', ' ']));
-        let names: Vec<String> =
-            names.filter(|it| !it.is_empty()).map(str::to_owned).collect();
+        let names: Vec<String> = names.filter(|it| !it.is_empty()).map(str::to_owned).collect();
         Ok(Self {
             names: if names.is_empty() { vec![arguments.model.clone()] } else { names },
             model: arguments.model,
@@ -226,7 +225,10 @@ mod tests {
             ("--max-model-len 5 --model=m --enforce-eager", "--model=m"),
             ("--port 1 --gpu-memory-utilization 0.9 --port 2", "--port 2"),
             ("--served-model-name a b --port 1", "--served-model-name a b --port 1"),
-            ("--enable-sleep-mode stray --fault a --fault b", "--enable-sleep-mode --fault a --fault b"),
+            (
+                "--enable-sleep-mode stray --fault a --fault b",
+                "--enable-sleep-mode --fault a --fault b",
+            ),
             ("--model", "--model"),
             ("", ""),
         ];

@@ -22,8 +22,8 @@ use super::fault::{Fault, Faults};
 use super::link::{self, Link};
 use super::options::{Arguments, Options};
 use super::state::{Gate, Serving, SleepMode};
-use crate::host::Host;
 use crate::exchange::{self, Call, ServerBounds};
+use crate::host::Host;
 
 /// The largest request.
 const MAX_BODY_BYTES: usize = 1 << 20;
@@ -126,7 +126,8 @@ async fn serve(options: Options, host: &Host, tasks: &mut Tasks) -> Result<(), S
             let engine = Arc::clone(&shared);
             async move { engine.answer(call).await }
         };
-        let listening = exchange::listen(tasks, "engine", (address, port).into(), bounds, answer).await;
+        let listening =
+            exchange::listen(tasks, "engine", (address, port).into(), bounds, answer).await;
         listening.map_err(|error| gantry_process::error_chain(&error))?;
         host.log(&format!("listening on {address}:{port}"));
         (host.set_ready)(true);
@@ -382,7 +383,10 @@ impl Engine {
             };
             for piece in pieces(&text) {
                 if !self.next_token().await {
-                    return exchange::json(StatusCode::OK, &self.choice(&request, &id, &all, "abort"));
+                    return exchange::json(
+                        StatusCode::OK,
+                        &self.choice(&request, &id, &all, "abort"),
+                    );
                 }
                 all.push_str(piece);
             }
@@ -457,10 +461,9 @@ impl Engine {
         let end = if end.is_empty() { Value::Null } else { json!(end) };
         let (object, content) = match (request.chat, request.stream) {
             (false, _) => ("text_completion", ("text", json!(text))),
-            (true, false) => (
-                "chat.completion",
-                ("message", json!({"role": "assistant", "content": text})),
-            ),
+            (true, false) => {
+                ("chat.completion", ("message", json!({"role": "assistant", "content": text})))
+            }
             (true, true) => ("chat.completion.chunk", ("delta", json!({"content": text}))),
         };
         let (field, content) = content;

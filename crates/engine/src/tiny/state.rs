@@ -1,7 +1,7 @@
 //! Whether an engine serves, and how many requests it has. Shared by its requests.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::watch;
 

@@ -58,7 +58,11 @@ fn the_same_prompt_has_one_text_for_each_model() {
     assert_eq!(first["system_fingerprint"], second["system_fingerprint"]);
     assert_ne!(first["system_fingerprint"], third["system_fingerprint"]);
     assert_eq!(one.call(PORT, "GET /v1/models", "").json()["data"][0]["id"], "a");
-    assert!(one.call(PORT, "GET /metrics", "").text().contains("request_success_total{model_name=\"a\"} 1"));
+    assert!(
+        one.call(PORT, "GET /metrics", "")
+            .text()
+            .contains("request_success_total{model_name=\"a\"} 1")
+    );
     let body = json!({"prompt": "Hello", "max_tokens": 24, "stream": true}).to_string();
     let events = one.call(PORT, "POST /v1/completions", &body).text();
     let pieces = events.lines().filter_map(|it| it.strip_prefix("data: {"));
@@ -200,13 +204,10 @@ fn a_killed_root_leaks_its_core_and_a_killed_core_its_entry() {
     let now = jiff::Timestamp::UNIX_EPOCH;
     assert_eq!(reap_all(folder.path(), now).unwrap(), 0);
     let id = rustix::process::Pid::from_raw(core).unwrap();
-    let handle =
-        rustix::process::pidfd_open(id, rustix::process::PidfdFlags::empty()).unwrap();
     rustix::process::kill_process(id, Signal::KILL).unwrap();
     while is_alive(core) {
         std::thread::yield_now();
     }
-    drop(handle);
     assert!(ledger.read().unwrap().used() > 0, "a killed process leaves its entry");
     assert_eq!(reap_all(folder.path(), now).unwrap(), 1);
     assert_eq!(ledger.read().unwrap().used(), 0);
@@ -220,9 +221,8 @@ fn every_fault_happens() {
         program.wait_for("listening on");
         program
     };
-    let status = |program: &Program, name: &str| {
-        program.call(PORT, &format!("POST /{name}"), "").status
-    };
+    let status =
+        |program: &Program, name: &str| program.call(PORT, &format!("POST /{name}"), "").status;
 
     assert_eq!(faulty("crash-before-listening").end(), 1);
     assert_eq!(faulty("crash-after=1ms").end(), 137);
@@ -273,8 +273,6 @@ fn every_fault_happens() {
     program.signal(Signal::TERM);
     assert_eq!(program.end(), 137);
     assert!(is_alive(core));
-    let id = rustix::process::Pid::from_raw(core).unwrap();
-    rustix::process::kill_process(id, Signal::KILL).unwrap();
 }
 
 #[test]

@@ -82,7 +82,12 @@ fn as_58_requests_have_their_codes_and_bodies() {
             201,
             r#"{"status":"running","instance_id":"b","revision":2,"options":""}"#,
         ),
-        ("POST /v2/vllm/instances", r#"{"options":""}"#, 201, r#"{"status":"running","instance_id":""#),
+        (
+            "POST /v2/vllm/instances",
+            r#"{"options":""}"#,
+            201,
+            r#"{"status":"running","instance_id":""#,
+        ),
         ("PUT /v2/vllm/instances/c", "{}", 422, r#"{"detail":[{"type":"missing""#),
         ("POST /v2/vllm/instances", "nonsense", 422, r#"{"detail":[{"type":"json_invalid""#),
         (
@@ -101,7 +106,12 @@ fn as_58_requests_have_their_codes_and_bodies() {
         ("GET /v2/vllm/instances/none", "", 404, r#"{"detail":"#),
         ("GET /v2/vllm/instances/none/log", "", 404, r#"{"detail":"#),
         ("DELETE /v2/vllm/instances/none", "", 404, r#"{"detail":"#),
-        ("GET /v2/vllm/instances?detail=False", "", 200, r#"{"revision":3,"count":3,"instance_ids":["#),
+        (
+            "GET /v2/vllm/instances?detail=False",
+            "",
+            200,
+            r#"{"revision":3,"count":3,"instance_ids":["#,
+        ),
         ("GET /v2/vllm/instances?detail=1", "", 200, r#"{"revision":3,"total_instances":3"#),
         ("GET /v2/vllm/instances?detail=maybe", "", 422, r#"{"detail":[{"type":"bool_parsing""#),
         ("PATCH /v2/vllm/instances", "", 405, r#"{"detail":"Method Not Allowed"}"#),
@@ -286,9 +296,13 @@ fn as_69_a_call_for_an_older_binding_is_refused() {
     let program = started("", &[("VLLM_SERVER_DEV_MODE", "1")]);
     let mut watch = Watch::open(&program, PORT, "?events=all");
     create(&program, "a", &json!({"options": format!("--port {ENGINE}")}));
-    assert_eq!((watch.next().unwrap().0, watch.next().unwrap().0), ("CREATED".into(), "READY".into()));
+    assert_eq!(
+        (watch.next().unwrap().0, watch.next().unwrap().0),
+        ("CREATED".into(), "READY".into())
+    );
     let forward = |name: &str, binding: Option<&str>| {
-        let headers: Vec<(&str, &str)> = binding.map(|it| ("Gantry-Binding", it)).into_iter().collect();
+        let headers: Vec<(&str, &str)> =
+            binding.map(|it| ("Gantry-Binding", it)).into_iter().collect();
         program.call_with(PORT, &format!("POST {ALL}/a/{name}"), &headers, "").status
     };
     let is_sleeping = || {
@@ -342,10 +356,8 @@ fn engines_are_forked_from_a_process_that_has_imported_their_modules() {
                   \x20   if '--code' in sys.argv: sys.exit(5)\n\
                   \x20   time.sleep(1000)\n";
     std::fs::write(folder.path().join("slowmodule.py"), module).unwrap();
-    let variables = [
-        ("PYTHONPATH", folder.path().to_str().unwrap()),
-        ("PYTHONIOENCODING", "latin-1"),
-    ];
+    let variables =
+        [("PYTHONPATH", folder.path().to_str().unwrap()), ("PYTHONIOENCODING", "latin-1")];
     let words = "launcher --mock-gpus --mode zygote --zygote-preload slowmodule \
                  --zygote-entry slowmodule:main";
     let mut program = Program::start(words, &variables);

@@ -13,6 +13,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use gantry_process::descendants::Family;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -32,6 +33,8 @@ struct Program {
     child: Child,
     output: BufReader<ChildStdout>,
     address: Ipv4Addr,
+    /// With whatever it leaves behind.
+    family: Family,
 }
 
 impl Program {
@@ -43,18 +46,21 @@ impl Program {
 
     fn start_words(words: &[&str], variables: &[(&str, &str)]) -> Self {
         let address = address();
+        let mark = format!("{}.{address}", std::process::id());
         let mut child = Command::new(env!("CARGO_BIN_EXE_gantry-programs"))
             .args(words)
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("GANTRY_POD_ADDRESS", address.to_string())
+            .env("GANTRY_TEST_RUN", &mark)
             .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        Self { child, output, address }
+        let family = Family { root: None, mark: Some(format!("GANTRY_TEST_RUN={mark}")) };
+        Self { child, output, address, family }
     }
 
     /// Reads output until a line contains a text, and returns that line.
@@ -115,6 +121,10 @@ impl Drop for Program {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // Until none is left that might have started another.
+        while self.family.kill_once().is_ok_and(|it| !it.is_empty()) {
+            std::thread::yield_now();
+        }
     }
 }
 

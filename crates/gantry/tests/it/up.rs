@@ -16,6 +16,7 @@ mod device_attacks;
 mod devices;
 mod images;
 mod kernel_modules;
+mod models;
 mod ports;
 mod programs;
 mod queue;
