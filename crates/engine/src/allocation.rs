@@ -160,7 +160,7 @@ mod tests {
         };
         let alive: BTreeSet<String> = ["u1", "u2"].map(str::to_owned).into();
         let table = [
-            // why                                  held by               visible      count expected
+            // why, held by, visible, count, expected
             ("a free one of those visible", vec![held("a", "u2")], Some("b"), 1, Ok("b")),
             ("a gone pod holds nothing", vec![held("a", "u9")], Some("a"), 1, Ok("a")),
             ("its own do not count", vec![held("a", "u1")], Some("a"), 1, Ok("a")),

@@ -22,6 +22,7 @@ mod accelerator_map;
 mod api;
 mod binding;
 mod config;
+mod index;
 mod instance;
 mod instance_table;
 mod log_file;
@@ -105,8 +106,8 @@ pub enum Mode {
     Zygote,
 }
 
-/// Runs until the tasks stop, and returns the exit code. It must be alone in its process: it becomes
-/// the parent of whatever its engines leave behind.
+/// Runs until the tasks stop, and returns the exit code. It must be alone in its process: it
+/// becomes the parent of whatever its engines leave behind.
 pub async fn run(arguments: Arguments, host: Host, mut tasks: Tasks) -> u8 {
     match serve(arguments, &host, &mut tasks).await {
         Ok(()) => 0,

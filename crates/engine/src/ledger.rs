@@ -127,7 +127,8 @@ pub enum LedgerError {
     },
     /// A name cannot be that of an accelerator.
     #[error(
-        "{0:?} cannot be the UUID of an accelerator: use 1 to 128 letters, digits, `-`, `_`, `.` and `/`"
+        "{0:?} cannot be the UUID of an accelerator: use 1 to 128 letters, digits, `-`, `_`, `.` \
+         and `/`"
     )]
     InvalidUuid(String),
     /// The file cannot be read or written.

@@ -1,9 +1,9 @@
 //! The programs that serve models, and what stands in for an accelerator where there is none.
 //!
-//! [`requester`] is the stub that holds the allocation of accelerators: probes, the interface of the
-//! controllers, a proxy. [`launcher`] starts engines as its children. [`notifier`] makes the states
-//! of engines events of a pod. [`tiny`] is an engine: a small transformer that takes memory, sleeps,
-//! wakes and fails as a large one does. The memory is recorded in [`ledger`]s, one for each
+//! [`requester`] is the stub that holds the allocation of accelerators: probes, the interface of
+//! the controllers, a proxy. [`launcher`] starts engines as its children. [`notifier`] makes the
+//! states of engines events of a pod. [`tiny`] is an engine: a small transformer that takes memory,
+//! sleeps, wakes and fails as a large one does. The memory is recorded in [`ledger`]s, one for each
 //! accelerator, which [`vendor_tool`] prints as the tool of the vendor does.
 //!
 //! Each program is a function of its arguments and a [`Host`]: it runs in a simulated pod, and as a

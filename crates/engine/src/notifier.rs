@@ -1,5 +1,5 @@
-//! The notifier: publishes the states of a launcher's instances as an annotation of its pod, so that
-//! the API server notifies those who watch pods.
+//! The notifier: publishes the states of a launcher's instances as an annotation of its pod, so
+//! that the API server notifies those who watch pods.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -19,7 +19,8 @@ use crate::kubernetes::{self, KubernetesApi};
 pub const ANNOTATION: &str = "dual-pods.llm-d.ai/vllm-instance-signature";
 /// The container whose readiness is waited for.
 const CONTAINER: &str = "inference-server";
-/// The interval at which the pod is read until that container is ready, and the wait after an error.
+/// The interval at which the pod is read until that container is ready, and the wait after an
+/// error.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// The interval at which instances are listed where they cannot be watched.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -171,7 +172,8 @@ impl<'a> Notifier<'a> {
         Ok(list["revision"].as_u64().unwrap_or(0))
     }
 
-    /// Returns when something happened after a revision; after a while where that cannot be watched.
+    /// Returns when something happened after a revision; after an interval where that cannot be
+    /// watched.
     async fn wait_for_change(&self, revision: u64) {
         let watch = async {
             let request = self.get(&format!("/v2/vllm/instances/watch?since={revision}")).ok()?;

@@ -60,7 +60,8 @@ pub struct Arguments {
     /// The port of the proxy to the engine [default: $PROXY_PORT, or 8082].
     #[arg(long)]
     pub proxy_port: Option<u16>,
-    /// How long the proxy tries to connect, like 10s or 500ms [default: $PROXY_DIAL_TIMEOUT, or 10s].
+    /// How long the proxy tries to connect, like 10s or 500ms [default: $PROXY_DIAL_TIMEOUT, or
+    /// 10s].
     #[arg(long, value_name = "TIME")]
     pub proxy_dial_timeout: Option<String>,
     /// The file of a token that callers of the port for controllers must present [default:

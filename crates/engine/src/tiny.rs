@@ -4,6 +4,7 @@
 //! with large engines a child process ([`core`]) holds the memory and the model: killing the root
 //! alone leaks both.
 
+mod completion;
 pub mod core;
 pub mod fault;
 pub(crate) mod link;

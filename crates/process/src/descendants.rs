@@ -177,7 +177,8 @@ fn parse_stat(id: i32, text: &str) -> Option<Process> {
     let number = |at: usize| fields.get(at)?.parse::<i32>().ok();
     Some(Process {
         id,
-        is_zombie: matches!(*fields.first()?, "Z" | "X"),
+        // The first thread may have ended before the others, which still hold files and memory.
+        is_zombie: matches!(*fields.first()?, "Z" | "X") && number(17)? <= 1,
         parent: number(1)?,
         group: number(2)?,
         session: number(3)?,
@@ -270,6 +271,9 @@ mod tests {
         }
         let zombie = parse_stat(4, &format!("4 (a) {}", rest.replacen('S', "Z", 1))).unwrap();
         assert!(zombie.is_zombie);
+        let threads = rest.replacen('S', "Z", 1).replace(" 20 0 1 0 ", " 20 0 3 0 ");
+        let ending = parse_stat(4, &format!("4 (a) {threads}")).unwrap();
+        assert!(!ending.is_zombie, "threads are left");
         for bad in ["", "4 (a)", "4 (a) S x 8 9", "4 (a) S 7 8 9"] {
             assert_eq!(parse_stat(4, bad), None, "{bad}");
         }

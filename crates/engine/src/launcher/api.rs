@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::accelerator_map::AcceleratorMap;
 use super::binding::{self, Binding, Fence};
 use super::config::InstanceConfig;
+use super::index::{INSTANCES, index, random_id};
 use super::instance::{Instance, InstanceHandle, Progress};
 use super::instance_table::{AddError, InstanceTable};
 use super::log_file::{self, LogFile, MAX_LOG_FILE_BYTES};
@@ -34,8 +35,6 @@ const MAX_WATCHERS: usize = 64;
 const MAX_ID_BYTES: usize = 253;
 /// The largest response of an engine that is forwarded.
 const MAX_FORWARDED_BYTES: usize = 1 << 20;
-/// Where instances are.
-const INSTANCES: &str = "/v2/vllm/instances";
 /// The header with what identifies this run of the launcher: revisions begin again with it.
 const BOOT_HEADER: HeaderName = HeaderName::from_static("gantry-launcher-boot");
 
@@ -134,7 +133,7 @@ impl Launcher {
                 let number = numbers.fetch_add(1, Ordering::Relaxed);
                 let log = logs.path().join(format!("{number}.log"));
                 let created = create(&inner, &starter, (id, config), log, &mut instances).await;
-                // Whoever asked may have gone; the instance is there, and is listed.
+                // The client may have gone; the instance is there, and is listed.
                 let _ = reply.send(created);
             }
             // Stopping the launcher stops all instances.
@@ -481,48 +480,4 @@ fn insert(response: &mut Response<Body>, name: HeaderName, value: &str) {
 
 fn not_found(id: &str) -> Response<Body> {
     answer::detail(StatusCode::NOT_FOUND, format!("Instance with ID '{id}' not found"))
-}
-
-/// A random UUID of version 4.
-fn random_id() -> String {
-    let id =
-        (fastrand::u128(..) & 0xffff_ffff_ffff_0fff_3fff_ffff_ffff_ffff) | (4 << 76) | (2 << 62);
-    let hex = format!("{id:032x}");
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
-}
-
-fn index() -> Value {
-    let one = format!("{INSTANCES}/{{instance_id}}");
-    json!({
-        "name": "Multi-Instance vLLM Management API",
-        "version": "2.0",
-        "endpoints": {
-            "index": "GET /",
-            "health": "GET /health",
-            "create_instance": format!("POST {INSTANCES}"),
-            "create_named_instance": format!("PUT {one}"),
-            "delete_instance": format!("DELETE {one}"),
-            "delete_all_instances": format!("DELETE {INSTANCES}"),
-            "get_instance_status": format!("GET {one}"),
-            "get_all_instances": format!("GET {INSTANCES}"),
-            "get_instance_logs": format!("GET {one}/log"),
-            "watch_instances": format!("GET {INSTANCES}/watch"),
-        },
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::random_id;
-
-    #[test]
-    fn random_ids_are_uuids_of_version_four() {
-        for _ in 0..100 {
-            let id = random_id();
-            let parts: Vec<usize> = id.split('-').map(str::len).collect();
-            assert_eq!(parts, [8, 4, 4, 4, 12], "{id}");
-            assert_eq!(id.as_bytes()[14], b'4', "{id}");
-            assert!(b"89ab".contains(&id.as_bytes()[19]), "{id}");
-        }
-    }
 }

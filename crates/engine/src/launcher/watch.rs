@@ -80,8 +80,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// Returns the next line; `None` when the launcher stops, or when the client read so slowly that
-    /// events were lost.
+    /// Returns the next line; `None` when the launcher stops, or when the client read so slowly
+    /// that events were lost.
     async fn next(&mut self) -> Option<Arc<str>> {
         let mut changes = self.shared.changes.subscribe();
         loop {

@@ -1,7 +1,7 @@
 //! The zygote: a Python process that has imported an engine's modules, and forks engines.
 //!
-//! It connects to a name in the abstract namespace, and so does each engine, whose connection is its
-//! output. An engine says which request it was forked for, and its process id is that of its
+//! It connects to a name in the abstract namespace, and so does each engine, whose connection is
+//! its output. An engine says which request it was forked for, and its process id is that of its
 //! connection: nobody else can claim to be it.
 
 use std::collections::BTreeMap;

@@ -36,10 +36,10 @@ pub enum AcceleratorSource {
 
 /// The accelerators of a requester.
 #[derive(Clone, Default)]
-pub(super) struct Accelerators(Arc<Mutex<Known>>);
+pub(super) struct Accelerators(Arc<Mutex<AcceleratorState>>);
 
 #[derive(Default)]
-struct Known {
+struct AcceleratorState {
     uuids: Vec<String>,
     why_none: String,
 }

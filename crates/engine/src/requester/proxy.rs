@@ -83,7 +83,7 @@ impl Proxy {
                 let Some((target, reply)) = order else { return Ok(()) };
                 match TcpListener::bind(address).await {
                     Ok(listener) => {
-                        // Whoever asked may have gone; the proxy is configured all the same.
+                        // The client may have gone; the proxy is configured all the same.
                         let _ = reply.send(Ok(()));
                         break (target, listener);
                     }

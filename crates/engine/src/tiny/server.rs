@@ -17,6 +17,7 @@ use hyper::body::Frame;
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::{Value, json};
 
+use super::completion::{CompletionRequest, pieces};
 use super::core::{CoreReply, CoreRequest, CoreSettings};
 use super::fault::{Fault, Faults};
 use super::link::{self, Link};
@@ -27,8 +28,6 @@ use crate::host::Host;
 
 /// The largest request.
 const MAX_BODY_BYTES: usize = 1 << 20;
-/// The most tokens of one response.
-const MAX_TOKENS: usize = 4096;
 /// How long requests may take when it stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long its core may take to connect.
@@ -458,29 +457,8 @@ impl Engine {
     }
 
     fn choice(&self, request: &CompletionRequest, id: &str, text: &str, end: &str) -> Value {
-        let end = if end.is_empty() { Value::Null } else { json!(end) };
-        let (object, content) = match (request.chat, request.stream) {
-            (false, _) => ("text_completion", ("text", json!(text))),
-            (true, false) => {
-                ("chat.completion", ("message", json!({"role": "assistant", "content": text})))
-            }
-            (true, true) => ("chat.completion.chunk", ("delta", json!({"content": text}))),
-        };
-        let (field, content) = content;
-        let usage = json!({
-            "prompt_tokens": request.prompt.len(),
-            "completion_tokens": text.len(),
-            "total_tokens": request.prompt.len() + text.len(),
-        });
-        json!({
-            "id": id,
-            "object": object,
-            "created": self.clock.now().as_second(),
-            "model": request.model,
-            "system_fingerprint": self.fingerprint,
-            "choices": [{"index": 0, field: content, "finish_reason": end}],
-            "usage": usage,
-        })
+        let created = self.clock.now().as_second();
+        request.response(id, created, &self.fingerprint, text, end)
     }
 }
 
@@ -497,58 +475,5 @@ impl SharedPassage {
 impl Drop for SharedPassage {
     fn drop(&mut self) {
         self.0.gate.leave();
-    }
-}
-
-/// Returns the pieces in which a text is sent: a word each.
-fn pieces(text: &str) -> impl Iterator<Item = &str> {
-    text.split_inclusive(' ')
-}
-
-/// A prompt with its settings.
-struct CompletionRequest {
-    model: String,
-    prompt: String,
-    max_tokens: usize,
-    stream: bool,
-    chat: bool,
-}
-
-impl CompletionRequest {
-    fn parse(call: &Call, names: &[String]) -> Result<Self, (StatusCode, String)> {
-        let bad = |message: String| (StatusCode::BAD_REQUEST, message);
-        let body: Value =
-            serde_json::from_slice(&call.body).map_err(|error| bad(error.to_string()))?;
-        let chat = call.path.ends_with("/chat/completions");
-        let model = match &body["model"] {
-            Value::Null => names.first().cloned().unwrap_or_default(),
-            Value::String(model) if names.iter().any(|it| it == model) => model.clone(),
-            other => {
-                let message = format!("The model `{other}` does not exist.");
-                return Err((StatusCode::NOT_FOUND, message));
-            }
-        };
-        let prompt = match (&body["prompt"], chat) {
-            (Value::String(prompt), false) => prompt.clone(),
-            (_, false) => return Err(bad("prompt must be a string".to_owned())),
-            (_, true) => {
-                let messages = body["messages"].as_array();
-                let messages = messages.ok_or_else(|| bad("messages must be a list".to_owned()))?;
-                let content = messages.iter().filter_map(|it| it["content"].as_str());
-                content.collect::<Vec<_>>().join("\n")
-            }
-        };
-        let max_tokens = match (&body["max_tokens"], &body["max_completion_tokens"]) {
-            (Value::Null, Value::Null) => 16,
-            (Value::Null, count) | (count, _) => {
-                let count = count.as_u64().and_then(|it| usize::try_from(it).ok());
-                count.ok_or_else(|| bad("max_tokens must be a number".to_owned()))?
-            }
-        };
-        if max_tokens > MAX_TOKENS {
-            return Err(bad(format!("max_tokens {max_tokens} is more than {MAX_TOKENS}")));
-        }
-        let stream = body["stream"].as_bool().unwrap_or(false);
-        Ok(Self { model, prompt, max_tokens, stream, chat })
     }
 }

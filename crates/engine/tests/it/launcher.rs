@@ -60,7 +60,7 @@ fn as_58_requests_have_their_codes_and_bodies() {
         "env_vars": {"A": "b"},
         "annotations": {"isc-name": "x"},
     });
-    let table: [(&str, &str, u16, &str); 25] = [
+    let table: [(&str, &str, u16, &str); 24] = [
         ("GET /", "", 200, r#"{"name":"Multi-Instance vLLM Management API","version":"2.0""#),
         ("GET /health", "", 200, r#"{"status":"OK"}"#),
         (
@@ -73,7 +73,11 @@ fn as_58_requests_have_their_codes_and_bodies() {
             "PUT /v2/vllm/instances/a",
             &body.to_string(),
             201,
-            r#"{"status":"running","instance_id":"a","revision":1,"options":"--port 8005","gpu_uuids":["GPU-1","GPU-0"],"env_vars":{"A":"b","CUDA_VISIBLE_DEVICES":"1,0"},"annotations":{"isc-name":"x"}}"#,
+            concat!(
+                r#"{"status":"running","instance_id":"a","revision":1,"options":"--port 8005","#,
+                r#""gpu_uuids":["GPU-1","GPU-0"],"env_vars":{"A":"b","CUDA_VISIBLE_DEVICES":"1,0"},"#,
+                r#""annotations":{"isc-name":"x"}}"#
+            ),
         ),
         ("PUT /v2/vllm/instances/a", r#"{"options":""}"#, 409, r#"{"detail":"#),
         (
@@ -116,7 +120,6 @@ fn as_58_requests_have_their_codes_and_bodies() {
         ("GET /v2/vllm/instances?detail=maybe", "", 422, r#"{"detail":[{"type":"bool_parsing""#),
         ("PATCH /v2/vllm/instances", "", 405, r#"{"detail":"Method Not Allowed"}"#),
         ("GET /v2/vllm/other", "", 404, r#"{"detail":"Not Found"}"#),
-        ("GET /v2/vllm/instances/watch?since=99999", "", 200, ""),
         (
             "DELETE /v2/vllm/instances/b",
             "",
@@ -128,9 +131,6 @@ fn as_58_requests_have_their_codes_and_bodies() {
         ("DELETE /v2/vllm/instances", "", 200, r#"{"status":"all_stopped","total_stopped":0,"#),
     ];
     for (request, body, status, expected) in table {
-        if expected.is_empty() {
-            continue;
-        }
         let reply = program.call(PORT, request, body);
         assert_eq!(reply.status, status, "{request}: {reply:?}");
         assert!(reply.text().starts_with(expected), "{request}: {}", reply.text());
@@ -337,8 +337,8 @@ fn a_token_guards_everything_but_the_health() {
     assert_eq!(program.call_with(PORT, &format!("GET {ALL}"), &headers, "").status, 200);
 }
 
-/// A module whose import takes two seconds is imported once, before the first request, and not again
-/// for an engine.
+/// A module whose import takes two seconds is imported once, before the first request, and not
+/// again for an engine.
 #[test]
 fn engines_are_forked_from_a_process_that_has_imported_their_modules() {
     if !["/usr/bin/python3", "/usr/local/bin/python3"].iter().any(|it| Path::new(it).exists()) {

@@ -211,8 +211,9 @@ impl Watch {
     }
 }
 
-/// Whether a process is there and not a zombie.
+/// Whether a process is there, or threads of it are.
 fn is_alive(process: i32) -> bool {
-    std::fs::read_to_string(format!("/proc/{process}/stat"))
-        .is_ok_and(|it| !it[it.rfind(')').unwrap()..].starts_with(") Z"))
+    let Ok(text) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
+    let fields: Vec<&str> = text[text.rfind(')').unwrap() + 1..].split_whitespace().collect();
+    fields[0] != "Z" || fields[17].parse::<u32>().unwrap() > 1
 }
