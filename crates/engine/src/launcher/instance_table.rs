@@ -48,10 +48,13 @@ pub(super) struct Event {
 
 /// Why the events since a revision cannot be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("revision {since} is too old: the oldest that can be resumed from is {oldest}")]
-pub(super) struct TooOld {
+#[error(
+    "cannot resume after revision {since}: list again, and resume after {oldest} to {revision}"
+)]
+pub(super) struct NotResumable {
     since: u64,
     oldest: u64,
+    revision: u64,
 }
 
 /// Why an instance cannot be added.
@@ -182,11 +185,12 @@ impl InstanceTable {
     }
 
     /// Returns the events after a revision.
-    pub(super) fn events_since(&self, since: u64) -> Result<Vec<Event>, TooOld> {
+    pub(super) fn events_since(&self, since: u64) -> Result<Vec<Event>, NotResumable> {
         let buffered = u64::try_from(self.events.len()).unwrap_or(u64::MAX);
         let oldest = self.revision.saturating_sub(buffered);
-        if since < oldest {
-            return Err(TooOld { since, oldest });
+        // A later one is of another run of the launcher: its events would never come.
+        if since < oldest || since > self.revision {
+            return Err(NotResumable { since, oldest, revision: self.revision });
         }
         Ok(self.events.iter().filter(|it| it.revision > since).cloned().collect())
     }
@@ -274,7 +278,10 @@ mod tests {
         let revision = table.revision();
         let oldest = revision - u64::try_from(MAX_EVENTS).unwrap();
         assert_eq!(table.events_since(oldest).unwrap().len(), MAX_EVENTS);
-        assert_eq!(table.events_since(oldest - 1), Err(TooOld { since: oldest - 1, oldest }));
+        for since in [oldest - 1, revision + 1] {
+            let expected = NotResumable { since, oldest, revision };
+            assert_eq!(table.events_since(since), Err(expected));
+        }
     }
 
     #[test]

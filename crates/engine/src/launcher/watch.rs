@@ -12,7 +12,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use super::api::Shared;
-use super::instance_table::{InstanceTable, TooOld};
+use super::instance_table::{InstanceTable, NotResumable};
 
 /// One watcher.
 struct Watcher {
@@ -34,7 +34,7 @@ pub(super) fn stream_events(
     since: Option<u64>,
     with_ready: bool,
     permit: OwnedSemaphorePermit,
-) -> Result<Body, TooOld> {
+) -> Result<Body, NotResumable> {
     let mut watcher = Watcher {
         shared: Arc::clone(shared),
         stop,
@@ -63,7 +63,7 @@ pub(super) fn stream_events(
 
 impl Watcher {
     /// Adds what happened since the last time.
-    fn collect(&mut self, table: &InstanceTable) -> Result<(), TooOld> {
+    fn collect(&mut self, table: &InstanceTable) -> Result<(), NotResumable> {
         for event in table.events_since(self.position)? {
             self.position = event.revision;
             self.pending.push_back(event.line);

@@ -208,6 +208,8 @@ fn as_64_a_watch_resumes_where_it_was_cut_off() {
     assert_eq!(late.next().unwrap().0, "DELETED");
     let path = format!("GET {ALL}/watch?since=x");
     assert_eq!(program.call(PORT, &path, "").status, 422);
+    let path = format!("GET {ALL}/watch?since=3");
+    assert_eq!(program.call(PORT, &path, "").status, 410, "of another run of the launcher");
     // A launcher that stops ends its watches.
     program.signal(Signal::TERM);
     assert!(late.next().is_none());
