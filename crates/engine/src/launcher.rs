@@ -127,9 +127,9 @@ async fn serve(arguments: Arguments, host: &Host, tasks: &mut Tasks) -> Result<(
         host.token(arguments.token_file.as_ref()).map_err(|error| usage(error.to_string()))?;
     descendants::become_subreaper()
         .map_err(|error| failed(format!("could not become the subreaper of engines: {error}")))?;
-    let accelerators = AcceleratorMap::find(&arguments, host).await.map_err(failed)?;
-    host.log(&format!("accelerators: {accelerators}"));
     let clock = tasks.clock().clone();
+    let accelerators = AcceleratorMap::find(&arguments, host, &clock).await.map_err(failed)?;
+    host.log(&format!("accelerators: {accelerators}"));
     spawn_reaper(host, tasks).map_err(|error| failed(error.to_string()))?;
     let starter = Starter::prepare(&arguments, host, tasks).await.map_err(failed)?;
     host.log(&format!("engines are started by {starter}"));

@@ -11,6 +11,7 @@
 //! `instance_table`, `allocation`, `fault`); listening, starting processes and waiting are apart.
 
 mod exchange;
+mod executable;
 
 pub mod command_line;
 pub mod host;

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
+use gantry_process::clock::Clock;
 use http::Method;
 
 use super::Arguments;
 use crate::allocation::{self, MAP_NAME};
+use crate::executable;
 use crate::host::Host;
 use crate::kubernetes::request;
 use crate::ledger::{DEFAULT_CAPACITY, Ledger};
@@ -32,7 +34,11 @@ pub(super) struct UnknownAccelerator(String);
 
 impl AcceleratorMap {
     /// Finds the accelerators: in ConfigMap `gpu-map`, invented, or by the vendor tool.
-    pub(super) async fn find(arguments: &Arguments, host: &Host) -> Result<Self, String> {
+    pub(super) async fn find(
+        arguments: &Arguments,
+        host: &Host,
+        clock: &Clock,
+    ) -> Result<Self, String> {
         let given = host.variable(MAP_VARIABLE).and_then(|it| serde_json::from_str(it).ok());
         let places = match (given, arguments.mock_gpus) {
             (Some(places), _) => places,
@@ -40,7 +46,7 @@ impl AcceleratorMap {
                 Some(places) => places,
                 None => Self::invented(arguments.mock_gpu_count),
             },
-            (None, false) => Self::of_vendor_tool(host).await,
+            (None, false) => Self::of_vendor_tool(host, clock).await,
         };
         let map = Self { places, ledgers: host.ledgers() };
         if let Some(directory) = &map.ledgers {
@@ -73,15 +79,17 @@ impl AcceleratorMap {
         (0..count).map(|it| (format!("GPU-{it}"), it)).collect()
     }
 
-    async fn of_vendor_tool(host: &Host) -> BTreeMap<String, u32> {
+    async fn of_vendor_tool(host: &Host, clock: &Clock) -> BTreeMap<String, u32> {
         let query = ["--query-gpu=index,uuid".to_owned(), "--format=csv,noheader".to_owned()];
         let printed = match host.ledgers() {
             Some(directory) => {
                 vendor_tool::run(&query, Some(&directory), None).map_err(|error| error.to_string())
             }
-            None => super::start::run_tool(host, &query).await.and_then(|(code, text, _)| {
-                if code == 0 { Ok(text) } else { Err(format!("nvidia-smi failed: {text}")) }
-            }),
+            None => match executable::run_vendor_tool(host, clock, &query).await {
+                Ok((0, text)) => Ok(text),
+                Ok((code, text)) => Err(format!("nvidia-smi failed with code {code}: {text}")),
+                Err(error) => Err(error.to_string()),
+            },
         };
         match printed {
             Ok(text) => text.lines().filter_map(place).collect(),

@@ -27,6 +27,7 @@ use super::log_range::{self, LogAnswer};
 use super::start::Starter;
 use super::{FORWARD_TIMEOUT, watch as watching};
 use crate::exchange::{self as answer, Call};
+use crate::executable::{self, ToolError};
 use crate::host::Host;
 
 /// Watchers at one time.
@@ -425,18 +426,19 @@ impl Launcher {
             let value = json!({"stdout": out, "stderr": error, "returncode": code});
             return answer::json(StatusCode::OK, &value);
         }
-        match super::start::run_tool(host, &[]).await {
-            Ok((code, out, error)) => {
-                let value = json!({"stdout": out, "stderr": error, "returncode": code});
+        match executable::run_vendor_tool(host, &self.shared.settings.clock, &[]).await {
+            Ok((code, out)) => {
+                let value = json!({"stdout": out, "stderr": "", "returncode": code});
                 answer::json(StatusCode::OK, &value)
             }
-            Err(message) if message.contains("not in $PATH") => {
-                answer::detail(StatusCode::NOT_IMPLEMENTED, message)
+            Err(error) => {
+                let status = match error {
+                    ToolError::Missing => StatusCode::NOT_IMPLEMENTED,
+                    ToolError::TooSlow => StatusCode::GATEWAY_TIMEOUT,
+                    ToolError::NotRun(_) => StatusCode::INTERNAL_SERVER_ERROR,
+                };
+                answer::detail(status, error.to_string())
             }
-            Err(message) if message.contains("took more than") => {
-                answer::detail(StatusCode::GATEWAY_TIMEOUT, message)
-            }
-            Err(message) => answer::detail(StatusCode::INTERNAL_SERVER_ERROR, message),
         }
     }
 }

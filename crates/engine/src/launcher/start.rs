@@ -3,7 +3,6 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use gantry_process::children::{Child, ChildExit, Command, OutputBytes};
 use gantry_process::clock::Clock;
@@ -15,16 +14,12 @@ use tokio::net::UnixStream;
 use super::config::InstanceConfig;
 use super::zygote::{Preloaded, Zygote};
 use super::{Arguments, Mode};
+use crate::executable;
 use crate::host::Host;
-use crate::requester::accelerators::find_executable;
 use crate::tiny::core::INSTANCE_VARIABLE;
 
 /// The variable with the program of engines.
 const COMMAND_VARIABLE: &str = "GANTRY_ENGINE_COMMAND";
-/// How long the vendor tool may take.
-const TOOL_TIMEOUT: Duration = Duration::from_secs(20);
-/// The most output of the vendor tool.
-const MAX_TOOL_BYTES: usize = 1 << 20;
 
 /// How engines are started.
 pub(super) enum Starter {
@@ -114,7 +109,7 @@ impl Starter {
             let found = if program.contains('/') {
                 Some(PathBuf::from(program))
             } else {
-                find_executable(program, path)
+                executable::find(program, path)
             };
             let program = found.ok_or_else(|| format!("{program} is not in $PATH"))?;
             Ok(Self::Exec { program, arguments: rest.to_vec(), environment })
@@ -174,33 +169,4 @@ impl fmt::Display for Starter {
             Self::Zygote(zygote) => write!(to, "forking {zygote}"),
         }
     }
-}
-
-/// Runs the vendor tool; returns its exit code and both kinds of output.
-pub(super) async fn run_tool(
-    host: &Host,
-    arguments: &[String],
-) -> Result<(u8, String, String), String> {
-    let program = find_executable("nvidia-smi", host.variable("PATH").unwrap_or_default());
-    let program = program.ok_or("nvidia-smi is not in $PATH")?;
-    let command = Command {
-        program,
-        args: arguments.to_vec(),
-        environment: host.environment.clone(),
-        directory: "/".into(),
-    };
-    let run = async {
-        let (mut child, mut output) = command.start_merged()?;
-        let mut printed = Vec::new();
-        while let Some(bytes) = output.next().await {
-            if printed.len() < MAX_TOOL_BYTES {
-                printed.extend(bytes);
-            }
-        }
-        Ok::<_, io::Error>((child.wait().await?, printed))
-    };
-    let ended = Clock::system().timeout(TOOL_TIMEOUT, run).await;
-    let ended = ended.map_err(|_| format!("nvidia-smi took more than {TOOL_TIMEOUT:?}"))?;
-    let (exit, printed) = ended.map_err(|error| format!("could not run nvidia-smi: {error}"))?;
-    Ok((exit.code(), String::from_utf8_lossy(&printed).into_owned(), String::new()))
 }

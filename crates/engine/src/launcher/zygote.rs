@@ -19,8 +19,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Mutex;
 
 use super::Arguments;
+use crate::executable;
 use crate::host::Host;
-use crate::requester::accelerators::find_executable;
 use crate::tiny::link;
 
 /// The program of the zygote.
@@ -64,7 +64,7 @@ impl Zygote {
         tasks: &mut Tasks,
     ) -> Result<Self, String> {
         let path = host.variable("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin");
-        let program = find_executable("python3", path).ok_or("python3 is not in $PATH")?;
+        let program = executable::find("python3", path).ok_or("python3 is not in $PATH")?;
         let failed = |error: io::Error| format!("could not start the zygote: {error}");
         let (listener, name) = link::listen().map_err(failed)?;
         let words = ["-c", SCRIPT, &name, &arguments.zygote_preload, &arguments.zygote_entry];

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use gantry_process::children::{ChildExit, Command};
 use gantry_process::clock::Clock;
 use gantry_process::tasks::{OnLoss, Tasks};
 use http::Method;
@@ -12,16 +11,13 @@ use serde_json::{Map, Value, json};
 
 use super::Arguments;
 use crate::allocation::{self, ALLOCATIONS_NAME, Claimant, MAP_NAME, Visible};
+use crate::executable;
 use crate::host::Host;
 use crate::kubernetes::{ApiError, KubernetesApi, request};
 use crate::{ledger, vendor_tool};
 
 /// The wait before ConfigMaps are read again.
 const ALLOCATION_RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// How long the vendor tool may take.
-const VENDOR_TOOL_TIMEOUT: Duration = Duration::from_secs(20);
-/// The most output of the vendor tool that is read.
-const MAX_TOOL_BYTES: usize = 1 << 20;
 
 /// Where accelerators are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -152,40 +148,13 @@ async fn run_vendor_tool(host: &Host, clock: &Clock, words: &[&str]) -> Result<S
         let printed = vendor_tool::run(&words, Some(&directory), visible);
         return printed.map_err(|error| error.to_string());
     }
-    let program = find_executable("nvidia-smi", host.variable("PATH").unwrap_or_default());
-    let program = program.ok_or("nvidia-smi is not in $PATH")?;
-    let command = Command {
-        program,
-        args: words,
-        environment: host.environment.clone(),
-        directory: "/".into(),
-    };
-    let run = async {
-        let (mut child, mut output) = command.start_merged()?;
-        let mut printed = Vec::new();
-        while let Some(bytes) = output.next().await {
-            if printed.len() < MAX_TOOL_BYTES {
-                printed.extend(bytes);
-            }
+    match executable::run_vendor_tool(host, clock, &words).await {
+        Ok((0, printed)) => Ok(printed),
+        Ok((code, printed)) => {
+            Err(format!("nvidia-smi failed with code {code}: {}", printed.trim()))
         }
-        Ok::<_, std::io::Error>((child.wait().await?, printed))
-    };
-    let ended = clock.timeout(VENDOR_TOOL_TIMEOUT, run).await;
-    let ended = ended.map_err(|_| format!("nvidia-smi took more than {VENDOR_TOOL_TIMEOUT:?}"))?;
-    let (exit, printed) = ended.map_err(|error| format!("could not run nvidia-smi: {error}"))?;
-    let printed = String::from_utf8_lossy(&printed).into_owned();
-    match exit {
-        ChildExit::Exited(0) => Ok(printed),
-        ChildExit::Exited(_) | ChildExit::Signaled(_) => {
-            Err(format!("nvidia-smi failed with code {}: {}", exit.code(), printed.trim()))
-        }
+        Err(error) => Err(error.to_string()),
     }
-}
-
-/// Finds a program in a search path.
-pub(crate) fn find_executable(name: &str, path: &str) -> Option<std::path::PathBuf> {
-    let folders = path.split(':').filter(|it| !it.is_empty());
-    folders.map(|it| std::path::Path::new(it).join(name)).find(|it| it.is_file())
 }
 
 /// What is to be allocated by ConfigMaps.

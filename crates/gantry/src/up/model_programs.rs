@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use gantry_engine::allocation::{MAP_NAME, accelerators_of};
 use gantry_engine::host::{ADDRESS_VARIABLE, LEDGERS_VARIABLE, OutputWriter, PodFacts};
 use gantry_engine::kubernetes::{BoxFuture, KubernetesApi, request};
@@ -28,7 +28,7 @@ use gantry_sim::programs::{
     AllocatedDevice, Binary, ChildProcess, PodApi, ProgramContext, ProgramRegistry,
 };
 use http::{Method, Request, Response};
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::BodyExt as _;
 
 /// The registries of the images: Gantry's own, and that of the original project.
 const REGISTRIES: [&str; 2] = ["gantry.dev", "ghcr.io/llm-d-incubation/llm-d-fast-model-actuation"];
@@ -198,8 +198,8 @@ fn host(executable: PathBuf, context: ProgramContext, api: Option<Arc<dyn Kubern
     let mut host = Host::new(context.environment, executable);
     let known = |text: String| Some(text).filter(|it| !it.is_empty());
     host.pod = PodFacts {
-        namespace: known(context.pod.namespace.to_string()),
-        name: known(context.pod.name.to_string()),
+        namespace: known(context.pod.namespace().to_owned()),
+        name: known(context.pod.name().to_owned()),
         uid: known(context.uid),
         node: known(context.node),
         claimed: match context.devices.is_empty() {
@@ -244,7 +244,7 @@ async fn accelerator_map(
     api: &dyn KubernetesApi,
     context: &ProgramContext,
 ) -> BTreeMap<String, u32> {
-    let namespace = &context.pod.namespace;
+    let namespace = context.pod.namespace();
     let path = format!("/api/v1/namespaces/{namespace}/configmaps/{MAP_NAME}");
     match request(api, Method::GET, &path, "application/json", None).await {
         Ok(map) => accelerators_of(&map, &context.node),
@@ -289,10 +289,16 @@ impl fmt::Debug for AccountApi {
 impl KubernetesApi for AccountApi {
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, String>> {
         Box::pin(async move {
-            let (parts, body) = self.0.send(request).await?.into_parts();
-            let bytes = Limited::new(body, MAX_RESPONSE_BYTES).collect().await;
-            let bytes = bytes.map_err(|error| error.to_string())?.to_bytes();
-            Ok(Response::from_parts(parts, bytes))
+            let (parts, mut body) = self.0.send(request).await?.into_parts();
+            let mut bytes = BytesMut::new();
+            while let Some(frame) = body.frame().await {
+                let frame = frame.map_err(|error| error.to_string())?;
+                bytes.extend_from_slice(&frame.into_data().unwrap_or_default());
+                if bytes.len() > MAX_RESPONSE_BYTES {
+                    return Err(format!("the response has more than {MAX_RESPONSE_BYTES} bytes"));
+                }
+            }
+            Ok(Response::from_parts(parts, bytes.freeze()))
         })
     }
 }
