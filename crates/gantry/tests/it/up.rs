@@ -16,7 +16,6 @@ mod device_attacks;
 mod devices;
 mod images;
 mod kernel_modules;
-mod models;
 mod ports;
 mod programs;
 mod queue;
