@@ -11,6 +11,7 @@ mod files;
 mod gather;
 mod install;
 mod legacy_spelling;
+mod model_programs;
 pub(crate) mod modules;
 mod node;
 mod operator;
@@ -30,6 +31,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use gantry_engine::programs::Command as Program;
 use gantry_process::clock::Clock;
 use gantry_process::telemetry;
 use gantry_yaml as yaml;
@@ -59,6 +61,7 @@ Examples:
   gantry registry ls                      list the container images of a cluster
   gantry apiserver                        run a Kubernetes-compatible API server alone
   gantry user add bob --group devs        create a user with a kubeconfig of its own
+  gantry engine --model tiny/a            serve a small model, with sleep and faults
   gantry completions bash > /etc/bash_completion.d/gantry
 
 Exit codes:
@@ -102,6 +105,14 @@ enum Command {
     Registry(registry::Arguments),
     Operator(Box<operator::Arguments>),
     User(user::Arguments),
+    Requester(Box<gantry_engine::requester::Arguments>),
+    Launcher(Box<gantry_engine::launcher::Arguments>),
+    Notifier(gantry_engine::notifier::Arguments),
+    Engine(Box<gantry_engine::tiny::Arguments>),
+    #[command(hide = true)]
+    EngineCore(model_programs::EngineCore),
+    #[command(hide = true, name = "nvidia-smi", disable_help_flag = true)]
+    VendorTool(model_programs::VendorTool),
     Completions(Completions),
     Version(Version),
 }
@@ -196,6 +207,7 @@ fn called_as_gather(mut arguments: Vec<OsString>) -> Vec<OsString> {
 /// Parses the command line, runs the command and reports how it went.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments = called_as_gather(arguments.into_iter().collect());
+    let arguments = model_programs::by_executable(arguments);
     let arguments = legacy_spelling::translate_legacy_flags(arguments);
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
@@ -265,6 +277,12 @@ fn dispatch(
         Command::Registry(arguments) => registry::run(&arguments, output),
         Command::Operator(arguments) => operator::run(*arguments, log, output),
         Command::User(arguments) => user::run(&arguments, output),
+        Command::Requester(arguments) => model_programs::run(Program::Requester(arguments)),
+        Command::Launcher(arguments) => model_programs::run(Program::Launcher(arguments)),
+        Command::Notifier(arguments) => model_programs::run(Program::Notifier(arguments)),
+        Command::Engine(arguments) => model_programs::run(Program::Engine(arguments)),
+        Command::EngineCore(it) => model_programs::run(Program::EngineCore(it.name)),
+        Command::VendorTool(it) => model_programs::run(Program::VendorTool(it.arguments)),
         Command::Completions(Completions { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut self::command(), "gantry", &mut script);

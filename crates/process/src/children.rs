@@ -13,7 +13,7 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{self, ExitStatus, Stdio};
 
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 use tokio::io::AsyncReadExt as _;
 use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe;
@@ -70,12 +70,36 @@ pub struct Output {
 }
 
 impl Command {
-    /// Starts it, inside a runtime.
+    /// Starts it, inside a runtime, with one stream for both kinds of output, so that they are read
+    /// in the order in which they were written.
     ///
     /// # Errors
-    /// The program or directory does not exist, it may not be executed, or no more processes can be
-    /// started.
-    pub fn start(&self) -> io::Result<(Child, Output)> {
+    /// As [`Command::start`].
+    pub fn start_merged(&self) -> io::Result<(Child, OutputBytes)> {
+        let (output, stdout) = io::pipe()?;
+        let stderr = stdout.try_clone()?;
+        let mut command = self.prepare();
+        command.stdout(stdout).stderr(stderr);
+        let child = command.spawn()?;
+        // The ends of the pipe that are for the process.
+        drop(command);
+        let group = Pid::from_child(&child);
+        let prepared = || -> io::Result<(AsyncFd<OwnedFd>, OutputBytes)> {
+            let end = async_fd(pidfd_open(group, PidfdFlags::NONBLOCK)?)?;
+            let pipe = pipe::Receiver::from_owned_fd(OwnedFd::from(output))?;
+            Ok((end, OutputBytes { pipe: Some(pipe) }))
+        };
+        match prepared() {
+            Ok((end, output)) => Ok((Child { child: Some(child), end, group }, output)),
+            Err(error) => {
+                kill_group(group);
+                reap(child);
+                Err(error)
+            }
+        }
+    }
+
+    fn prepare(&self) -> process::Command {
         let mut command = process::Command::new(&self.program);
         command
             .args(&self.args)
@@ -83,9 +107,18 @@ impl Command {
             .envs(&self.environment)
             .current_dir(&self.directory)
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
             .process_group(0);
+        command
+    }
+
+    /// Starts it, inside a runtime.
+    ///
+    /// # Errors
+    /// The program or directory does not exist, it may not be executed, or no more processes can be
+    /// started.
+    pub fn start(&self) -> io::Result<(Child, Output)> {
+        let mut command = self.prepare();
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let group = Pid::from_child(&child);
@@ -123,6 +156,22 @@ impl Child {
         }
     }
 
+    /// Sends SIGTERM to the process alone: programs that end their own children in order must not
+    /// find them ended.
+    pub fn terminate_process(&self) {
+        if self.child.is_some() {
+            // A process that has ended and was not waited for ignores it.
+            let _ = kill_process(self.group, Signal::TERM);
+        }
+    }
+
+    /// Sends SIGKILL to the processes of the group.
+    pub fn kill(&self) {
+        if self.child.is_some() {
+            kill_group(self.group);
+        }
+    }
+
     /// Returns when the process has ended, and kills what is left of its group. Cancel-safe, and
     /// may be called again.
     ///
@@ -150,7 +199,7 @@ impl Child {
     reason = "its successor is unsafe; an OwnedFd stays open for as long as it is watched, which \
               is what that asks for"
 )]
-fn async_fd(end: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn async_fd(end: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::new(end)
 }
 
@@ -205,6 +254,29 @@ impl Output {
                 // Either is cancel-safe: what was read is in its buffer.
                 () = self.stdout.fill(), if self.stdout.pipe.is_some() => {}
                 () = self.stderr.fill(), if self.stderr.pipe.is_some() => {}
+            }
+        }
+    }
+}
+
+/// The output of a process as it was written, from both streams.
+#[derive(Debug)]
+pub struct OutputBytes {
+    /// Absent when it is closed.
+    pipe: Option<pipe::Receiver>,
+}
+
+impl OutputBytes {
+    /// Returns the next bytes; `None` when no process has the stream open any more. Cancel-safe.
+    pub async fn next(&mut self) -> Option<Vec<u8>> {
+        let pipe = self.pipe.as_mut()?;
+        let mut buffer = Vec::with_capacity(MAX_LINE_BYTES);
+        match pipe.read_buf(&mut buffer).await {
+            Ok(1..) => Some(buffer),
+            // A stream that fails is closed.
+            Ok(0) | Err(_) => {
+                self.pipe = None;
+                None
             }
         }
     }
@@ -321,6 +393,18 @@ mod tests {
             // It never closes its end of the pipe itself: only its end does.
             assert_eq!(lines(&mut output).await, Vec::<String>::new(), "process {other}");
         }
+    }
+
+    #[tokio::test]
+    async fn merged_output_keeps_its_order_and_its_bytes() {
+        let script = "printf 'a\\n'; printf 'b\\377' >&2; printf c; exit 4";
+        let (mut child, mut output) = shell(script, &[]).start_merged().unwrap();
+        let mut all = Vec::new();
+        while let Some(bytes) = output.next().await {
+            all.extend(bytes);
+        }
+        assert_eq!(all, b"a\nb\xffc");
+        assert_eq!(child.wait().await.unwrap(), ChildExit::Exited(4));
     }
 
     #[tokio::test]

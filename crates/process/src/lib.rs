@@ -14,6 +14,7 @@ pub mod tasks;
 pub use error_chain::error_chain;
 
 pub mod children;
+pub mod descendants;
 
 pub mod shutdown;
 

@@ -94,6 +94,9 @@ pub enum TransportSecurity {
     },
     /// HTTP/1.1 without TLS. Only ever on loopback: everything, including tokens, is readable.
     PlainOnLoopback,
+    /// HTTP/1.1 without TLS, on any address: for protocols between pods that are fixed as plain
+    /// HTTP and that a NetworkPolicy guards. Never for the API server.
+    PlainProtocol,
 }
 
 /// The time limits of connections.
@@ -156,6 +159,7 @@ pub async fn serve<S: Service>(
             let config: ServerConfig = tls::config(certificate, clients.as_ref())?;
             (Some(TlsAcceptor::from(Arc::new(config))), clients.clone())
         }
+        TransportSecurity::PlainProtocol => (None, None),
         TransportSecurity::PlainOnLoopback if address.ip().is_loopback() => (None, None),
         TransportSecurity::PlainOnLoopback => {
             return Err(ServeError::PlainBeyondLoopback { address });

@@ -90,6 +90,8 @@ pub struct ProgramContext {
     pub ports: Vec<u16>,
     /// The devices that were allocated to its pod when it started.
     pub devices: Vec<AllocatedDevice>,
+    /// The whole units of extended resources that its container has, by name.
+    pub extended_resources: BTreeMap<String, i64>,
     /// Where its volumes are on this machine.
     pub mounts: Mounts,
     /// The directory of its pod on this machine, if there is one.
@@ -145,6 +147,7 @@ impl ProgramContext {
             address,
             ports: Vec::new(),
             devices: Vec::new(),
+            extended_resources: BTreeMap::new(),
             mounts: Mounts::default(),
             directory: None,
             network: PodNetwork::default(),

@@ -41,6 +41,7 @@ pub(super) struct ProgramSpec {
     pub(super) address: Ipv4Addr,
     pub(super) ports: Vec<u16>,
     pub(super) devices: Vec<AllocatedDevice>,
+    pub(super) extended_resources: BTreeMap<String, i64>,
     pub(super) volumes: Volumes,
     pub(super) mounts: Vec<MountSpec>,
     pub(super) termination_log: String,
@@ -254,6 +255,13 @@ fn devices(world: &World, pod: &Pod, container: &Container) -> Vec<AllocatedDevi
     allocated
 }
 
+/// Returns the whole units of extended resources that a container has.
+fn extended_resources(container: &Container) -> BTreeMap<String, i64> {
+    // Their requests are their limits; a name with a domain is no resource of the node itself.
+    let limits = container.resources.limits.iter().filter(|(name, _)| name.contains('/'));
+    limits.filter_map(|(name, amount)| Some((name.clone(), amount.to_int()?))).collect()
+}
+
 fn program_spec(
     settings: &Settings,
     world: &World,
@@ -335,6 +343,7 @@ fn program_spec(
         address,
         ports: container.ports.iter().filter_map(|it| it.container_port.try_into().ok()).collect(),
         devices: devices(world, pod, container),
+        extended_resources: extended_resources(container),
         mounts: mounts.collect(),
         volumes: Arc::clone(volumes),
         termination_log: match container.termination_message_path.as_str() {
@@ -402,6 +411,22 @@ mod tests {
         test_world.world.facts().record(secret, SourceObject::Absent, test_world.now);
         assert!(matches!(with(&test_world, None), Err(Unresolved::Invalid(_))));
         assert_eq!(with(&test_world, Some(Arc::clone(&mounted))).unwrap().volumes, mounted);
+    }
+
+    #[test]
+    fn extended_resources_are_whole_limits() {
+        let container: Container = serde_json::from_value(json!({
+            "name": "a",
+            "resources": {
+                "limits": {"nvidia.com/gpu": "2", "cpu": "1", "example.com/none": 0},
+                "requests": {"nvidia.com/gpu": "2", "example.com/other": "1"},
+            },
+        }))
+        .unwrap();
+        let expected = [("example.com/none", 0), ("nvidia.com/gpu", 2)];
+        let expected: BTreeMap<String, i64> =
+            expected.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+        assert_eq!(extended_resources(&container), expected);
     }
 
     /// Each container has the devices of the claims it uses, and no others.

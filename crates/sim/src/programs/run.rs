@@ -267,6 +267,7 @@ fn program_context(
         address: want.address,
         ports: want.ports.clone(),
         devices: want.devices.clone(),
+        extended_resources: want.extended_resources.clone(),
         mounts: shell.files.clone(),
         directory,
         network: host.network.clone(),

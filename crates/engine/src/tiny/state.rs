@@ -1,0 +1,125 @@
+//! Whether an engine serves, and how many requests it has. Shared by its requests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::watch;
+
+/// Whether requests are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Serving {
+    /// They are.
+    Awake,
+    /// New ones wait, those under way go on: it is about to sleep.
+    Draining,
+    /// All wait.
+    Asleep,
+}
+
+/// What happens to requests that are under way when an engine is put to sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SleepMode {
+    /// They end at once.
+    Abort,
+    /// They are waited for.
+    Wait,
+    /// They stop, and go on after the wake.
+    Keep,
+}
+
+impl SleepMode {
+    /// Reads the parameter `mode`.
+    pub(super) fn parse(text: Option<&str>) -> Result<Self, String> {
+        match text {
+            None | Some("abort") => Ok(Self::Abort),
+            Some("wait") => Ok(Self::Wait),
+            Some("keep") => Ok(Self::Keep),
+            Some(other) => Err(format!("mode {other:?} is not one of abort, wait, keep")),
+        }
+    }
+}
+
+/// The gate that requests pass.
+pub(super) struct Gate {
+    serving: watch::Sender<(Serving, SleepMode)>,
+    under_way: Arc<AtomicUsize>,
+    /// Changes whenever a request ends.
+    ended: watch::Sender<u64>,
+}
+
+/// A request under way.
+pub(super) struct Passage<'a>(&'a Gate);
+
+impl Drop for Passage<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+impl Gate {
+    pub(super) fn new() -> Self {
+        Self {
+            serving: watch::Sender::new((Serving::Awake, SleepMode::Abort)),
+            under_way: Arc::default(),
+            ended: watch::Sender::new(0),
+        }
+    }
+
+    pub(super) fn set(&self, serving: Serving, mode: SleepMode) {
+        self.serving.send_replace((serving, mode));
+    }
+
+    /// Counts a request as under way until [`Self::leave`]: for one that outlives a borrow.
+    pub(super) async fn enter_owned(&self) {
+        let passage = self.enter().await;
+        self.under_way.fetch_add(1, Ordering::SeqCst);
+        drop(passage);
+    }
+
+    pub(super) fn leave(&self) {
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
+        self.ended.send_modify(|it| *it = it.wrapping_add(1));
+    }
+
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::SeqCst)
+    }
+
+    /// Waits until requests are served, and lets one in.
+    pub(super) async fn enter(&self) -> Passage<'_> {
+        let mut serving = self.serving.subscribe();
+        loop {
+            // Never closed: the sender is in this gate.
+            let _ = serving.wait_for(|it| it.0 == Serving::Awake).await;
+            self.under_way.fetch_add(1, Ordering::SeqCst);
+            let passage = Passage(self);
+            // It may have fallen asleep in between.
+            if self.serving.borrow().0 == Serving::Awake {
+                return passage;
+            }
+        }
+    }
+
+    /// Called before each token of a request; returns whether the request goes on.
+    pub(super) async fn go_on(&self) -> bool {
+        let mut serving = self.serving.subscribe();
+        loop {
+            let (now, mode) = *serving.borrow_and_update();
+            match (now, mode) {
+                (Serving::Awake | Serving::Draining, _) => return true,
+                (Serving::Asleep, SleepMode::Abort) => return false,
+                (Serving::Asleep, SleepMode::Wait | SleepMode::Keep) => {
+                    let _ = serving.changed().await;
+                }
+            }
+        }
+    }
+
+    /// Waits until no request is under way.
+    pub(super) async fn wait_until_idle(&self) {
+        let mut ended = self.ended.subscribe();
+        while self.under_way() > 0 {
+            let _ = ended.changed().await;
+        }
+    }
+}
