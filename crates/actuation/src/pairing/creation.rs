@@ -6,11 +6,11 @@ use gantry_reconcile::{Step, Write};
 use serde_json::{Value, json};
 
 use super::status::{Paired, paired, problem};
-use super::{PODS, Planner, delete};
+use super::{PODS, Planner, delete, finalizers_with, patch};
 use crate::bookkeeping::Bookkeeping;
 use crate::instance::DesiredInstance;
 use crate::labels::{
-    DUAL_LABEL, PAIRING_MANAGER, PROVIDER_FINALIZER, STATUS_ANNOTATION,
+    DUAL_LABEL, PAIRING_MANAGER, PROVIDER_FINALIZER, REQUESTER_FINALIZER, STATUS_ANNOTATION,
 };
 use crate::launcher_template::LauncherTemplate;
 use crate::nominal_pod::NominalPod;
@@ -74,11 +74,20 @@ impl Planner<'_> {
             let write = problem(requester, &[text], accelerators);
             return self.plan.steps.extend(write.map(Step::new));
         }
-        let pair = Paired { provider: &name, instance, accelerators };
         let create = Step::new(Write::Create { resource: PODS, body })
             .require_present(super::reference(requester));
-        match paired(requester, pair) {
-            Some(write) => self.plan.steps.push(Step::new(write).then(create)),
+        let pair = Paired { provider: &name, instance, accelerators };
+        if instance.is_some() {
+            // The label says that there is a provider: without one its requester is given up.
+            let mut create = create;
+            create.then.extend(paired(requester, pair).map(Step::new));
+            return self.plan.steps.push(create);
+        }
+        match finalizers_with(requester, REQUESTER_FINALIZER) {
+            Some(finalizers) => {
+                let write = patch(requester, &json!({ "finalizers": finalizers }));
+                self.plan.steps.push(Step::new(write).then(create));
+            }
             None => self.plan.steps.push(create),
         }
     }

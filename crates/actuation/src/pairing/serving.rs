@@ -1,11 +1,9 @@
 //! Serves a requester by the provider it is bound to: creates the instance, wakes it, routes to it,
 //! and relays its readiness.
 
-use std::sync::Arc;
-
 use gantry_pods::view::Node;
 use gantry_reconcile::fact::FactState;
-use gantry_reconcile::{Event, Key, Step};
+use gantry_reconcile::{Event, Fact, Key, Step};
 use jiff::Timestamp;
 use serde_json::{Map, json};
 
@@ -18,7 +16,9 @@ use crate::calls::{
 };
 use crate::facts::{Endpoint, EngineState, InstanceState, LauncherState};
 use crate::inquiries::engine_question;
-use crate::labels::{ACCELERATORS_ANNOTATION, INSTANCE_USE_ANNOTATION, SLEEPING_LABEL};
+use crate::labels::{
+    ACCELERATORS_ANNOTATION, INSTANCE_USE_ANNOTATION, LAST_USE_ANNOTATION, SLEEPING_LABEL,
+};
 use crate::routing::RoutingMetadata;
 use crate::select::{Wanted, victims};
 use crate::view::{ActuationPod, LauncherConfig};
@@ -111,8 +111,8 @@ impl Planner<'_> {
         let launcher = self.world.facts::<LauncherState>().get(&Endpoint::launcher(provider));
         let Some(state) = launcher.as_ref().and_then(|it| it.observed.clone()) else {
             let message = "asks the launcher for its instances".to_owned();
-            let failures = unanswered(launcher.as_deref());
-            return self.not_answering(&server, "AwaitingLauncher", message, failures);
+            let is_silent = self.is_silent(provider, launcher.as_deref());
+            return self.not_answering(&server, "AwaitingLauncher", message, is_silent);
         };
         server.boot = state.value.boot.as_deref();
         self.serve_instance(&server, launcher.as_deref(), &state.value, state.at);
@@ -128,13 +128,18 @@ impl Planner<'_> {
     ) {
         let Some(bookkeeping) = server.bookkeeping else { return };
         let provider = server.provider;
+        if observed_at <= provider.last_use() {
+            // Another process may have created the instance since.
+            let message = "asks the launcher for its instances".to_owned();
+            return self.hold(server.requester, "AwaitingLauncher", message);
+        }
         match state.instance(&bookkeeping.id) {
             Some(instance) if instance.is_stopped => {
                 let message = stopped_message(instance);
                 self.doom(server.requester, provider, "InstanceStopped", &message);
             }
             Some(_) => {
-                if self.is_unready_for_long(provider) || unanswered(launcher) >= MAX_UNANSWERED {
+                if self.is_unready_for_long(provider) || self.is_silent(provider, launcher) {
                     let message = format!("launcher {} is not ready", provider.metadata.name);
                     if self.settings.relays_unready {
                         return self.not_serving(server, "LauncherUnready", message);
@@ -155,7 +160,7 @@ impl Planner<'_> {
     ) {
         let (requester, provider) = (server.requester, server.provider);
         let call = create_instance(provider, server.boot, &bookkeeping.id, &bookkeeping.config);
-        let is_lost = self.done_at(&call).is_some_and(|done| observed_at >= done);
+        let is_lost = self.done_at(&call).is_some_and(|done| observed_at > done);
         if provider.is_marked_awake() || is_lost {
             let message = format!("instance {} is gone from its launcher", bookkeeping.id);
             return self.doom(requester, provider, "InstanceGone", &message);
@@ -192,7 +197,7 @@ impl Planner<'_> {
         let observed = known.as_ref().and_then(|it| it.observed.clone());
         let wake = server.engine().wake();
         let woken = self.done_at(&wake);
-        let unanswered = unanswered(known.as_deref());
+        let is_silent = self.is_silent(provider, known.as_deref());
         let Some(observed) = observed else {
             let limit = self.after(provider.last_use(), self.settings.start_limit);
             if self.now >= limit {
@@ -202,14 +207,18 @@ impl Planner<'_> {
             self.plan.requeue_at(limit, self.now);
             let why = known.and_then(|it| it.failure.as_ref().map(|it| it.message.clone()));
             let message = format!("waits for the engine: {}", why.unwrap_or_default());
-            return self.not_answering(server, "EngineStarting", message, unanswered);
+            return self.not_answering(server, "EngineStarting", message, is_silent);
         };
-        if unanswered >= MAX_UNANSWERED && self.settings.relays_unready {
+        if is_silent && self.settings.relays_unready {
             let message = "the engine does not answer".to_owned();
             return self.not_serving(server, "EngineUnreachable", message);
         }
         let is_awake =
-            !observed.value.is_sleeping || woken.is_some_and(|woken| woken > observed.at);
+            !observed.value.is_sleeping || woken.is_some_and(|woken| woken >= observed.at);
+        if !is_awake && provider.is_marked_awake() && observed.at <= provider.last_use() {
+            let message = "asks the engine whether it sleeps".to_owned();
+            return self.hold(requester, "AwaitingState", message);
+        }
         if !is_awake {
             return self.wake(server, wake, woken.is_some());
         }
@@ -274,6 +283,7 @@ impl Planner<'_> {
             let (mut labels, mut annotations) = (Map::new(), Map::new());
             routing.add_to(&mut labels, &mut annotations);
             labels.insert(SLEEPING_LABEL.to_owned(), json!("false"));
+            annotations.insert(LAST_USE_ANNOTATION.to_owned(), json!(self.now.to_string()));
             if let Some(it) = server.bookkeeping {
                 let uses = InstanceUse::read(provider).after(&it.id, self.now);
                 annotations.insert(INSTANCE_USE_ANNOTATION.to_owned(), json!(uses));
@@ -313,9 +323,9 @@ impl Planner<'_> {
         server: &Server<'_>,
         reason: &'static str,
         message: String,
-        failures: u32,
+        is_silent: bool,
     ) {
-        let is_evident = failures >= MAX_UNANSWERED && self.settings.relays_unready;
+        let is_evident = is_silent && self.settings.relays_unready;
         match server.provider.is_marked_awake() && !is_evident {
             true => self.hold(server.requester, reason, message),
             false => self.not_serving(server, reason, message),
@@ -359,6 +369,14 @@ impl Planner<'_> {
         self.plan.steps.push(step);
     }
 
+    /// Whether several questions in a row were not answered, the last one long enough after the
+    /// provider began to serve: questions from before that say nothing about it.
+    fn is_silent<F: Fact>(&self, provider: &ActuationPod, state: Option<&FactState<F>>) -> bool {
+        let since = self.after(provider.last_use(), self.settings.unready_limit);
+        let failure = state.and_then(|it| it.failure.as_ref());
+        failure.is_some_and(|it| it.count >= MAX_UNANSWERED && it.at >= since)
+    }
+
     fn is_unready_for_long(&mut self, provider: &ActuationPod) -> bool {
         let Some(since) = provider.unready_since() else { return false };
         let limit = self.after(since, self.settings.unready_limit);
@@ -368,12 +386,6 @@ impl Planner<'_> {
         }
         true
     }
-}
-
-/// How many questions in a row were not answered.
-fn unanswered<F: gantry_reconcile::Fact>(state: Option<&FactState<F>>) -> u32 {
-    let failure: Option<&Arc<_>> = state.and_then(|it| it.failure.as_ref());
-    failure.map_or(0, |it| it.count)
 }
 
 /// What is known about an instance that has ended.

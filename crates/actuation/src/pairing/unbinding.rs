@@ -71,7 +71,8 @@ impl Planner<'_> {
             self.plan.requeue_at(limit, self.now);
         }
         let known = self.world.facts::<LauncherState>().get(&Endpoint::launcher(launcher));
-        let Some(state) = known.as_ref().and_then(|it| it.value()) else {
+        let observed = known.as_ref().and_then(|it| it.observed.as_ref());
+        let Some(state) = observed.filter(|it| it.at > since).map(|it| &it.value) else {
             if is_late {
                 let message = "the launcher does not answer".to_owned();
                 return self.delete_provider(launcher, "LauncherUnreachable", message);
@@ -147,7 +148,7 @@ impl Planner<'_> {
         let Some(done) = done else { return self.await_call(provider, call, "AwaitingSleep") };
         let question = engine_question(provider);
         let known = question.and_then(|it| self.world.facts::<EngineState>().observed(&it));
-        match known.filter(|it| it.at >= done) {
+        match known.filter(|it| it.at > done) {
             Some(known) if known.value.is_sleeping => self.finish_unbinding(provider, has_others),
             Some(_) => {
                 // Something woke it since: without the call its state is forgotten, and the next

@@ -12,14 +12,17 @@ fn as_66_engines_hand_over_despite_faults() {
     let settings = Settings::default();
     let (pairing, inquiries) = (PairingController::new(settings.clone()), Inquiries::new(&settings));
     let controllers: [&dyn Controller; 2] = [&pairing, &NodeAgent];
-    let script = vec![
+    let scenario = world::scenario(&controllers, &inquiries, Fleet::new(true), script());
+    assert_proof(scenario.prove_faults(0..40, shape));
+}
+
+fn script() -> Vec<gantry_harness::UserAction> {
+    vec![
         create("r1", "a", "g0"),
         create("r2", "b", "g1"),
         delete("r1"),
         create("r3", "b", "g0"),
         delete("r3"),
         create("r4", "a", "g0"),
-    ];
-    let scenario = world::scenario(&controllers, &inquiries, Fleet::new(true), script);
-    assert_proof(scenario.prove_faults(0..4, shape));
+    ]
 }

@@ -1,10 +1,16 @@
 //! What must hold after every move.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
 use gantry_actuation::bookkeeping::Bookkeeping;
 use gantry_actuation::calls::PROTOCOL;
 use gantry_actuation::labels::{INSTANCE_ID_ANNOTATION, REQUESTER_FINALIZER};
 use gantry_actuation::view::ActuationPod;
 use gantry_harness::{Invariant, Server};
+use gantry_reconcile::View as _;
+use serde_json::Value;
 
 use super::{Fleet, pods};
 
@@ -18,14 +24,19 @@ pub(crate) struct AwakeEngine {
     /// Its instance, in a launcher.
     instance: Option<String>,
     is_disturbed: bool,
-    provider: ActuationPod,
+    provider: Rc<ActuationPod>,
 }
 
 /// The engines that are awake, in pods whose containers run.
 pub(crate) fn awake(server: &Server) -> Vec<AwakeEngine> {
+    let pods: Vec<Rc<ActuationPod>> = pods(server).into_iter().map(Rc::new).collect();
+    awake_in(server, &pods)
+}
+
+fn awake_in(server: &Server, pods: &[Rc<ActuationPod>]) -> Vec<AwakeEngine> {
     let fleet = server.peer::<Fleet>(PROTOCOL);
     let mut found = Vec::new();
-    for pod in pods(server) {
+    for pod in pods {
         let is_dead = pod.metadata.deletion_grace_period_seconds == Some(0);
         if !pod.is_provider() || is_dead || pod.ip.is_empty() {
             continue;
@@ -38,7 +49,7 @@ pub(crate) fn awake(server: &Server) -> Vec<AwakeEngine> {
                     gpus: gpus.split(',').map(str::to_owned).collect(),
                     instance: None,
                     is_disturbed: false,
-                    provider: pod,
+                    provider: Rc::clone(pod),
                 });
             }
             continue;
@@ -50,7 +61,7 @@ pub(crate) fn awake(server: &Server) -> Vec<AwakeEngine> {
                     gpus: instance.gpus,
                     instance: Some(id),
                     is_disturbed: instance.is_disturbed,
-                    provider: pod.clone(),
+                    provider: Rc::clone(pod),
                 });
             }
         }
@@ -61,52 +72,76 @@ pub(crate) fn awake(server: &Server) -> Vec<AwakeEngine> {
 
 /// All invariants.
 pub(crate) fn all<'a>() -> Vec<Invariant<'a>> {
-    let checks: [(&'static str, fn(&Server) -> Result<(), String>); 5] = [
-        ("(a) one engine awake per accelerator", one_awake_per_accelerator),
-        ("(b) awake engines are bound", awake_is_bound),
-        ("(c) routed engines are awake", routed_is_awake),
-        ("(d), (f) calls", calls),
-        ("(e) requesters of awake engines are kept", requester_is_kept),
-    ];
-    checks.map(|(name, check)| Invariant { name, check: Box::new(check) }).into_iter().collect()
+    let decoded = DecodedPods::default();
+    let check = move |server: &Server| {
+        let pods = decoded.all(server);
+        let awake = awake_in(server, &pods);
+        one_awake_per_accelerator(&awake)?;
+        awake_is_bound(&awake)?;
+        routed_is_awake(server, &pods)?;
+        calls(server)?;
+        requester_is_kept(&awake, &pods)
+    };
+    vec![Invariant { name: "(a) to (f)", check: Box::new(check) }]
 }
 
-fn one_awake_per_accelerator(server: &Server) -> Result<(), String> {
-    let awake = awake(server);
+/// The pods as of the last move: most moves change none.
+#[derive(Default)]
+struct DecodedPods(RefCell<BTreeMap<String, (Value, Rc<ActuationPod>)>>);
+
+impl DecodedPods {
+    fn all(&self, server: &Server) -> Vec<Rc<ActuationPod>> {
+        let mut cache = self.0.borrow_mut();
+        let decode = |object: &Value| {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            if let Some((known, pod)) = cache.get(name)
+                && known == object
+            {
+                return Rc::clone(pod);
+            }
+            let pod: Rc<ActuationPod> = Rc::new(serde_json::from_value(object.clone()).unwrap());
+            cache.insert(name.to_owned(), (object.clone(), Rc::clone(&pod)));
+            pod
+        };
+        server.list(&ActuationPod::RESOURCE).into_iter().map(decode).collect()
+    }
+}
+
+fn one_awake_per_accelerator(awake: &[AwakeEngine]) -> Result<(), String> {
     for (place, one) in awake.iter().enumerate() {
         for other in &awake[place + 1..] {
             if one.gpus.iter().any(|it| other.gpus.contains(it)) {
                 let name = |it: &AwakeEngine| format!("{} in {}", it.label, it.provider.metadata.name);
-                return Err(format!("{} and {} are awake", name(one), name(other)));
+                return Err(format!("(a) {} and {} are awake", name(one), name(other)));
             }
         }
     }
     Ok(())
 }
 
-fn awake_is_bound(server: &Server) -> Result<(), String> {
-    for engine in awake(server) {
+fn awake_is_bound(awake: &[AwakeEngine]) -> Result<(), String> {
+    for engine in awake {
         let pod = &engine.provider;
         let recorded = pod.annotation(INSTANCE_ID_ANNOTATION);
         let is_own = pod.engine.is_some() || recorded == engine.instance.as_deref();
         if !is_own || (pod.binding().is_none() && !pod.metadata.is_terminating()) {
-            return Err(format!("{} in {} is not bound", engine.label, pod.metadata.name));
+            return Err(format!("(b) {} in {} is not bound", engine.label, pod.metadata.name));
         }
     }
     Ok(())
 }
 
-fn routed_is_awake(server: &Server) -> Result<(), String> {
+fn routed_is_awake(server: &Server, pods: &[Rc<ActuationPod>]) -> Result<(), String> {
     let fleet = server.peer::<Fleet>(PROTOCOL);
-    for pod in pods(server) {
-        let Ok(it) = Bookkeeping::read(&pod) else { continue };
+    for pod in pods {
+        let Ok(it) = Bookkeeping::read(pod) else { continue };
         let is_dead = pod.metadata.deletion_grace_period_seconds == Some(0);
         let launcher = fleet.launcher(&pod.metadata.uid);
         // An instance that is gone with its launcher was not put to sleep by a call.
         let Some(instance) = launcher.instances.get(&it.id) else { continue };
-        let routed = it.routing.is_partly_applied_to(&pod);
+        let routed = it.routing.is_partly_applied_to(pod);
         if routed && !instance.is_awake && !instance.is_disturbed && !is_dead {
-            return Err(format!("{} routes to {}, which sleeps", pod.metadata.name, it.id));
+            return Err(format!("(c) {} routes to {}, which sleeps", pod.metadata.name, it.id));
         }
     }
     Ok(())
@@ -116,14 +151,13 @@ fn calls(server: &Server) -> Result<(), String> {
     server.peer::<Fleet>(PROTOCOL).violation.clone().map_or(Ok(()), Err)
 }
 
-fn requester_is_kept(server: &Server) -> Result<(), String> {
-    let all = pods(server);
-    for engine in awake(server) {
+fn requester_is_kept(awake: &[AwakeEngine], pods: &[Rc<ActuationPod>]) -> Result<(), String> {
+    for engine in awake {
         let Some(binding) = engine.provider.binding() else { continue };
-        let requester = all.iter().find(|it| it.metadata.uid == binding.uid);
-        let is_kept = |it: &ActuationPod| it.metadata.finalizers.iter().any(|it| it == REQUESTER_FINALIZER);
+        let requester = pods.iter().find(|it| it.metadata.uid == binding.uid);
+        let is_kept = |it: &Rc<ActuationPod>| it.metadata.finalizers.iter().any(|it| it == REQUESTER_FINALIZER);
         if !requester.is_some_and(is_kept) && !engine.is_disturbed {
-            return Err(format!("{} is awake for {}", engine.label, binding.name));
+            return Err(format!("(e) {} is awake for {}", engine.label, binding.name));
         }
     }
     Ok(())

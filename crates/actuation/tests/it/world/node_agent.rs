@@ -99,26 +99,22 @@ impl Controller for NodeAgent {
         if pod.is_terminal() {
             return plan;
         }
-        let is_requester = pod.variant().is_some();
+        if pod.ip.is_empty() {
+            plan.write(status(&pod, pod.variant().is_none(), now));
+            return plan;
+        }
+        // A probe from before the last change says nothing: it may be another process's.
+        let changed = pod.condition("Ready").and_then(|it| it.last_transition_time);
         let probe = world.facts::<StubReady>().observed(&Endpoint::of(&pod, 8080));
-        let is_ready = !is_requester || probe.is_some_and(|it| it.value.0);
-        if pod.ip.is_empty() || pod.server.is_ready != is_ready {
-            // A stub that was not probed yet is as it was.
-            let known = !is_requester || pod.ip.is_empty() || probe_known(world, &pod);
-            if known {
-                plan.write(status(&pod, is_ready, now));
-            }
+        let probe = probe.filter(|it| changed.is_none_or(|changed| it.at > changed));
+        if let Some(probe) = probe.filter(|it| it.value.0 != pod.server.is_ready) {
+            plan.write(status(&pod, probe.value.0, now));
         }
         plan
     }
 }
 
-fn probe_known(world: &World, pod: &ActuationPod) -> bool {
-    world.facts::<StubReady>().observed(&Endpoint::of(pod, 8080)).is_some()
-}
-
 fn status(pod: &ActuationPod, is_ready: bool, now: Timestamp) -> Write {
-    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
     let text = if is_ready { "True" } else { "False" };
     let containers: Value =
         json!([{"name": "inference-server", "ready": is_ready, "state": {"running": {}}}]);
