@@ -70,9 +70,9 @@ impl Blocker {
                 "an accelerator is in use: instance {instance} of launcher {provider} is not \
                  known to sleep"
             ),
-            Self::NotAsleep { provider, instance: None } => format!(
-                "an accelerator is in use: the engine of provider {provider} is awake"
-            ),
+            Self::NotAsleep { provider, instance: None } => {
+                format!("an accelerator is in use: the engine of provider {provider} is awake")
+            }
             Self::NotAsked { provider } => {
                 format!("asks the engines of provider {provider} whether they sleep")
             }

@@ -288,7 +288,10 @@ mod tests {
                 "headers": {"Gantry-Binding": "u1/3", "Gantry-Boot-Id": "b1"},
             })
         );
-        assert_eq!((wake.target.address.as_str(), wake.target.group.as_str()), ("10.0.0.1:8001", "n1"));
+        assert_eq!(
+            (wake.target.address.as_str(), wake.target.group.as_str()),
+            ("10.0.0.1:8001", "n1")
+        );
         assert_eq!(wake.timeout, Duration::from_secs(180));
         // Other launchers are passed by.
         let engine = Engine { boot: None, ..engine };

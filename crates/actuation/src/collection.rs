@@ -6,11 +6,11 @@
 
 use std::collections::BTreeSet;
 
+use gantry_reconcile::CallState;
 use gantry_reconcile::{
     Change, Controller, FactChange, FactKind, Held, Key, Kind, ObjectReference, Plan, View as _,
     World,
 };
-use gantry_reconcile::CallState;
 use jiff::Timestamp;
 
 use crate::calls::{Engine, delete_instance};
@@ -66,8 +66,7 @@ impl Controller for CollectionController {
         };
         // While it is bound, only the controller of its requester calls it: each call of another
         // one could follow the end of that binding.
-        if launcher.annotation(REQUESTER_ANNOTATION).is_some()
-            || launcher.metadata.is_terminating()
+        if launcher.annotation(REQUESTER_ANNOTATION).is_some() || launcher.metadata.is_terminating()
         {
             return plan;
         }
@@ -80,16 +79,21 @@ impl Controller for CollectionController {
                 Some(action) => action,
                 None => continue,
             };
-            let engine = |port| Engine { provider: &launcher, port, instance: Some(&instance.id), boot };
+            let engine =
+                |port| Engine { provider: &launcher, port, instance: Some(&instance.id), boot };
             let sleep = instance.port.map(|port| engine(port).sleep(false));
-            let failures = sleep.as_ref().and_then(|it| world.facts::<CallState>().observed(&it.id));
+            let failures =
+                sleep.as_ref().and_then(|it| world.facts::<CallState>().observed(&it.id));
             let failures = failures.map_or(0, |it| it.value.failures);
             let call = match (action, sleep) {
                 (Action::Sleep, Some(sleep)) if failures < MAX_SLEEP_FAILURES => sleep,
-                (Action::Sleep | Action::Delete, _) => delete_instance(&launcher, boot, &instance.id),
+                (Action::Sleep | Action::Delete, _) => {
+                    delete_instance(&launcher, boot, &instance.id)
+                }
             };
             let state = world.facts::<CallState>().observed(&call.id);
-            let is_repeated = state.is_some_and(|it| it.value.done().is_some() && it.at < observed.at);
+            let is_repeated =
+                state.is_some_and(|it| it.value.done().is_some() && it.at < observed.at);
             waits.insert(instance.id.clone());
             match is_repeated {
                 // It is still as it was after the call: the next plan wants it once more.
@@ -101,7 +105,10 @@ impl Controller for CollectionController {
             let list: Vec<String> = waits.into_iter().collect();
             let message = format!("collects instances {}", list.join(", "));
             let about = ObjectReference::to(&ActuationPod::RESOURCE, &launcher.metadata);
-            plan.hold(Held { about, reason: "CollectsInstances".into(), message, until: None }, now);
+            plan.hold(
+                Held { about, reason: "CollectsInstances".into(), message, until: None },
+                now,
+            );
         }
         plan
     }

@@ -7,9 +7,7 @@ use gantry_reconcile::{Change, Fact, Inquiry, Key, Kind, World};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::bookkeeping::Bookkeeping;
-use crate::facts::{
-    Endpoint, EngineQuestion, EngineState, LauncherState, RequesterAccelerators,
-};
+use crate::facts::{Endpoint, EngineQuestion, EngineState, LauncherState, RequesterAccelerators};
 use crate::settings::Settings;
 use crate::view::ActuationPod;
 
@@ -129,7 +127,12 @@ impl Inquiry for RequesterInquiry {
         concerns.then(|| change.key.clone()).into_iter().collect()
     }
 
-    fn wanted_questions(&self, world: &World, key: &Key, _: Timestamp) -> WantedQuestions<Endpoint> {
+    fn wanted_questions(
+        &self,
+        world: &World,
+        key: &Key,
+        _: Timestamp,
+    ) -> WantedQuestions<Endpoint> {
         let pod = world.store::<ActuationPod>().get(key);
         pod.and_then(|it| requester_endpoint(&it)).into_iter().collect()
     }

@@ -3,13 +3,13 @@
 use gantry_reconcile::View as _;
 use serde_json::{Map, Value, json};
 
+use crate::canonical_json::canonical_text;
 use crate::digest::base64_sha256;
 use crate::labels::{
     COMPONENT_LABEL, GPU_RESOURCE, HOSTNAME_LABEL, INFERENCE_SERVER, LAUNCHER_COMPONENT,
     LAUNCHER_CONFIG_LABEL, LAUNCHER_HASH_ANNOTATION, LAUNCHER_PORT, NODE_LABEL, NOTIFIER,
     SLEEPING_LABEL, TEMPLATE_HASH_ANNOTATION,
 };
-use crate::canonical_json::canonical_text;
 use crate::object_names::length_problem;
 use crate::pod_copy::{remove_injected, server_container, set_env};
 use crate::view::LauncherConfig;

@@ -90,7 +90,8 @@ impl NominalPod {
         let mut pod = self.body.clone();
         let metadata = &mut pod["metadata"];
         metadata["name"] = json!(direct_provider(requester.name(), uid, &self.hash));
-        metadata["annotations"][REQUESTER_ANNOTATION] = json!(format!("{uid} {}", requester.name()));
+        metadata["annotations"][REQUESTER_ANNOTATION] =
+            json!(format!("{uid} {}", requester.name()));
         metadata["annotations"][BINDING_COUNTER_ANNOTATION] = json!("1");
         metadata["annotations"][LAST_USE_ANNOTATION] = json!(now.to_string());
         metadata["labels"][DUAL_LABEL] = json!(requester.name());
@@ -126,9 +127,8 @@ fn base_pod(requester: &ActuationPod, spec: &Value) -> Value {
 
 /// Reads the text of a patch.
 fn read_patch(text: &str) -> Result<Value, String> {
-    let documents = gantry_yaml::read(text).map_err(|error| {
-        format!("server-patch line {}: {error}", error.at.line)
-    })?;
+    let documents = gantry_yaml::read(text)
+        .map_err(|error| format!("server-patch line {}: {error}", error.at.line))?;
     let mut documents = documents.iter();
     let patch = documents.next().map_or(Value::Object(Map::new()), |it| it.to_json());
     if documents.next().is_some() {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use gantry_pods::view::Node;
 use gantry_reconcile::{
-    CallState, Call, Change, Controller, Event, FactChange, FactKind, Held, Key, Kind,
+    Call, CallState, Change, Controller, Event, FactChange, FactKind, Held, Key, Kind,
     ObjectReference, Observed, Plan, Propagation, Resource, Step, Subresource, Uid, View as _,
     World, Write,
 };
@@ -182,7 +182,8 @@ impl Planner<'_> {
             } else {
                 if let Some(requester) = alive.as_ref().filter(|_| !is_kept) {
                     let name = &provider.metadata.name;
-                    let message = format!("provider {name} claims the requester, too; it is unbound");
+                    let message =
+                        format!("provider {name} claims the requester, too; it is unbound");
                     self.hold(requester, "TwoProviders", message);
                 }
                 let others = providers.len() > 1;

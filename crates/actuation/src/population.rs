@@ -28,9 +28,7 @@ use crate::labels::{
 use crate::launcher_template::{LauncherTemplate, launcher_template};
 use crate::object_names::{LauncherPlace, length_problem, stocked_launcher};
 use crate::settings::Settings;
-use crate::view::{
-    ActuationPod, LauncherConfig, LauncherPopulationPolicy, launchers_of, on_node,
-};
+use crate::view::{ActuationPod, LauncherConfig, LauncherPopulationPolicy, launchers_of, on_node};
 
 /// Keeps the stock of launchers.
 #[derive(Clone, Debug)]
@@ -159,8 +157,7 @@ impl Stock<'_> {
             // their requesters.
             return self.delete_idle(|_| true);
         };
-        let template =
-            config.map(|it| launcher_template(it, &self.settings.notifier_command));
+        let template = config.map(|it| launcher_template(it, &self.settings.notifier_command));
         let desired = desired_launchers(&policies, &node, self.key.name());
         let (count, template) = match (desired, template) {
             (Desired::HandsOff, _) => {
@@ -194,8 +191,9 @@ impl Stock<'_> {
         let is_bound = |it: &Arc<ActuationPod>| it.annotation(REQUESTER_ANNOTATION).is_some();
         let (bound, idle): (Vec<_>, Vec<_>) = present.into_iter().partition(|it| is_bound(it));
         let hash = template.map(|it| it.hash.as_str());
-        let is_current =
-            |it: &&Arc<ActuationPod>| hash.is_some() && it.annotation(TEMPLATE_HASH_ANNOTATION) == hash;
+        let is_current = |it: &&Arc<ActuationPod>| {
+            hash.is_some() && it.annotation(TEMPLATE_HASH_ANNOTATION) == hash
+        };
         let (current, stale): (Vec<_>, Vec<_>) = idle.into_iter().partition(is_current);
         let (failed, current): (Vec<_>, Vec<_>) =
             current.into_iter().partition(|it| it.phase == Phase::Failed);
@@ -286,7 +284,12 @@ impl Stock<'_> {
         let state = facts.observed(&Endpoint::launcher(launcher));
         // Before it was asked, its own record says which instances it had.
         state.map_or_else(
-            || usize::from(launcher.is_reachable() && InstanceUse::read(launcher) != InstanceUse::default()),
+            || {
+                usize::from(
+                    launcher.is_reachable()
+                        && InstanceUse::read(launcher) != InstanceUse::default(),
+                )
+            },
             |it| it.value.instances.iter().filter(|it| !it.is_stopped).count(),
         )
     }
@@ -313,7 +316,9 @@ impl Stock<'_> {
             };
             stocked_launcher(&config.metadata.name, place)
         };
-        let names: Vec<String> = (0..).map(|place| name(place, 0)).filter(|it| !taken.contains(it))
+        let names: Vec<String> = (0..)
+            .map(|place| name(place, 0))
+            .filter(|it| !taken.contains(it))
             .take(missing)
             .collect();
         let owner = ObjectReference::to(&LauncherConfig::RESOURCE, &config.metadata);

@@ -43,7 +43,8 @@ impl RoutingMetadata {
                 problems.push(format!("labels[{key}]: {value:?} {problem}"));
             }
         }
-        let maps = [("labels", &self.labels, labels), ("annotations", &self.annotations, annotations)];
+        let maps =
+            [("labels", &self.labels, labels), ("annotations", &self.annotations, annotations)];
         for (name, map, present) in maps {
             for (key, value) in map {
                 let reserved = RESERVED_PREFIXES.into_iter().find(|it| key.starts_with(it));

@@ -112,9 +112,8 @@ pub fn victims<'a>(
     let (mut victims, mut kept): (Vec<&InstanceState>, Vec<&InstanceState>) =
         others.partition(|it| it.port.is_none_or(|port| port == wanted.port));
     let uses = InstanceUse::read(launcher);
-    let key = |it: &&InstanceState| -> (Timestamp, String) {
-        (uses.of(launcher, &it.id), it.id.clone())
-    };
+    let key =
+        |it: &&InstanceState| -> (Timestamp, String) { (uses.of(launcher, &it.id), it.id.clone()) };
     kept.sort_by_key(key);
     let most = wanted.max_instances.saturating_sub(1);
     let excess = kept.len().saturating_sub(most);
@@ -156,7 +155,11 @@ mod tests {
         LauncherState { boot: None, instances: instances.collect() }
     }
 
-    fn outcome(list: &[(&ActuationPod, Option<&LauncherState>, bool)], id: &str, port: u16) -> String {
+    fn outcome(
+        list: &[(&ActuationPod, Option<&LauncherState>, bool)],
+        id: &str,
+        port: u16,
+    ) -> String {
         let candidates: Vec<Candidate<'_>> = list
             .iter()
             .map(|(launcher, state, is_unbinding)| Candidate {
@@ -176,8 +179,7 @@ mod tests {
     #[test]
     fn as_24_to_27_paths_in_order_of_preference() {
         let (a, b, bound) = (launcher("a", false), launcher("b", false), launcher("c", true));
-        let (empty, hot, full) =
-            (state(&[]), state(&[("I", 1)]), state(&[("Ia", 2), ("Ib", 3)]));
+        let (empty, hot, full) = (state(&[]), state(&[("I", 1)]), state(&[("Ia", 2), ("Ib", 3)]));
         let clash = state(&[("Ix", 1)]);
         let table = [
             (vec![(&a, Some(&empty), false), (&b, Some(&hot), false)], "Hot b"),

@@ -44,8 +44,7 @@ const MAX_DEPTH: usize = 32;
 /// # Errors
 /// The template has a construct that is not supported, or is malformed.
 pub fn expand(template: &str, data: TemplateData<'_>) -> Result<String, TemplateError> {
-    let fields =
-        BTreeMap::from([("NodeName", data.node_name), ("LocalVolume", data.local_volume)]);
+    let fields = BTreeMap::from([("NodeName", data.node_name), ("LocalVolume", data.local_volume)]);
     let mut expansion = Expansion { fields, text: String::new(), branches: Vec::new() };
     for lexeme in actions(template)? {
         match lexeme {

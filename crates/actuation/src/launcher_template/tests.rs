@@ -57,8 +57,10 @@ fn as_56_the_hash_depends_on_content_and_not_on_the_order_of_sortable_lists() {
 fn as_57_forced_variables_replace_in_place_or_follow_in_order() {
     let pod = template(&spec()).pod("l", "n1");
     let env = pod["spec"]["containers"][0]["env"].as_array().unwrap();
-    let env: Vec<(&str, &str)> =
-        env.iter().map(|it| (it["name"].as_str().unwrap(), it["value"].as_str().unwrap())).collect();
+    let env: Vec<(&str, &str)> = env
+        .iter()
+        .map(|it| (it["name"].as_str().unwrap(), it["value"].as_str().unwrap()))
+        .collect();
     assert_eq!(
         env,
         [

@@ -62,7 +62,9 @@ impl Planner<'_> {
         let (bookkeeping, port, accelerators) = match &provider.engine {
             Some(engine) => match &engine.port {
                 Ok(port) => (None, *port, recorded.split(',').map(str::to_owned).collect()),
-                Err(problem) => return self.doom(requester, provider, "EngineUnreachable", problem),
+                Err(problem) => {
+                    return self.doom(requester, provider, "EngineUnreachable", problem);
+                }
             },
             None => match Bookkeeping::read(provider) {
                 Ok(it) => {
@@ -294,7 +296,9 @@ impl Planner<'_> {
         let is_ready = server.bookkeeping.is_some() || provider.is_ready();
         match is_ready {
             true => self.relay_ready(server),
-            false => self.not_serving(server, "EngineUnready", "the engine is not ready".to_owned()),
+            false => {
+                self.not_serving(server, "EngineUnready", "the engine is not ready".to_owned())
+            }
         }
     }
 

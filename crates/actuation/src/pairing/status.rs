@@ -50,7 +50,8 @@ pub(super) fn problem(
 ) -> Option<Write> {
     let mut annotations = Map::new();
     let uuids = accelerators.join(",");
-    for (key, value) in [(STATUS_ANNOTATION, status_text(problems)), (ACCELERATORS_ANNOTATION, uuids)]
+    for (key, value) in
+        [(STATUS_ANNOTATION, status_text(problems)), (ACCELERATORS_ANNOTATION, uuids)]
     {
         if requester.metadata.annotations.get(key) != Some(&value) {
             annotations.insert(key.to_owned(), json!(value));

@@ -4,7 +4,9 @@ use gantry_reconcile::{Call, Event, Step, Write};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{Planner, delete, finalizers_without, is_alive, notice, patch, release_requester, warning};
+use super::{
+    Planner, delete, finalizers_without, is_alive, notice, patch, release_requester, warning,
+};
 use crate::bookkeeping::{BOOKKEEPING, Bookkeeping, InstanceUse};
 use crate::calls::{Engine, delete_instance};
 use crate::facts::{Endpoint, EngineState, LauncherState};

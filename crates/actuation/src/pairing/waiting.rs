@@ -29,7 +29,11 @@ impl Planner<'_> {
             return self.report(requester, problem, &[]);
         }
         if node.is_empty() {
-            return self.hold(requester, "NotScheduled", "the requester is not scheduled".to_owned());
+            return self.hold(
+                requester,
+                "NotScheduled",
+                "the requester is not scheduled".to_owned(),
+            );
         }
         let Some(node) = self.world.store::<Node>().get(&Key::cluster(node)) else {
             return self.hold(requester, "NodeGone", format!("node {node} does not exist"));
@@ -45,7 +49,8 @@ impl Planner<'_> {
         }
         let Some(accelerators) = self.accelerators(requester) else { return };
         if node.spec.unschedulable {
-            let message = format!("node {} is cordoned; the requester is deleted", node.metadata.name);
+            let message =
+                format!("node {} is cordoned; the requester is deleted", node.metadata.name);
             let event = notice(requester, "NodeCordoned", message);
             return self.plan.steps.push(Step::new(delete(requester)).on_success(event));
         }
@@ -232,9 +237,7 @@ impl Planner<'_> {
 fn routing_problems(instance: &DesiredInstance, body: &serde_json::Value) -> Vec<String> {
     let map = |name: &str| {
         let fields = body["metadata"][name].as_object().into_iter().flatten();
-        fields
-            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-            .collect()
+        fields.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
     };
     instance.routing.problems(&map("labels"), &map("annotations"))
 }

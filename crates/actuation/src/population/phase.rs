@@ -109,10 +109,8 @@ mod tests {
     #[test]
     fn as_52_phases_and_exact_thresholds() {
         let start: Timestamp = "2027-01-01T00:00:00Z".parse().unwrap();
-        let thresholds = Thresholds {
-            scheduling: Duration::from_secs(120),
-            starting: Duration::from_secs(450),
-        };
+        let thresholds =
+            Thresholds { scheduling: Duration::from_secs(120), starting: Duration::from_secs(450) };
         let phase = |bound: bool, hash: Option<&str>, ready: bool, scheduled: bool, at: i64| {
             let launcher: ActuationPod = serde_json::from_value(json!({
                 "metadata": {

@@ -74,7 +74,8 @@ fn action(body: &str, line: usize) -> Result<(Vec<Token>, usize, bool), Template
             .ok_or_else(|| TemplateError::new(line, "a comment without */"))?;
         let end = body.len() - after.len();
         let trims = after.starts_with(SPACE) && after.trim_start_matches(SPACE).starts_with("-}}");
-        let close = if trims { after.find("}}") } else { Some(0).filter(|_| after.starts_with("}}")) };
+        let close =
+            if trims { after.find("}}") } else { Some(0).filter(|_| after.starts_with("}}")) };
         let close =
             close.ok_or_else(|| TemplateError::new(line, "text between a comment and }}"))?;
         return Ok((Vec::new(), end + close + 2, trims));

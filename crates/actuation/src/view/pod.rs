@@ -419,8 +419,8 @@ fn port_annotation(pod: &ActuationPod, key: &str) -> Result<Option<u16>, String>
     let Some(text) = pod.annotation(key) else { return Ok(None) };
     match text.parse() {
         Ok(port) if port > 0 => Ok(Some(port)),
-        Ok(_) | Err(_) => Err(format!(
-            "annotation {key}: {text:?} is no port; use a number from 1 to 65535"
-        )),
+        Ok(_) | Err(_) => {
+            Err(format!("annotation {key}: {text:?} is no port; use a number from 1 to 65535"))
+        }
     }
 }

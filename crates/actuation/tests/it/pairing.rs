@@ -1,8 +1,8 @@
 //! Pairing in the launcher variant.
 
 use gantry_actuation::{PairingController, Settings};
-use gantry_reconcile::Controller;
 use gantry_harness::test_world::assert_proof;
+use gantry_reconcile::Controller;
 
 use crate::world::{self, Fleet, Inquiries, NodeAgent, create, delete, shape};
 
@@ -10,7 +10,8 @@ use crate::world::{self, Fleet, Inquiries, NodeAgent, create, delete, shape};
 #[test]
 fn as_66_engines_hand_over_despite_faults() {
     let settings = Settings::default();
-    let (pairing, inquiries) = (PairingController::new(settings.clone()), Inquiries::new(&settings));
+    let (pairing, inquiries) =
+        (PairingController::new(settings.clone()), Inquiries::new(&settings));
     let controllers: [&dyn Controller; 2] = [&pairing, &NodeAgent];
     let scenario = world::scenario(&controllers, &inquiries, Fleet::new(true), script());
     assert_proof(scenario.prove_faults(0..40, shape));

@@ -12,14 +12,12 @@ use gantry_actuation::facts::{
 };
 use gantry_actuation::inquiries::{EngineInquiry, LauncherInquiry, RequesterInquiry};
 use gantry_actuation::settings::Settings;
-use gantry_actuation::view::{
-    ActuationPod, InferenceServerConfig, LauncherConfig, Node,
-};
+use gantry_actuation::view::{ActuationPod, InferenceServerConfig, LauncherConfig, Node};
 use gantry_harness::{
     ExternalSystems, MakePeer, Scenario, Server, SimulatedInquiry, SimulatedPeer, UserAction,
 };
-use gantry_reconcile::{Controller, Key, Resource, View as _};
 use gantry_reconcile::write::Propagation;
+use gantry_reconcile::{Controller, Key, Resource, View as _};
 use serde_json::{Value, json};
 
 pub(crate) use self::fleet::Fleet;
@@ -63,7 +61,8 @@ pub(crate) fn scenario<'a>(
     fleet: Fleet,
     script: Vec<UserAction>,
 ) -> Scenario<'a> {
-    let make: MakePeer<'a> = Box::new(move || -> Box<dyn SimulatedPeer> { Box::new(fleet.clone()) });
+    let make: MakePeer<'a> =
+        Box::new(move || -> Box<dyn SimulatedPeer> { Box::new(fleet.clone()) });
     Scenario {
         controllers,
         objects: objects(),
@@ -155,8 +154,10 @@ pub(crate) fn shape(server: &Server) -> Value {
         })
         .collect();
     let bound = pods.iter().filter(|it| it.is_provider() && it.binding().is_some()).count();
-    let awake: Vec<String> =
-        invariants::awake(server).into_iter().map(|it| format!("{} {:?}", it.label, it.gpus)).collect();
+    let awake: Vec<String> = invariants::awake(server)
+        .into_iter()
+        .map(|it| format!("{} {:?}", it.label, it.gpus))
+        .collect();
     json!({"requesters": requesters, "bound": bound, "awake": awake})
 }
 

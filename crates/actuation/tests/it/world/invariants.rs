@@ -111,7 +111,8 @@ fn one_awake_per_accelerator(awake: &[AwakeEngine]) -> Result<(), String> {
     for (place, one) in awake.iter().enumerate() {
         for other in &awake[place + 1..] {
             if one.gpus.iter().any(|it| other.gpus.contains(it)) {
-                let name = |it: &AwakeEngine| format!("{} in {}", it.label, it.provider.metadata.name);
+                let name =
+                    |it: &AwakeEngine| format!("{} in {}", it.label, it.provider.metadata.name);
                 return Err(format!("(a) {} and {} are awake", name(one), name(other)));
             }
         }
@@ -155,7 +156,9 @@ fn requester_is_kept(awake: &[AwakeEngine], pods: &[Rc<ActuationPod>]) -> Result
     for engine in awake {
         let Some(binding) = engine.provider.binding() else { continue };
         let requester = pods.iter().find(|it| it.metadata.uid == binding.uid);
-        let is_kept = |it: &Rc<ActuationPod>| it.metadata.finalizers.iter().any(|it| it == REQUESTER_FINALIZER);
+        let is_kept = |it: &Rc<ActuationPod>| {
+            it.metadata.finalizers.iter().any(|it| it == REQUESTER_FINALIZER)
+        };
         if !requester.is_some_and(is_kept) && !engine.is_disturbed {
             return Err(format!("(e) {} is awake for {}", engine.label, binding.name));
         }

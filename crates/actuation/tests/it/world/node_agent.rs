@@ -40,7 +40,12 @@ impl Inquiry for ProbeInquiry {
         vec![change.key.clone()]
     }
 
-    fn wanted_questions(&self, world: &World, key: &Key, _: Timestamp) -> WantedQuestions<Endpoint> {
+    fn wanted_questions(
+        &self,
+        world: &World,
+        key: &Key,
+        _: Timestamp,
+    ) -> WantedQuestions<Endpoint> {
         let pod = world.store::<ActuationPod>().get(key);
         let pod = pod.filter(|it| it.variant().is_some() && !it.metadata.is_terminating());
         pod.filter(|it| !it.ip.is_empty()).map(|it| Endpoint::of(&it, 8080)).into_iter().collect()
