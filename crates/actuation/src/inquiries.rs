@@ -187,7 +187,7 @@ fn renewed<F: Fact>(
         }
         let interval = SignedDuration::try_from(interval).unwrap_or_default();
         wanted.requeue_at = now.checked_add(interval).ok();
-    } else if observed.is_some_and(|it| it.at <= since) {
+    } else if observed.is_some_and(|it| it.at < since) {
         // What was observed before the last change of the binding is not what it led to.
         wanted.stale.insert(question.clone());
     }

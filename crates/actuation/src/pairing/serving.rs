@@ -130,7 +130,7 @@ impl Planner<'_> {
     ) {
         let Some(bookkeeping) = server.bookkeeping else { return };
         let provider = server.provider;
-        if observed_at <= provider.last_use() {
+        if observed_at < provider.last_use() {
             // Another process may have created the instance since.
             let message = "asks the launcher for its instances".to_owned();
             return self.hold(server.requester, "AwaitingLauncher", message);
@@ -217,7 +217,7 @@ impl Planner<'_> {
         }
         let is_awake =
             !observed.value.is_sleeping || woken.is_some_and(|woken| woken >= observed.at);
-        if !is_awake && provider.is_marked_awake() && observed.at <= provider.last_use() {
+        if !is_awake && provider.is_marked_awake() && observed.at < provider.last_use() {
             let message = "asks the engine whether it sleeps".to_owned();
             return self.hold(requester, "AwaitingState", message);
         }

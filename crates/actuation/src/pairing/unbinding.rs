@@ -74,7 +74,7 @@ impl Planner<'_> {
         }
         let known = self.world.facts::<LauncherState>().get(&Endpoint::launcher(launcher));
         let observed = known.as_ref().and_then(|it| it.observed.as_ref());
-        let Some(state) = observed.filter(|it| it.at > since).map(|it| &it.value) else {
+        let Some(state) = observed.filter(|it| it.at >= since).map(|it| &it.value) else {
             if is_late {
                 let message = "the launcher does not answer".to_owned();
                 return self.delete_provider(launcher, "LauncherUnreachable", message);

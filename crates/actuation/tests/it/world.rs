@@ -12,7 +12,9 @@ use gantry_actuation::facts::{
 };
 use gantry_actuation::inquiries::{EngineInquiry, LauncherInquiry, RequesterInquiry};
 use gantry_actuation::settings::Settings;
-use gantry_actuation::view::{ActuationPod, InferenceServerConfig, LauncherConfig, Node};
+use gantry_actuation::view::{
+    ActuationPod, InferenceServerConfig, LauncherConfig, LauncherPopulationPolicy, Node,
+};
 use gantry_harness::{
     ExternalSystems, MakePeer, Scenario, Server, SimulatedInquiry, SimulatedPeer, UserAction,
 };
@@ -108,6 +110,18 @@ fn objects() -> Vec<(Resource, Value)> {
         objects.push((InferenceServerConfig::RESOURCE, config));
     }
     objects
+}
+
+/// A policy that wants this many launchers on each node.
+pub(crate) fn policy(count: u32) -> (Resource, Value) {
+    let policy = json!({
+        "metadata": {"namespace": NAMESPACE, "name": "p"},
+        "spec": {
+            "enhancedNodeSelector": {"labelSelector": {}},
+            "countForLauncher": [{"launcherConfigName": "lc", "launcherCount": count}],
+        },
+    });
+    (LauncherPopulationPolicy::RESOURCE, policy)
 }
 
 /// Creates a requester for a model on these accelerators.
