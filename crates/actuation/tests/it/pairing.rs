@@ -103,3 +103,23 @@ fn as_32_a_requester_whose_instance_is_gone_is_deleted() {
     assert_eq!(launchers, 1, "the replacement is bound to the same launcher");
     assert_eq!(shape(cluster.server())["requesters"], json!([["r2", true, true, true]]));
 }
+
+/// The engine of the last requester refuses to sleep for a while: the next one on its accelerator
+/// waits, and is served as soon as it sleeps.
+#[test]
+fn as_66_the_next_engine_waits_for_one_that_refuses_to_sleep() {
+    let settings = Settings::default();
+    let pairing = PairingController::new(settings.clone());
+    let inquiries = Inquiries::new(&settings);
+    let controllers: [&dyn Controller; 2] = [&pairing, &NodeAgent];
+    let mut fleet = Fleet::new(true);
+    fleet.refused_sleeps = 4;
+    let scenario = world::scenario(&controllers, &inquiries, fleet, Vec::new());
+    let mut cluster = TestCluster::new(&scenario);
+    create("r1", "a", "g0")(cluster.server());
+    cluster.advance(Duration::from_secs(20)).unwrap();
+    delete("r1")(cluster.server());
+    create("r2", "b", "g1,g0")(cluster.server());
+    cluster.advance(Duration::from_secs(60)).unwrap();
+    assert_eq!(shape(cluster.server())["requesters"], json!([["r2", true, true, true]]));
+}
