@@ -1,0 +1,406 @@
+//! Serves a requester by the provider it is bound to: creates the instance, wakes it, routes to it,
+//! and relays its readiness.
+
+use gantry_pods::view::Node;
+use gantry_reconcile::fact::FactState;
+use gantry_reconcile::{Event, Fact, Key, Step};
+use jiff::Timestamp;
+use serde_json::{Map, json};
+
+use super::status::{Paired, paired, readiness_gate};
+use super::{Planner, delete, patch, warning};
+use crate::accelerator_use::{Claim, blocker};
+use crate::bookkeeping::{Bookkeeping, InstanceUse};
+use crate::calls::{
+    Engine, configure_proxy, create_instance, delete_instance, is_out_of_memory, relay,
+};
+use crate::facts::{Endpoint, EngineState, InstanceState, LauncherState};
+use crate::inquiries::engine_question;
+use crate::labels::{
+    ACCELERATORS_ANNOTATION, INSTANCE_USE_ANNOTATION, LAST_USE_ANNOTATION, SLEEPING_LABEL,
+};
+use crate::routing::RoutingMetadata;
+use crate::select::{Wanted, victims};
+use crate::view::{ActuationPod, LauncherConfig};
+
+/// After how many refused wakes an engine counts as wedged.
+const MAX_WAKE_FAILURES: u32 = 3;
+/// After how many unanswered questions in a row an engine counts as unhealthy.
+const MAX_UNANSWERED: u32 = 3;
+
+/// What serves a requester.
+struct Server<'a> {
+    requester: &'a ActuationPod,
+    provider: &'a ActuationPod,
+    /// The instance, in a launcher.
+    bookkeeping: Option<&'a Bookkeeping>,
+    port: u16,
+    accelerators: &'a [String],
+    boot: Option<&'a str>,
+}
+
+impl<'a> Server<'a> {
+    fn engine(&self) -> Engine<'a> {
+        let instance = self.bookkeeping.map(|it| it.id.as_str());
+        Engine { provider: self.provider, port: self.port, instance, boot: self.boot }
+    }
+
+    fn routing(&self) -> RoutingMetadata {
+        self.bookkeeping.map(|it| it.routing.clone()).unwrap_or_default()
+    }
+}
+
+impl Planner<'_> {
+    /// Makes the next step towards serving a requester, or keeps serving it.
+    pub(super) fn serve(&mut self, requester: &ActuationPod, provider: &ActuationPod) {
+        let node = self.world.store::<Node>().get(&Key::cluster(&provider.selected_node));
+        if node.is_none_or(|it| it.metadata.is_terminating()) {
+            let message = format!("node {} does not exist", provider.selected_node);
+            return self.hold(requester, "NodeGone", message);
+        }
+        let recorded = provider.annotation(ACCELERATORS_ANNOTATION).unwrap_or_default();
+        let (bookkeeping, port, accelerators) = match &provider.engine {
+            Some(engine) => match &engine.port {
+                Ok(port) => (None, *port, recorded.split(',').map(str::to_owned).collect()),
+                Err(problem) => {
+                    return self.doom(requester, provider, "EngineUnreachable", problem);
+                }
+            },
+            None => match Bookkeeping::read(provider) {
+                Ok(it) => {
+                    let (port, uuids) = (it.port, it.config.gpu_uuids.clone());
+                    (Some(it), port, uuids)
+                }
+                Err(problem) => {
+                    // Nobody knows what is awake in it.
+                    let message = format!("{problem}; the launcher is deleted");
+                    let event = warning(requester, "BookkeepingLost", message);
+                    let step = Step::new(delete(provider)).on_success(event);
+                    return self.plan.steps.push(step);
+                }
+            },
+        };
+        let pair = Paired {
+            provider: &provider.metadata.name,
+            instance: bookkeeping.as_ref().map(|it| it.id.as_str()),
+            accelerators: &accelerators,
+        };
+        let is_designated = requester.dual() == Some(&provider.metadata.name);
+        let has_finalizer =
+            requester.metadata.finalizers.iter().any(|it| it == crate::labels::REQUESTER_FINALIZER);
+        if let Some(write) = paired(requester, pair) {
+            self.plan.write(write);
+        }
+        if !is_designated || !has_finalizer {
+            // Nothing is awake before its requester says so and is kept until it sleeps.
+            return;
+        }
+        let mut server = Server {
+            requester,
+            provider,
+            bookkeeping: bookkeeping.as_ref(),
+            port,
+            accelerators: &accelerators,
+            boot: None,
+        };
+        if !provider.is_reachable() {
+            let message = format!("provider {} does not run yet", provider.metadata.name);
+            return self.not_serving(&server, "AwaitingProvider", message);
+        }
+        if bookkeeping.is_none() {
+            return self.serve_engine(&server);
+        }
+        let launcher = self.world.facts::<LauncherState>().get(&Endpoint::launcher(provider));
+        let Some(state) = launcher.as_ref().and_then(|it| it.observed.clone()) else {
+            let message = "asks the launcher for its instances".to_owned();
+            let is_silent = self.is_silent(provider, launcher.as_deref());
+            return self.not_answering(&server, "AwaitingLauncher", message, is_silent);
+        };
+        server.boot = state.value.boot.as_deref();
+        self.serve_instance(&server, launcher.as_deref(), &state.value, state.at);
+    }
+
+    /// Ensures that the instance exists before it is served.
+    fn serve_instance(
+        &mut self,
+        server: &Server<'_>,
+        launcher: Option<&FactState<LauncherState>>,
+        state: &LauncherState,
+        observed_at: Timestamp,
+    ) {
+        let Some(bookkeeping) = server.bookkeeping else { return };
+        let provider = server.provider;
+        if observed_at < provider.last_use() {
+            // Another process may have created the instance since.
+            let message = "asks the launcher for its instances".to_owned();
+            return self.hold(server.requester, "AwaitingLauncher", message);
+        }
+        match state.instance(&bookkeeping.id) {
+            Some(instance) if instance.is_stopped => {
+                let message = stopped_message(instance);
+                self.doom(server.requester, provider, "InstanceStopped", &message);
+            }
+            Some(_) => {
+                if self.is_unready_for_long(provider) || self.is_silent(provider, launcher) {
+                    let message = format!("launcher {} is not ready", provider.metadata.name);
+                    if self.settings.relays_unready {
+                        return self.not_serving(server, "LauncherUnready", message);
+                    }
+                }
+                self.serve_engine(server);
+            }
+            None => self.create(server, bookkeeping, state, observed_at),
+        }
+    }
+
+    fn create(
+        &mut self,
+        server: &Server<'_>,
+        bookkeeping: &Bookkeeping,
+        state: &LauncherState,
+        observed_at: Timestamp,
+    ) {
+        let (requester, provider) = (server.requester, server.provider);
+        let call = create_instance(provider, server.boot, &bookkeeping.id, &bookkeeping.config);
+        let is_lost = self.done_at(&call).is_some_and(|done| observed_at > done);
+        if provider.is_marked_awake() || is_lost {
+            let message = format!("instance {} is gone from its launcher", bookkeeping.id);
+            return self.doom(requester, provider, "InstanceGone", &message);
+        }
+        let config = provider.launcher_config().unwrap_or_default();
+        let key = provider.metadata.key().in_same_namespace(config);
+        let config = self.world.store::<LauncherConfig>().get(&key);
+        let most = config.and_then(|it| usize::try_from(it.spec.max_instances).ok());
+        let wanted = Wanted {
+            id: &bookkeeping.id,
+            port: bookkeeping.port,
+            max_instances: most.unwrap_or(usize::MAX),
+        };
+        let victims: Vec<String> =
+            victims(provider, state, wanted).iter().map(|it| it.id.clone()).collect();
+        if !victims.is_empty() {
+            for id in &victims {
+                self.plan.call(delete_instance(provider, server.boot, id));
+            }
+            let message = format!("deletes instances {} first", victims.join(", "));
+            return self.hold(requester, "AwaitingDeletion", message);
+        }
+        if self.is_blocked(server) {
+            return;
+        }
+        self.await_call(requester, call, "AwaitingInstance");
+    }
+
+    /// Wakes the engine if it may be awake, and serves once it is.
+    fn serve_engine(&mut self, server: &Server<'_>) {
+        let (requester, provider) = (server.requester, server.provider);
+        let Some(question) = engine_question(provider) else { return };
+        let known = self.world.facts::<EngineState>().get(&question);
+        let observed = known.as_ref().and_then(|it| it.observed.clone());
+        let wake = server.engine().wake();
+        let woken = self.done_at(&wake);
+        let is_silent = self.is_silent(provider, known.as_deref());
+        let Some(observed) = observed else {
+            let limit = self.after(provider.last_use(), self.settings.start_limit);
+            if self.now >= limit {
+                let message = "the engine does not answer".to_owned();
+                return self.doom(requester, provider, "EngineNotStarted", &message);
+            }
+            self.plan.requeue_at(limit, self.now);
+            let why = known.and_then(|it| it.failure.as_ref().map(|it| it.message.clone()));
+            let message = format!("waits for the engine: {}", why.unwrap_or_default());
+            return self.not_answering(server, "EngineStarting", message, is_silent);
+        };
+        if is_silent && self.settings.relays_unready {
+            let message = "the engine does not answer".to_owned();
+            return self.not_serving(server, "EngineUnreachable", message);
+        }
+        let is_awake =
+            !observed.value.is_sleeping || woken.is_some_and(|woken| woken >= observed.at);
+        if !is_awake && provider.is_marked_awake() && observed.at < provider.last_use() {
+            let message = "asks the engine whether it sleeps".to_owned();
+            return self.hold(requester, "AwaitingState", message);
+        }
+        if !is_awake {
+            return self.wake(server, wake, woken.is_some());
+        }
+        if observed.value.is_sleeping {
+            // Kept until the engine was asked: the reply is what is known so far.
+            self.plan.call(wake);
+        }
+        self.route(server);
+    }
+
+    fn wake(&mut self, server: &Server<'_>, wake: gantry_reconcile::Call, was_woken: bool) {
+        let (requester, provider) = (server.requester, server.provider);
+        if provider.is_marked_awake() {
+            // Somebody put it to sleep: nothing is routed to it until it is awake.
+            self.not_serving(server, "EngineAsleep", "the engine sleeps".to_owned());
+        }
+        if self.is_blocked(server) {
+            return;
+        }
+        if was_woken {
+            // It slept again after it was woken: the call is wanted once more in the next plan.
+            self.plan.requeue_after(std::time::Duration::ZERO);
+            return self.hold(requester, "EngineAsleep", "the engine sleeps again".to_owned());
+        }
+        let state = self.call_state(&wake);
+        let refusal = state.as_ref().and_then(|it| it.value.refused());
+        let failures = state.as_ref().map_or(0, |it| it.value.failures);
+        if let Some(refusal) = refusal.filter(|it| it.code >= 500)
+            && (failures >= MAX_WAKE_FAILURES || is_out_of_memory(refusal))
+        {
+            let message = format!("the engine cannot be woken: {refusal}");
+            return self.doom(requester, provider, "EngineWedged", &message);
+        }
+        self.await_call(requester, wake, "AwaitingWake");
+    }
+
+    /// Holds what may not be awake yet. Returns whether that is so.
+    fn is_blocked(&mut self, server: &Server<'_>) -> bool {
+        let key = server.provider.metadata.key();
+        let claim = Claim {
+            node: &server.provider.selected_node,
+            accelerators: server.accelerators,
+            provider: Some(&key),
+            instance: server.bookkeeping.map(|it| it.id.as_str()),
+        };
+        let Some(blocker) = blocker(self.world, claim) else { return false };
+        self.hold(server.requester, blocker.reason(), blocker.message());
+        true
+    }
+
+    /// Routes to an engine that is awake, then relays that it is ready.
+    fn route(&mut self, server: &Server<'_>) {
+        let (requester, provider) = (server.requester, server.provider);
+        let routing = server.routing();
+        if !provider.is_marked_awake() || !routing.is_applied_to(provider) {
+            let meta = &provider.metadata;
+            let problems = routing.problems(&meta.labels, &meta.annotations);
+            if !problems.is_empty() {
+                let message = problems.join("; ");
+                return self.doom(requester, provider, "OutdatedRoutingMetadata", &message);
+            }
+            let (mut labels, mut annotations) = (Map::new(), Map::new());
+            routing.add_to(&mut labels, &mut annotations);
+            labels.insert(SLEEPING_LABEL.to_owned(), json!("false"));
+            annotations.insert(LAST_USE_ANNOTATION.to_owned(), json!(self.now.to_string()));
+            if let Some(it) = server.bookkeeping {
+                let uses = InstanceUse::read(provider).after(&it.id, self.now);
+                annotations.insert(INSTANCE_USE_ANNOTATION.to_owned(), json!(uses));
+            }
+            let metadata = json!({"labels": labels, "annotations": annotations});
+            return self.plan.write(patch(provider, &metadata));
+        }
+        let is_ready = server.bookkeeping.is_some() || provider.is_ready();
+        match is_ready {
+            true => self.relay_ready(server),
+            false => {
+                self.not_serving(server, "EngineUnready", "the engine is not ready".to_owned())
+            }
+        }
+    }
+
+    fn relay_ready(&mut self, server: &Server<'_>) {
+        let (requester, provider) = (server.requester, server.provider);
+        self.plan.steps.extend(readiness_gate(requester, true, self.now).map(Step::new));
+        if requester.server.is_ready {
+            return;
+        }
+        let (Ok(port), Ok(proxy)) = (requester.admin_port(), requester.proxy_port()) else {
+            return;
+        };
+        if proxy.is_some() {
+            let call = configure_proxy(requester, port, provider, server.port);
+            if self.done_at(&call).is_none() {
+                return self.await_call(requester, call, "AwaitingProxy");
+            }
+            self.plan.call(call);
+        }
+        self.plan.call(relay(requester, port, provider, true));
+    }
+
+    /// Holds what nothing is known about. After a restart that is no reason to stop serving.
+    fn not_answering(
+        &mut self,
+        server: &Server<'_>,
+        reason: &'static str,
+        message: String,
+        is_silent: bool,
+    ) {
+        let is_evident = is_silent && self.settings.relays_unready;
+        match server.provider.is_marked_awake() && !is_evident {
+            true => self.hold(server.requester, reason, message),
+            false => self.not_serving(server, reason, message),
+        }
+    }
+
+    /// Relays that the requester is not served, and stops routing, if it was.
+    fn not_serving(&mut self, server: &Server<'_>, reason: &'static str, message: String) {
+        let (requester, provider) = (server.requester, server.provider);
+        self.hold(requester, reason, message);
+        // The label of a new direct provider says that its engine starts awake.
+        let is_new = server.bookkeeping.is_none() && !requester.server.is_ready;
+        if provider.is_marked_awake() && !is_new && reason != "EngineUnready" {
+            let (mut labels, mut annotations) = (Map::new(), Map::new());
+            server.routing().remove_in(&mut labels, &mut annotations);
+            labels.insert(SLEEPING_LABEL.to_owned(), json!("true"));
+            let metadata = json!({"labels": labels, "annotations": annotations});
+            self.plan.write(patch(provider, &metadata));
+        }
+        self.plan.steps.extend(readiness_gate(requester, false, self.now).map(Step::new));
+        let Ok(port) = requester.admin_port() else { return };
+        let (ready, unready) =
+            (relay(requester, port, provider, true), relay(requester, port, provider, false));
+        let was_sent = self.call_state(&ready).is_some()
+            || (self.call_state(&unready).is_some() && self.done_at(&unready).is_none());
+        if requester.server.is_ready || was_sent {
+            self.plan.call(unready);
+        }
+    }
+
+    /// Ends a binding that cannot serve: the engine is discarded, and the requester deleted.
+    fn doom(
+        &mut self,
+        requester: &ActuationPod,
+        provider: &ActuationPod,
+        reason: &'static str,
+        message: &str,
+    ) {
+        let event: Event = warning(requester, reason, message.to_owned());
+        let step = self.begin_unbinding(provider, Some(reason)).on_success(event);
+        self.plan.steps.push(step);
+    }
+
+    /// Whether several questions in a row were not answered, the last one long enough after the
+    /// provider began to serve: questions from before that say nothing about it.
+    fn is_silent<F: Fact>(&self, provider: &ActuationPod, state: Option<&FactState<F>>) -> bool {
+        let since = self.after(provider.last_use(), self.settings.unready_limit);
+        let failure = state.and_then(|it| it.failure.as_ref());
+        failure.is_some_and(|it| it.count >= MAX_UNANSWERED && it.at >= since)
+    }
+
+    fn is_unready_for_long(&mut self, provider: &ActuationPod) -> bool {
+        let Some(since) = provider.unready_since() else { return false };
+        let limit = self.after(since, self.settings.unready_limit);
+        if self.now < limit {
+            self.plan.requeue_at(limit, self.now);
+            return false;
+        }
+        true
+    }
+}
+
+/// What is known about an instance that has ended.
+fn stopped_message(instance: &InstanceState) -> String {
+    let end = match instance.exit_code {
+        Some(code) if code < 0 => format!("instance {} ended by signal {}", instance.id, -code),
+        Some(code) => format!("instance {} ended with exit code {code}", instance.id),
+        None => format!("instance {} ended", instance.id),
+    };
+    match instance.log_tail.as_deref().map(str::trim).filter(|it| !it.is_empty()) {
+        Some(tail) => format!("{end}; the end of its log: {tail}"),
+        None => end,
+    }
+}
