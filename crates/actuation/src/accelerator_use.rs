@@ -82,8 +82,8 @@ impl Blocker {
 
 /// The first engine on the node that keeps this one from being awake.
 ///
-/// Whoever writes a binding does so before the engine is woken, and removes it after the engine is
-/// known to sleep. So a provider without one sleeps, unless it says otherwise.
+/// A binding is written before the engine is woken, and removed after the engine is known to sleep.
+/// So a provider without one sleeps, unless it says otherwise.
 #[must_use]
 pub fn blocker(world: &World, claim: Claim<'_>) -> Option<Blocker> {
     let mut providers = world.store::<ActuationPod>().by_index(&on_node(claim.node));
@@ -115,11 +115,10 @@ fn direct_blocker(world: &World, claim: Claim<'_>, provider: &ActuationPod) -> O
         Some(EngineState { is_sleeping: false }) => {
             Some(Blocker::NotAsleep { provider: name, instance: None })
         }
-        Some(EngineState { is_sleeping: true }) => None,
         None if known.is_none() && provider.is_reachable() => {
             Some(Blocker::NotAsked { provider: name })
         }
-        None => None,
+        Some(EngineState { is_sleeping: true }) | None => None,
     }
 }
 

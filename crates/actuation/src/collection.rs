@@ -75,10 +75,7 @@ impl Controller for CollectionController {
         let boot = observed.value.boot.as_deref();
         let mut waits = BTreeSet::new();
         for instance in &observed.value.instances {
-            let action = match action(world, &launcher, instance) {
-                Some(action) => action,
-                None => continue,
-            };
+            let Some(action) = action(world, &launcher, instance) else { continue };
             let engine =
                 |port| Engine { provider: &launcher, port, instance: Some(&instance.id), boot };
             let sleep = instance.port.map(|port| engine(port).sleep(false));

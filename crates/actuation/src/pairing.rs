@@ -243,11 +243,12 @@ impl Planner<'_> {
     fn done_at(&self, call: &Call) -> Option<Timestamp> {
         self.call_state(call).filter(|it| it.value.done().is_some()).map(|it| it.at)
     }
+}
 
-    fn after(&self, start: Timestamp, wait: std::time::Duration) -> Timestamp {
-        let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
-        start.checked_add(wait).unwrap_or(Timestamp::MAX)
-    }
+/// The end of a wait.
+fn end_of(start: Timestamp, wait: std::time::Duration) -> Timestamp {
+    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
+    start.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
 
 /// Whether a requester is to be served.

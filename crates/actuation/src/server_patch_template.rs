@@ -205,7 +205,7 @@ impl Expansion<'_> {
                 count(1, usize::MAX)?;
                 let wanted = name == "or";
                 let found = arguments.iter().find(|it| it.is_true() == wanted);
-                Ok(found.or(arguments.last()).cloned().unwrap_or(Value::Bool(false)))
+                Ok(found.or_else(|| arguments.last()).cloned().unwrap_or(Value::Bool(false)))
             }
             other => {
                 let what = format!(

@@ -76,7 +76,7 @@ impl Command {
             Self::Engine(arguments) => tiny::run(*arguments, host, tasks).await,
             Self::EngineCore(name) => {
                 let clock = tasks.clock().clone();
-                tiny::core::run(&name, &host, clock).await
+                tiny::core_process::run(&name, &host, clock).await
             }
             Self::VendorTool(arguments) => {
                 let (ledgers, visible) = (host.ledgers(), host.variable("NVIDIA_VISIBLE_DEVICES"));

@@ -5,7 +5,7 @@
 //! alone leaks both.
 
 mod completion;
-pub mod core;
+pub mod core_process;
 pub mod fault;
 pub(crate) mod link;
 pub mod model;

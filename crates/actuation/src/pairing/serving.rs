@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Map, json};
 
 use super::status::{Paired, paired, readiness_gate};
-use super::{Planner, delete, patch, warning};
+use super::{Planner, delete, end_of, patch, warning};
 use crate::accelerator_use::{Claim, blocker};
 use crate::bookkeeping::{Bookkeeping, InstanceUse};
 use crate::calls::{
@@ -201,7 +201,7 @@ impl Planner<'_> {
         let woken = self.done_at(&wake);
         let is_silent = self.is_silent(provider, known.as_deref());
         let Some(observed) = observed else {
-            let limit = self.after(provider.last_use(), self.settings.start_limit);
+            let limit = end_of(provider.last_use(), self.settings.start_limit);
             if self.now >= limit {
                 let message = "the engine does not answer".to_owned();
                 return self.doom(requester, provider, "EngineNotStarted", &message);
@@ -297,7 +297,7 @@ impl Planner<'_> {
         match is_ready {
             true => self.relay_ready(server),
             false => {
-                self.not_serving(server, "EngineUnready", "the engine is not ready".to_owned())
+                self.not_serving(server, "EngineUnready", "the engine is not ready".to_owned());
             }
         }
     }
@@ -376,14 +376,14 @@ impl Planner<'_> {
     /// Whether several questions in a row were not answered, the last one long enough after the
     /// provider began to serve: questions from before that say nothing about it.
     fn is_silent<F: Fact>(&self, provider: &ActuationPod, state: Option<&FactState<F>>) -> bool {
-        let since = self.after(provider.last_use(), self.settings.unready_limit);
+        let since = end_of(provider.last_use(), self.settings.unready_limit);
         let failure = state.and_then(|it| it.failure.as_ref());
         failure.is_some_and(|it| it.count >= MAX_UNANSWERED && it.at >= since)
     }
 
     fn is_unready_for_long(&mut self, provider: &ActuationPod) -> bool {
         let Some(since) = provider.unready_since() else { return false };
-        let limit = self.after(since, self.settings.unready_limit);
+        let limit = end_of(since, self.settings.unready_limit);
         if self.now < limit {
             self.plan.requeue_at(limit, self.now);
             return false;

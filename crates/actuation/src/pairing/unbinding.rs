@@ -5,7 +5,8 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Planner, delete, finalizers_without, is_alive, notice, patch, release_requester, warning,
+    Planner, delete, end_of, finalizers_without, is_alive, notice, patch, release_requester,
+    warning,
 };
 use crate::bookkeeping::{BOOKKEEPING, Bookkeeping, InstanceUse};
 use crate::calls::{Engine, delete_instance};
@@ -27,7 +28,7 @@ impl Planner<'_> {
     pub(super) fn unbind(&mut self, provider: &ActuationPod, has_others: bool) {
         if provider.restarts > 0 && !provider.is_ready() {
             let message = "the provider restarts and is not ready".to_owned();
-            return self.delete_provider(provider, "ProviderInTrouble", message);
+            return self.delete_provider(provider, "ProviderInTrouble", &message);
         }
         let Some(since) = provider.unbinding_since() else {
             let step = self.begin_unbinding(provider, None);
@@ -65,9 +66,9 @@ impl Planner<'_> {
         }
         let bookkeeping = match Bookkeeping::read(launcher) {
             Ok(bookkeeping) => bookkeeping,
-            Err(problem) => return self.delete_provider(launcher, "BookkeepingLost", problem),
+            Err(problem) => return self.delete_provider(launcher, "BookkeepingLost", &problem),
         };
-        let limit = self.after(since, self.settings.unbinding_limit);
+        let limit = end_of(since, self.settings.unbinding_limit);
         let is_late = self.now >= limit;
         if !is_late {
             self.plan.requeue_at(limit, self.now);
@@ -77,7 +78,7 @@ impl Planner<'_> {
         let Some(state) = observed.filter(|it| it.at >= since).map(|it| &it.value) else {
             if is_late {
                 let message = "the launcher does not answer".to_owned();
-                return self.delete_provider(launcher, "LauncherUnreachable", message);
+                return self.delete_provider(launcher, "LauncherUnreachable", &message);
             }
             return self.hold(launcher, "AwaitingState", "asks the launcher".to_owned());
         };
@@ -97,7 +98,7 @@ impl Planner<'_> {
             let failures = self.call_state(&call).map_or(0, |it| it.value.failures);
             if is_late && failures >= MAX_DELETE_FAILURES {
                 let message = format!("instance {} cannot be deleted", bookkeeping.id);
-                return self.delete_provider(launcher, "InstanceNotDeleted", message);
+                return self.delete_provider(launcher, "InstanceNotDeleted", &message);
             }
             return match self.done_at(&call) {
                 Some(_) => self.finish_unbinding(launcher, has_others),
@@ -119,15 +120,15 @@ impl Planner<'_> {
         // An engine that has not started, or starts again, would be awake.
         if !provider.is_reachable() {
             let message = "its engine does not run".to_owned();
-            return self.delete_provider(provider, "EngineNotRunning", message);
+            return self.delete_provider(provider, "EngineNotRunning", &message);
         }
         let port = match port {
             Ok(port) => port,
-            Err(problem) => return self.delete_provider(provider, "EngineUnreachable", problem),
+            Err(problem) => return self.delete_provider(provider, "EngineUnreachable", &problem),
         };
-        let limit = self.after(since, self.settings.unbinding_limit);
+        let limit = end_of(since, self.settings.unbinding_limit);
         if self.now >= limit {
-            let message = "the engine cannot be put to sleep".to_owned();
+            let message = "the engine cannot be put to sleep";
             return self.delete_provider(provider, "EngineNotAsleep", message);
         }
         self.plan.requeue_at(limit, self.now);
@@ -138,7 +139,7 @@ impl Planner<'_> {
     /// Puts an engine to sleep, has that confirmed, and then releases its provider.
     fn put_to_sleep(&mut self, engine: &Engine<'_>, since: Timestamp, has_others: bool) {
         let provider = engine.provider;
-        let drained = self.after(since, self.settings.drain_limit);
+        let drained = end_of(since, self.settings.drain_limit);
         let drains = self.now < drained && provider.is_marked_awake();
         if drains {
             self.plan.requeue_at(drained, self.now);
@@ -210,7 +211,7 @@ impl Planner<'_> {
         &mut self,
         provider: &ActuationPod,
         reason: &'static str,
-        message: String,
+        message: &str,
     ) {
         let event: Event = warning(provider, reason, format!("{message}; the pod is deleted"));
         let write: Write = delete(provider);

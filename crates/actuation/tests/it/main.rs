@@ -1,4 +1,6 @@
 //! Proves the controllers of actuation in a simulated cluster.
 
+#![expect(clippy::unwrap_used, reason = "all of this is tests")]
+
 mod pairing;
 mod world;

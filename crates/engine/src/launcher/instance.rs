@@ -16,7 +16,7 @@ use super::api::Shared;
 use super::log_file::LogFile;
 use super::start::{EngineOutput, EngineProcess};
 use crate::exchange;
-use crate::tiny::core::INSTANCE_VARIABLE;
+use crate::tiny::core_process::INSTANCE_VARIABLE;
 
 /// How long ending all processes of an instance may take after the signal that cannot be ignored.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);

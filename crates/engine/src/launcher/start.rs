@@ -16,7 +16,7 @@ use super::zygote::{Preloaded, Zygote};
 use super::{Arguments, Mode};
 use crate::executable;
 use crate::host::Host;
-use crate::tiny::core::INSTANCE_VARIABLE;
+use crate::tiny::core_process::INSTANCE_VARIABLE;
 
 /// The variable with the program of engines.
 const COMMAND_VARIABLE: &str = "GANTRY_ENGINE_COMMAND";

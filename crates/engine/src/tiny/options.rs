@@ -177,7 +177,10 @@ impl Options {
             faults: Faults::parse(&faults.join(","))?,
             developer_mode: host.variable(DEVELOPER_MODE_VARIABLE) == Some("1"),
             accelerators: accelerators(host)?,
-            instance: host.variable(super::core::INSTANCE_VARIABLE).unwrap_or_default().to_owned(),
+            instance: host
+                .variable(super::core_process::INSTANCE_VARIABLE)
+                .unwrap_or_default()
+                .to_owned(),
         })
     }
 

@@ -18,7 +18,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use serde_json::{Value, json};
 
 use super::completion::{CompletionRequest, pieces};
-use super::core::{CoreReply, CoreRequest, CoreSettings};
+use super::core_process::{CoreReply, CoreRequest, CoreSettings};
 use super::fault::{Fault, Faults};
 use super::link::{self, Link};
 use super::options::{Arguments, Options};

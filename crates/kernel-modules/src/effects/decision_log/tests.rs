@@ -62,7 +62,7 @@ fn followed(test: impl FnOnce(&Followed)) {
     tracing::subscriber::with_default(subscriber, || test(&followed));
 }
 
-fn node(name: &str, revision: u32, kernel: &str, labels: Value) -> Value {
+fn node(name: &str, revision: u32, kernel: &str, labels: &Value) -> Value {
     json!({"metadata": {"name": name, "uid": name, "resourceVersion": revision.to_string(),
             "labels": labels},
         "status": {"nodeInfo": {"kernelVersion": kernel, "architecture": "amd64"}}})
@@ -88,26 +88,26 @@ fn kms_92_verbosity_that_is_raised_shows_decisions_per_node() {
     followed(|it| {
         let gpu = || json!({"gpu": "yes"});
         it.observe(&Module::RESOURCE, &module());
-        it.observe(&Node::RESOURCE, &node("a", 1, "6.8.0", gpu()));
+        it.observe(&Node::RESOURCE, &node("a", 1, "6.8.0", &gpu()));
         assert_eq!(it.take(), Vec::<String>::new(), "verbosity 0");
         it.handle.set_verbosity(1).unwrap();
         let prefix = r#"controller="modules" module="drivers/hello""#;
-        it.observe(&Node::RESOURCE, &node("b", 2, "6.8.0", gpu()));
+        it.observe(&Node::RESOURCE, &node("b", 2, "6.8.0", &gpu()));
         let line = format!(
             r#""kernel mapping matches the node" {prefix} node="b" kernel="6.8.0" image="quay.io/v/hello:6.8.0" mapping=0 build=true sign=false"#
         );
         assert_eq!(it.take(), [line]);
-        it.observe(&Node::RESOURCE, &node("c", 3, "5.10.0", gpu()));
+        it.observe(&Node::RESOURCE, &node("c", 3, "5.10.0", &gpu()));
         let line =
             format!(r#""no kernel mapping matches the node" {prefix} node="c" kernel="5.10.0""#);
         assert_eq!(it.take(), [line]);
-        it.observe(&Node::RESOURCE, &node("other", 4, "6.8.0", json!({})));
+        it.observe(&Node::RESOURCE, &node("other", 4, "6.8.0", &json!({})));
         assert_eq!(it.take(), Vec::<String>::new(), "it is not selected");
-        it.observe(&Node::RESOURCE, &node("b", 5, "6.8.0", json!({})));
+        it.observe(&Node::RESOURCE, &node("b", 5, "6.8.0", &json!({})));
         let line = format!(r#""node is not selected any more" {prefix} node="b""#);
         assert_eq!(it.take(), [line]);
         it.handle.set_verbosity(0).unwrap();
-        it.observe(&Node::RESOURCE, &node("b", 6, "6.8.0", gpu()));
+        it.observe(&Node::RESOURCE, &node("b", 6, "6.8.0", &gpu()));
         assert_eq!(it.take(), Vec::<String>::new(), "verbosity 0 again");
     });
 }
@@ -118,9 +118,9 @@ fn kms_92_labels_pods_jobs_and_images_are_logged_by_their_keys() {
         it.handle.set_verbosity(1).unwrap();
         it.observe(&Module::RESOURCE, &module());
         let ready = "oot.node.kubernetes.io/drivers.hello.ready";
-        it.observe(&Node::RESOURCE, &node("a", 1, "6.8.0", json!({})));
-        it.observe(&Node::RESOURCE, &node("a", 2, "6.8.0", json!({ready: ""})));
-        it.observe(&Node::RESOURCE, &node("a", 3, "6.8.0", json!({})));
+        it.observe(&Node::RESOURCE, &node("a", 1, "6.8.0", &json!({})));
+        it.observe(&Node::RESOURCE, &node("a", 2, "6.8.0", &json!({ready: ""})));
+        it.observe(&Node::RESOURCE, &node("a", 3, "6.8.0", &json!({})));
         let of_node = r#"controller="module-node-labels" module="drivers/hello" node="a""#;
         let of_label = format!(r#"{of_node} kernel="6.8.0" label="{ready}""#);
         let expected = [
@@ -164,9 +164,9 @@ fn kms_92_labels_pods_jobs_and_images_are_logged_by_their_keys() {
 fn kms_92_secrets_never_appear() {
     followed(|it| {
         it.handle.set_verbosity(gantry_process::telemetry::MOST_VERBOSE).unwrap();
-        it.observe(&Node::RESOURCE, &node("a", 1, "6.8.0", json!({"gpu": "yes"})));
+        it.observe(&Node::RESOURCE, &node("a", 1, "6.8.0", &json!({"gpu": "yes"})));
         it.observe(&Module::RESOURCE, &module());
-        it.observe(&Node::RESOURCE, &node("a", 2, "6.9.0", json!({"gpu": "yes"})));
+        it.observe(&Node::RESOURCE, &node("a", 2, "6.9.0", &json!({"gpu": "yes"})));
         let lines = it.take();
         assert_eq!(lines.len(), 2, "{lines:?}");
         assert!(!lines.iter().any(|it| it.contains("s3cr3t")), "{lines:?}");

@@ -44,7 +44,7 @@ fn world(kernels: &[&str]) -> World {
     world
 }
 
-fn add_job(world: &World, job_type: JobType, image: &str, status: Value) -> String {
+fn add_job(world: &World, job_type: JobType, image: &str, status: &Value) -> String {
     let name = job_name(job_type, image);
     let metadata = json!({"name": name, "namespace": "drivers"});
     observe(world, &Job::RESOURCE, json!({"metadata": metadata, "status": status}));
@@ -69,7 +69,7 @@ fn a_pending_stage_shows_its_job_and_what_is_missing() {
     let world = world(&[KERNEL]);
     let unsigned = format!("quay.io/v/hello:{KERNEL}_drivers_hello_unsigned");
     let image = format!("quay.io/v/hello:{KERNEL}");
-    let job = add_job(&world, JobType::Build, &unsigned, json!({}));
+    let job = add_job(&world, JobType::Build, &unsigned, &json!({}));
     let message = format!("kernel {KERNEL}: Job {job} runs");
     let said = explained(&world, &[report("Building", &message)]);
     let expected = [
@@ -102,7 +102,7 @@ fn a_failed_stage_says_why_and_where_its_log_is() {
     let unsigned = format!("quay.io/v/hello:{KERNEL}_drivers_hello_unsigned");
     let failed = json!({"conditions": [
         {"type": "Failed", "status": "True", "reason": "R", "message": "out of tries"}]});
-    let job = add_job(&world, JobType::Build, &unsigned, failed);
+    let job = add_job(&world, JobType::Build, &unsigned, &failed);
     // On a cluster that shows no held reasons, the Job alone tells.
     let said = explained(&world, &[]);
     let line = format!("  build of {unsigned}: Job {job} failed");
