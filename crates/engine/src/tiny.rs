@@ -1,8 +1,8 @@
 //! A small engine: a transformer with weights made from a seed, served as large engines are.
 //!
 //! It takes memory of accelerators, which ledgers record, sleeps, wakes, and fails on request. As
-//! with large engines a child process ([`core`]) holds the memory and the model: killing the root
-//! alone leaks both.
+//! with large engines a child process ([`core_process`]) holds the memory and the model: killing
+//! the root alone leaks both.
 
 mod completion;
 pub mod core_process;

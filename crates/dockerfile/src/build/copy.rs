@@ -95,7 +95,7 @@ impl<'a> Build<'a> {
         unpack: bool,
     ) -> Result<(), StepProblem> {
         if let Some(flag) = copy.unsupported_flags.first() {
-            let problem = format!("--{flag} is not supported here; use --builder buildah");
+            let problem = format!("--{flag} is not supported here; build with buildah and push");
             return Err(StepProblem::Message(problem));
         }
         let expand = |text: &String| self.expand(state, text);

@@ -22,7 +22,7 @@ use commands::OutputFile;
 
 /// What the log says after every `RUN`.
 pub(super) const SIMULATED: &str =
-    " (simulated: commands are not run in gantry up; use --builder buildah for a real build)";
+    " (simulated: commands are not run in gantry up; for a real build use buildah and push)";
 
 /// How lines about a simulated command start.
 pub(super) const SIMULATED_PREFIX: &str = "simulated";

@@ -63,7 +63,7 @@ fn copies_that_cannot_be_made_are_refused() {
         ("COPY [\"**/d.txt\", \"/x\"]", "`**` is not supported"),
         ("COPY --chmod=rw a.txt /x", "cannot use \"rw\" as permissions"),
         ("COPY --chown=nobody a.txt /x", "/etc/passwd of the image has no user \"nobody\""),
-        ("COPY --parents a.txt /x", "--parents is not supported here; use --builder buildah"),
+        ("COPY --parents a.txt /x", "--parents is not supported here; build with buildah and push"),
         ("COPY --from=none a /x", "could not open base image none: no such image"),
         ("COPY --from=UPPER a /x", "UPPER"),
         ("COPY ${A a.txt /x", "has no closing brace"),

@@ -25,7 +25,7 @@ fn the_log_says_what_is_simulated() {
     let image = build.build().unwrap();
     let digest = image.manifest.digest();
     let simulated =
-        "(simulated: commands are not run in gantry up; use --builder buildah for a real build)";
+        "(simulated: commands are not run in gantry up; for a real build use buildah and push)";
     let expected = [
         "directive syntax=docker/dockerfile:1 is ignored: only this builder reads the text",
         "[1/2] STEP 1/4: FROM debian:12 AS builder",
