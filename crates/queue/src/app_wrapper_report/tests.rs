@@ -265,7 +265,7 @@ fn devices_that_no_node_has_are_named() {
     let items = json!([{"custompodresources": [{"replicas": 1, "requests": requests}]}]);
     put::<AppWrapper>(&world, wrapper("devices", 0, items, pending()));
     let explained = report_of(&world, &Settings::default(), "devices");
-    let [device, more] = &explained.advice[..] else { panic!("{:?}", explained.advice) };
+    let [device, more, _] = &explained.advice[..] else { panic!("{:?}", explained.advice) };
     assert!(device.starts_with("no node has example.com/gpu: its device plugin"), "{device}");
     assert!(more.starts_with("ask for less, or add nodes"), "{more}");
 }

@@ -169,12 +169,15 @@ pub fn is_rebooting(node: &Node) -> bool {
     running_release(node) != desired_release(node)
 }
 
-/// Returns when the running kernel of a node was booted; `None` if it never was rebooted.
-/// Containers that were started before are gone.
+/// Returns when the running kernel of a node was booted, in whole seconds; `None` if it never was
+/// rebooted. Containers that were started before are gone.
+///
+/// Times of containers have whole seconds as well: one that is started right after the boot was
+/// not started before it.
 #[must_use]
 pub fn boot_time(node: &Node) -> Option<Timestamp> {
     let boot = Boot::of(node).filter(|it| it.kernel == running_release(node));
-    boot.map(|it| it.time())
+    boot.and_then(|it| Timestamp::from_second(it.time().as_second()).ok())
 }
 
 /// Returns the ID of the current boot of a node.

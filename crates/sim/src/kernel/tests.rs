@@ -351,3 +351,15 @@ proptest! {
         }
     }
 }
+
+/// A container that starts in the second of the boot was not started before it.
+#[test]
+fn the_time_of_a_boot_has_whole_seconds_as_those_of_containers() {
+    let boot = json!({"kernel": "6.9", "begunAt": "2026-01-01T00:00:29.9Z"}).to_string();
+    let node: Node = serde_json::from_value(json!({
+        "metadata": {"annotations": {annotation::BOOT: boot}},
+        "status": {"nodeInfo": {"kernelVersion": "6.9"}},
+    }))
+    .unwrap();
+    assert_eq!(boot_time(&node), Some("2026-01-01T00:00:31Z".parse().unwrap()));
+}

@@ -358,8 +358,8 @@ fn hold_lives_until_commit_decides() {
         drop(dropped);
         unblock.send(()).unwrap();
         first.await.unwrap();
-        // The change after it is decided after it.
+        // The change after it is decided after it, and may become visible together with it.
         store.commit(put("s", "other", "3")).await.unwrap();
-        assert_eq!(released(), Some(made.next().next()), "not before the change is visible");
+        assert!(released() >= Some(made.next().next()), "not before the change is visible");
     });
 }

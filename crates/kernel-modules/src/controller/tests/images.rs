@@ -123,7 +123,7 @@ fn failed_pod(server: &Server, job: &str, words: &str) -> Value {
             }],
         },
         "spec": {"nodeName": "a"},
-        "status": {"containerStatuses": [{
+        "status": {"phase": "Failed", "containerStatuses": [{
             "name": "build", "state": {"terminated": {"exitCode": 6, "message": words}},
         }]},
     })
@@ -148,11 +148,16 @@ fn kms_41_a_failure_is_kept_reported_and_not_repeated() {
         let name = job_name(JobType::Build, &target());
         it.act(|server| {
             let pod = failed_pod(server, &name, "STEP 1\nerror: no file hello.c\n");
+            let (key, status) =
+                (Key::new(NAMESPACE, text(&pod, "/metadata/name")), pod["status"].clone());
             server.create(&ModulePod::RESOURCE, pod);
+            server.edit(&ModulePod::RESOURCE, &key, |it| it["status"] = status);
         });
         let held = it.held();
         assert!(
-            held[0].contains(&format!("Job {name} failed: \"error: no file hello.c\"; see")),
+            held[0].contains(&format!(
+                "Job {name} failed: its last words: \"STEP 1 error: no file hello.c\"; see"
+            )),
             "{held:?}"
         );
         it.run.restart();
