@@ -65,7 +65,7 @@ fn kms_91_the_image_gathers_by_another_name_of_its_program() {
     let config = read_config(&image.blobs, image.manifest.config()).unwrap();
     let tree = Tree::read(&image.blobs, &image.manifest, &config, &Limits::default()).unwrap();
     let program = Path::new(PROGRAM).file_name().unwrap().to_str().unwrap();
-    let link = TreeEntry::Symlink { target: program.as_bytes().into() };
+    let link = TreeEntry::Symlink { target: program.as_bytes() };
     assert_eq!(tree.get(GATHER).unwrap(), Some(link));
     assert_eq!(Path::new(GATHER).parent(), Path::new(PROGRAM).parent(), "the link is relative");
     let name = Path::new(GATHER).file_name().unwrap().to_str().unwrap();
