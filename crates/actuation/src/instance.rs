@@ -21,7 +21,7 @@ pub struct InstanceConfig {
     /// Its environment.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env_vars: BTreeMap<String, String>,
-    /// What it is told apart by later.
+    /// Texts that identify the instance in later answers of the launcher.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }

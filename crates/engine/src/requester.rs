@@ -1,7 +1,7 @@
 //! The requester: the stub that holds an allocation of accelerators for an engine elsewhere.
 //!
 //! It answers readiness probes as controllers tell it to, reports its accelerators, prints the log
-//! that is relayed to it, and forwards connections to the engine once it is told where that is.
+//! that is relayed to it, and forwards connections to the engine once its address is configured.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;

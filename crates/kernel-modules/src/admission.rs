@@ -1,7 +1,7 @@
 //! Admission of Modules and Preflights, and of the deletion of namespaces that have Modules.
 //!
 //! The rules are those of `gantry check`: the same decoder reads the object. The controllers apply
-//! them as well, so the webhook is optional; with it a user is told at once.
+//! them as well, so the webhook is optional; with it a bad object is refused at once.
 
 use gantry_api::decode;
 use gantry_api::finding::{Finding, Findings};

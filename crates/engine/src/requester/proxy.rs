@@ -1,4 +1,4 @@
-//! Forwards connections to the engine, from when it is told where the engine is.
+//! Forwards connections to the engine, once the address of the engine is configured.
 
 use std::fmt;
 use std::net::SocketAddr;

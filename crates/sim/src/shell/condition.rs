@@ -34,9 +34,9 @@ impl ReservedWord {
     }
 }
 
-/// The part of an `if` that is read.
+/// The branch of an `if` that is read, or its condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum IfBranch {
     Condition,
     Then,
     Else,
@@ -45,7 +45,7 @@ enum Part {
 /// An `if` that has begun.
 #[derive(Debug)]
 struct IfBlock {
-    part: Part,
+    branch: IfBranch,
     /// Whether it is run at all.
     is_run: bool,
     /// Whether its condition holds.
@@ -61,17 +61,17 @@ impl IfBlocks {
     pub(super) fn are_run(&self) -> bool {
         self.0.iter().all(|block| {
             block.is_run
-                && match block.part {
-                    Part::Condition => true,
-                    Part::Then => block.holds,
-                    Part::Else => !block.holds,
+                && match block.branch {
+                    IfBranch::Condition => true,
+                    IfBranch::Then => block.holds,
+                    IfBranch::Else => !block.holds,
                 }
         })
     }
 
     /// Whether a command here is part of a condition: its failure is none of the script.
     pub(super) fn is_condition(&self) -> bool {
-        self.0.iter().any(|block| block.part == Part::Condition)
+        self.0.iter().any(|block| block.branch == IfBranch::Condition)
     }
 
     /// Takes the reserved words before a command. `code` is the exit code of the last command, and
@@ -85,28 +85,28 @@ impl IfBlocks {
             let unexpected = || format!("syntax error: unexpected \"{}\"", word.as_str());
             if word == ReservedWord::If {
                 let is_run = self.are_run() && command.when.is_met(*code);
-                self.0.push(IfBlock { part: Part::Condition, is_run, holds: false });
+                self.0.push(IfBlock { branch: IfBranch::Condition, is_run, holds: false });
                 command.when = RunCondition::Always;
                 continue;
             }
             let block = self.0.last_mut().ok_or_else(unexpected)?;
             let follows = command.when == RunCondition::Always;
-            match (word, block.part) {
-                (ReservedWord::Then, Part::Condition) if follows => {
-                    block.part = Part::Then;
+            match (word, block.branch) {
+                (ReservedWord::Then, IfBranch::Condition) if follows => {
+                    block.branch = IfBranch::Then;
                     block.holds = *code == 0;
                     if block.is_run {
                         // Of an `if` whose commands are not run.
                         *code = 0;
                     }
                 }
-                (ReservedWord::Else, Part::Then) if follows => block.part = Part::Else,
-                (ReservedWord::Fi, Part::Then | Part::Else) if follows => {
+                (ReservedWord::Else, IfBranch::Then) if follows => block.branch = IfBranch::Else,
+                (ReservedWord::Fi, IfBranch::Then | IfBranch::Else) if follows => {
                     self.0.pop();
                 }
                 (
                     ReservedWord::If | ReservedWord::Then | ReservedWord::Else | ReservedWord::Fi,
-                    Part::Condition | Part::Then | Part::Else,
+                    IfBranch::Condition | IfBranch::Then | IfBranch::Else,
                 ) => return Err(unexpected()),
             }
         }
