@@ -4,3 +4,4 @@
 
 mod pairing;
 mod world;
+mod worlds;
