@@ -317,6 +317,7 @@ fn values(switches: &SubsystemSwitches) -> Values {
         "devices.webhook.enabled",
         "modules.enabled",
         "modules.webhook.enabled",
+        "actuation.enabled",
     ];
     for path in enabled {
         layer.set(path, true.into(), up());
