@@ -120,11 +120,19 @@ impl PeerClient {
         let took = self.clock.moment() - begun;
         let code = outcome.as_ref().map_or(0, |it| it.status);
         self.metrics.sent(HttpLabels { status_code: code, ..labels }, took);
-        // Benchmarks look for the key of the start.
-        tracing::debug!(
-            httpCallStartTime = %started, purpose, %method, %pod, %address, path, code, ?took,
-            error = outcome.as_ref().err(), "called a pod"
-        );
+        let error = outcome.as_ref().err();
+        // Benchmarks look for the key of the start. Failed questions are logged where they are
+        // asked.
+        match method == Method::GET {
+            true => tracing::debug!(
+                httpCallStartTime = %started, purpose, %method, %pod, %address, path, code, ?took,
+                error, "asked a pod"
+            ),
+            false => tracing::info!(
+                httpCallStartTime = %started, purpose, %method, %pod, %address, path, code, ?took,
+                error, "called a pod"
+            ),
+        }
         outcome
     }
 
