@@ -138,3 +138,36 @@ impl Gate {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use futures_util::poll;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_drain_ends_with_its_requests_or_with_a_sleep_that_does_not_wait() {
+        let gate = Gate::new();
+        let passage = gate.enter().await;
+        gate.set(Serving::Draining, SleepMode::Wait);
+        {
+            let mut drain = pin!(gate.drain());
+            assert_eq!(poll!(drain.as_mut()), Poll::Pending);
+            gate.end_drain(SleepMode::Abort);
+            assert_eq!(poll!(drain.as_mut()), Poll::Ready(()));
+        }
+        assert!(!gate.go_on().await, "its request was aborted");
+        // It changes nothing where nobody drains.
+        gate.set(Serving::Awake, SleepMode::Abort);
+        gate.end_drain(SleepMode::Abort);
+        assert!(gate.go_on().await);
+        gate.set(Serving::Draining, SleepMode::Wait);
+        let mut drain = pin!(gate.drain());
+        assert_eq!(poll!(drain.as_mut()), Poll::Pending);
+        drop(passage);
+        assert_eq!(poll!(drain.as_mut()), Poll::Ready(()));
+    }
+}
