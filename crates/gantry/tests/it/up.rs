@@ -18,6 +18,7 @@ mod images;
 mod kernel_module_contents;
 mod kernel_module_images;
 mod kernel_modules;
+mod model_programs;
 mod ports;
 mod programs;
 mod queue;
