@@ -52,7 +52,7 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
     start: |setup| Box::pin(async move { start::start(setup) }),
     hooks: |_, _| Ok(Vec::new()),
     explain: &[explain::REQUESTER_PAGE],
-    gather: &[("v1", "pods"), ("v1", "nodes"), ("v1", "configmaps"), ("v1", "events")],
+    gather: &[("v1", "pods"), ("v1", "nodes"), ("v1", "events")],
 };
 
 /// The controllers that pair, and collect what pairs leave.

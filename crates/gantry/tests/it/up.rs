@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::gantry;
 
+mod actuation;
 mod autoscaling;
 mod device_attacks;
 mod devices;

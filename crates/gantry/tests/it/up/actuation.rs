@@ -18,7 +18,10 @@ struct Models {
 
 impl Models {
     async fn start() -> Self {
-        let cluster = Cluster::ephemeral().await;
+        Self::on(Cluster::ephemeral().await).await
+    }
+
+    async fn on(cluster: Cluster) -> Self {
         let nodes = cluster
             .wait_until("/api/v1/nodes", "had a node", |it| it["items"][0].is_object())
             .await;
@@ -83,7 +86,9 @@ impl Models {
         let path = format!("{PODS}?labelSelector={label}");
         let list = self
             .cluster
-            .wait_until(&path, what, |it| it["items"].as_array().is_some_and(|it| it.iter().any(&good)))
+            .wait_until(&path, what, |it| {
+                it["items"].as_array().is_some_and(|it| it.iter().any(&good))
+            })
             .await;
         list["items"].as_array().unwrap().iter().find(|it| good(it)).unwrap().clone()
     }
@@ -241,9 +246,9 @@ async fn as_24_a_model_that_slept_in_a_launcher_is_served_hot() {
     // AS-33: with the names of the original.
     let page = cluster.client.send(Request::get("/metrics")).await.unwrap();
     let page = page.text();
-    let of_hot = page.lines().find(|it| {
-        it.starts_with("fma_actuation_seconds_count") && it.contains("path=\"hot\"")
-    });
+    let of_hot = page
+        .lines()
+        .find(|it| it.starts_with("fma_actuation_seconds_count") && it.contains("path=\"hot\""));
     assert!(of_hot.is_some_and(|it| it.ends_with(" 1") && it.contains("isc_name=\"a\"")), "{page}");
     assert!(page.contains("fma_launcher_pod_count{lcfg_name=\"lc\",phase=\"bound\"} 1"), "{page}");
     assert!(page.contains("fma_duality{exported_namespace=\"default\""), "{page}");
@@ -251,14 +256,8 @@ async fn as_24_a_model_that_slept_in_a_launcher_is_served_hot() {
     models.cluster.stop(Signal::TERM).await;
 }
 
-/// AS-1, AS-2, AS-4, AS-5, AS-6, AS-10, AS-12, AS-14, AS-15, AS-16.
-#[tokio::test(flavor = "multi_thread")]
-async fn as_5_a_provider_that_slept_serves_the_next_requester() {
-    let models = Models::start().await;
-    let cluster = &models.cluster;
-    let maps = "/api/v1/namespaces/default/configmaps";
-    cluster.post(maps, &models.map(&json!({}))).await;
-    let patch = r#"
+/// Makes the provider of a requester: it has an engine, and no label of the requester's set.
+const PATCH: &str = r#"
 metadata:
   labels: {app: "", provides: direct, on: "{{ .NodeName }}"}
 spec:
@@ -269,7 +268,15 @@ spec:
     args: [--port, "8000", --startup-delay, "1"]
     readinessProbe: {httpGet: {path: /health, port: 8000}, periodSeconds: 1}
 "#;
-    models.create_set("direct", json!({"dual-pods.llm-d.ai/server-patch": patch})).await;
+
+/// AS-1, AS-2, AS-4, AS-5, AS-6, AS-10, AS-12, AS-14, AS-15, AS-16.
+#[tokio::test(flavor = "multi_thread")]
+async fn as_5_a_provider_that_slept_serves_the_next_requester() {
+    let models = Models::start().await;
+    let cluster = &models.cluster;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    cluster.post(maps, &models.map(&json!({}))).await;
+    models.create_set("direct", json!({"dual-pods.llm-d.ai/server-patch": PATCH})).await;
 
     // AS-1, AS-10, AS-15: alone without accelerators, and the status explains it.
     let explains = |it: &Value| annotation(it, STATUS).contains("accelerators");
@@ -313,5 +320,69 @@ spec:
         |it: &Value| it["metadata"]["uid"] != requester["metadata"]["uid"] && is_ready(it);
     let next = models.pod("app%3Ddirect", "had another requester", is_another).await;
     assert_ne!(label(&next, DUAL), name(&provider));
+    models.cluster.stop(Signal::TERM).await;
+}
+
+/// The controllers as processes of their own, one of which is killed.
+struct Controllers {
+    kubeconfig: String,
+}
+
+impl Controllers {
+    fn start(&self, command: &str) -> crate::shared_process::Operator {
+        crate::shared_process::Operator::start_command(
+            command,
+            &[
+                "--namespace=default",
+                "--kubeconfig",
+                &self.kubeconfig,
+                "--metrics-port=0",
+                "--debug-port=0",
+                "--debug-accelerator-memory=false",
+                "--allow-loopback",
+            ],
+        )
+    }
+}
+
+/// AS-9: what is deleted while no controller runs is put to sleep, or relayed, by the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn as_9_deletions_are_completed_by_the_next_controller() {
+    let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).flag("--ephemeral").flag("--no-actuation");
+    let models = Models::on(Cluster::start(plan).await).await;
+    let cluster = &models.cluster;
+    let kubeconfig = cluster.process.kubeconfig().to_str().unwrap().to_owned();
+    let controllers = Controllers { kubeconfig };
+    let first = controllers.start("dual-pods-controller");
+    let maps = "/api/v1/namespaces/default/configmaps";
+    cluster.post(maps, &models.map(&json!({ACCELERATOR: 0}))).await;
+    models.create_set("direct", json!({"dual-pods.llm-d.ai/server-patch": PATCH})).await;
+    models.pod("app%3Ddirect", "had a requester that is ready", is_ready).await;
+    let provider = models.pod("provides%3Ddirect", "had a provider that is ready", is_ready).await;
+
+    // The requester is deleted while nobody is there to put its engine to sleep.
+    first.signal(Signal::KILL);
+    drop(first);
+    models.scale("direct", 0).await;
+    let is_leaving = |it: &Value| !it["metadata"]["deletionTimestamp"].is_null();
+    models.pod("app%3Ddirect", "had a requester that is being deleted", is_leaving).await;
+    assert!(!is_sleeping(&provider, 8000).await, "nobody has put it to sleep");
+    let second = controllers.start("dual-pods-controller");
+    models.gone("app%3Ddirect").await;
+    assert!(is_sleeping(&provider, 8000).await);
+
+    // The provider is deleted while nobody is there to relay it.
+    models.scale("direct", 1).await;
+    let requester = models.pod("app%3Ddirect", "had a requester that is ready", is_ready).await;
+    second.signal(Signal::KILL);
+    drop(second);
+    let path = format!("{PODS}/{}", provider["metadata"]["name"].as_str().unwrap());
+    let answer = cluster.client.send(Request::delete(&path)).await.unwrap();
+    assert!(answer.status.is_success(), "{}", answer.text());
+    let third = controllers.start("dual-pods-controller");
+    let is_another =
+        |it: &Value| it["metadata"]["uid"] != requester["metadata"]["uid"] && is_ready(it);
+    models.pod("app%3Ddirect", "had another requester", is_another).await;
+    drop(third);
     models.cluster.stop(Signal::TERM).await;
 }
