@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use crate::instance::{DesiredInstance, InstanceConfig};
 use crate::labels::{
-    INSTANCE_CONFIG_ANNOTATION, INSTANCE_ID_ANNOTATION, INSTANCE_USE_ANNOTATION,
-    ROUTING_ANNOTATION, SERVER_PORT_ANNOTATION,
+    INSTANCE_CONFIG_ANNOTATION, INSTANCE_CONFIG_KEY, INSTANCE_ID_ANNOTATION,
+    INSTANCE_USE_ANNOTATION, ROUTING_ANNOTATION, SERVER_PORT_ANNOTATION,
 };
 use crate::routing::RoutingMetadata;
 use crate::view::ActuationPod;
@@ -58,6 +58,12 @@ impl Bookkeeping {
             routing: serde_json::from_str(routing)
                 .map_err(|error| bad(ROUTING_ANNOTATION, &error))?,
         })
+    }
+
+    /// The name of the InferenceServerConfig; empty if it is not recorded.
+    #[must_use]
+    pub fn config_name(&self) -> &str {
+        self.config.annotations.get(INSTANCE_CONFIG_KEY).map_or("", String::as_str)
     }
 
     /// The annotations of a launcher that is bound for this instance.

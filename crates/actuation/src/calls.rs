@@ -208,7 +208,8 @@ fn provider_call(
     call(endpoint, &provider.selected_node, purpose, id, request)
 }
 
-fn call(endpoint: &Endpoint, node: &str, purpose: Purpose, id: String, request: Value) -> Call {
+fn call(endpoint: &Endpoint, node: &str, purpose: Purpose, id: String, mut request: Value) -> Call {
+    request["pod"] = json!(endpoint.pod.to_string());
     Call {
         id: CallId::new(id),
         target: Target {
@@ -285,7 +286,7 @@ mod tests {
             wake.request,
             json!({
                 "method": "POST", "path": "/v2/vllm/instances/I1/wake_up",
-                "headers": {"Gantry-Binding": "u1/3", "Gantry-Boot-Id": "b1"},
+                "headers": {"Gantry-Binding": "u1/3", "Gantry-Boot-Id": "b1"}, "pod": "n/l",
             })
         );
         assert_eq!(

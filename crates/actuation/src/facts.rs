@@ -1,5 +1,7 @@
 //! What is known about launchers, engines and requesters, and how their answers are read.
 
+use std::collections::BTreeMap;
+
 use gantry_reconcile::{Fact, Key, Uid};
 use serde::Deserialize;
 use serde_json::Value;
@@ -130,6 +132,33 @@ impl Fact for RequesterAccelerators {
     const NAME: &'static str = "requester-accelerators";
 }
 
+/// The memory in use on the accelerators of a requester, in MiB.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AcceleratorMemory {
+    /// The amount by UUID.
+    pub used: BTreeMap<String, u64>,
+}
+
+impl Fact for AcceleratorMemory {
+    type Subject = Endpoint;
+    const NAME: &'static str = "accelerator-memory";
+}
+
+impl AcceleratorMemory {
+    /// What keeps an engine on these accelerators from being woken: one that is missing, or one with
+    /// more than this amount in use.
+    #[must_use]
+    pub fn problem(&self, accelerators: &[String], most: u64) -> Option<String> {
+        accelerators.iter().find_map(|uuid| match self.used.get(uuid) {
+            None => Some(format!("the memory of accelerator {uuid} is not reported")),
+            Some(used) if *used > most => Some(format!(
+                "accelerator {uuid} has {used} MiB in use; the most before a wake is {most} MiB"
+            )),
+            Some(_) => None,
+        })
+    }
+}
+
 /// Reads the list of a launcher's instances. Whether they sleep is asked separately.
 ///
 /// # Errors
@@ -192,6 +221,17 @@ pub fn read_accelerators(status: u16, body: &[u8]) -> Result<RequesterAccelerato
     Ok(RequesterAccelerators { uuids })
 }
 
+/// Reads the memory in use on the accelerators of a requester.
+///
+/// # Errors
+/// The stub refused, or the answer is no map of amounts.
+pub fn read_memory(status: u16, body: &[u8]) -> Result<AcceleratorMemory, String> {
+    check_status(status, body)?;
+    let used = serde_json::from_slice(body)
+        .map_err(|error| format!("the requester's memory in use cannot be read: {error}"))?;
+    Ok(AcceleratorMemory { used })
+}
+
 /// The text of a body for messages, cut to a readable length.
 pub(crate) fn shown(body: &[u8]) -> String {
     const MAX_SHOWN_CHARS: usize = 300;
@@ -238,6 +278,11 @@ mod tests {
         assert!(read_sleeping(200, b"{\"is_sleeping\": true}").unwrap().is_sleeping);
         let uuids = read_accelerators(200, b"[\"GPU-1\", \"GPU-0\"]").unwrap().uuids;
         assert_eq!(uuids, ["GPU-1", "GPU-0"]);
+        let memory = read_memory(200, b"{\"a\": 4096, \"b\": 5000}").unwrap();
+        let problem = |uuid: &str| memory.problem(&[uuid.to_owned()], 4096);
+        assert_eq!(problem("a"), None);
+        assert!(problem("b").unwrap().contains("5000 MiB in use"));
+        assert!(problem("c").unwrap().contains("not reported"));
     }
 
     #[test]

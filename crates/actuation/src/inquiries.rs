@@ -7,9 +7,11 @@ use gantry_reconcile::{Change, Fact, Inquiry, Key, Kind, World};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::bookkeeping::Bookkeeping;
-use crate::facts::{Endpoint, EngineQuestion, EngineState, LauncherState, RequesterAccelerators};
-use crate::settings::Settings;
-use crate::view::ActuationPod;
+use crate::facts::{
+    AcceleratorMemory, Endpoint, EngineQuestion, EngineState, LauncherState, RequesterAccelerators,
+};
+use crate::settings::LiveSettings;
+use crate::view::{ActuationPod, bound_to};
 
 /// The least and the greatest interval between questions about a provider that is about to change.
 const MIN_TRANSITION_INTERVAL: Duration = Duration::from_millis(50);
@@ -19,15 +21,20 @@ const ACCELERATORS_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Asks launchers for their instances, and each instance whether it sleeps.
 #[derive(Clone, Debug)]
-pub struct LauncherInquiry(pub Settings);
+pub struct LauncherInquiry(pub LiveSettings);
 
 /// Asks the engines of bound providers, and of direct ones, whether they sleep.
 #[derive(Clone, Debug)]
-pub struct EngineInquiry(pub Settings);
+pub struct EngineInquiry(pub LiveSettings);
 
 /// Asks requesters for their accelerators.
 #[derive(Clone, Debug)]
 pub struct RequesterInquiry;
+
+/// Asks requesters for the memory in use on their accelerators while an engine may be woken for
+/// them, if the settings say so.
+#[derive(Clone, Debug)]
+pub struct MemoryInquiry(pub LiveSettings);
 
 impl Inquiry for LauncherInquiry {
     type Fact = LauncherState;
@@ -61,7 +68,7 @@ impl Inquiry for LauncherInquiry {
     }
 
     fn policy(&self, _: &Endpoint) -> InquiryPolicy {
-        policy(self.0.renewal_interval)
+        policy(self.0.get().renewal_interval)
     }
 
     fn concurrency(&self) -> Concurrency {
@@ -103,7 +110,7 @@ impl Inquiry for EngineInquiry {
     }
 
     fn policy(&self, _: &EngineQuestion) -> InquiryPolicy {
-        policy(self.0.renewal_interval)
+        policy(self.0.get().renewal_interval)
     }
 
     fn concurrency(&self) -> Concurrency {
@@ -139,6 +146,49 @@ impl Inquiry for RequesterInquiry {
 
     fn policy(&self, _: &Endpoint) -> InquiryPolicy {
         policy(ACCELERATORS_INTERVAL)
+    }
+}
+
+impl Inquiry for MemoryInquiry {
+    type Fact = AcceleratorMemory;
+
+    fn name(&self) -> &'static str {
+        "accelerator-memory"
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![Kind::of::<ActuationPod>()]
+    }
+
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
+        let own = |pod: &ActuationPod| match pod.variant() {
+            Some(_) => Some(pod.metadata.key()),
+            None => pod.binding().map(|it| pod.metadata.key().in_same_namespace(&it.name)),
+        };
+        change.both::<ActuationPod>().filter_map(own).collect()
+    }
+
+    fn wanted_questions(
+        &self,
+        world: &World,
+        key: &Key,
+        now: Timestamp,
+    ) -> WantedQuestions<Endpoint> {
+        let pods = world.store::<ActuationPod>();
+        let requester = pods.get(key).filter(|_| self.0.get().checks_memory);
+        let question = requester.as_ref().and_then(|it| requester_endpoint(it));
+        let (Some(requester), Some(question)) = (requester, question) else {
+            return WantedQuestions::default();
+        };
+        let providers = pods.by_index(&bound_to(&requester.metadata.uid));
+        match providers.iter().find(|it| !it.is_marked_awake() || it.engine.is_some()) {
+            Some(provider) => renewed::<AcceleratorMemory>(world, provider, question, now),
+            None => WantedQuestions::default(),
+        }
+    }
+
+    fn policy(&self, _: &Endpoint) -> InquiryPolicy {
+        policy(self.0.get().renewal_interval)
     }
 }
 

@@ -42,6 +42,9 @@ pub const UNBINDING_ANNOTATION: &str = "actuation.gantry.dev/unbinding-since";
 /// Annotation of a bound provider whose binding ends: why its engine must not be used again.
 pub const DISCARD_ANNOTATION: &str = "actuation.gantry.dev/discard";
 
+/// Annotation of a provider: how it came to serve its requester, as JSON.
+pub const RECORD_ANNOTATION: &str = "actuation.gantry.dev/record";
+
 /// Label of a bound pod: the name of the other one.
 pub const DUAL_LABEL: &str = "dual-pods.llm-d.ai/dual";
 /// Label of a requester that is bound to a launcher: the ID of the instance.
@@ -94,6 +97,8 @@ pub const POPULATION_MANAGER: &str = "launcher-populator";
 
 /// Path of a requester's accelerators.
 pub const ACCELERATORS_PATH: &str = "/v1/dual-pods/accelerators";
+/// Path of the memory in use on a requester's accelerators.
+pub const MEMORY_PATH: &str = "/v1/dual-pods/accelerator-memory-usage";
 /// Path that makes a requester ready.
 pub const BECOME_READY_PATH: &str = "/v1/become-ready";
 /// Path that makes a requester unready.

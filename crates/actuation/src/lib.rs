@@ -7,11 +7,13 @@
 //! [`facts`] are what is known about launchers and engines, [`calls`] what is asked of them.
 
 pub mod accelerator_use;
+pub mod actuation_record;
 pub mod bookkeeping;
 pub mod calls;
 pub mod canonical_json;
 pub mod collection;
 pub mod digest;
+pub mod effects;
 pub mod facts;
 pub mod inquiries;
 pub mod instance;
@@ -19,6 +21,7 @@ pub mod labels;
 pub mod launcher_template;
 pub mod nominal_pod;
 pub mod object_names;
+pub mod object_status;
 pub mod pairing;
 mod pod_copy;
 pub mod population;
@@ -26,9 +29,12 @@ pub mod routing;
 pub mod select;
 pub mod server_patch_template;
 pub mod settings;
+pub mod subsystem;
+pub mod timeline;
 pub mod view;
 
 pub use collection::CollectionController;
+pub use object_status::ObjectStatusController;
 pub use pairing::PairingController;
 pub use population::PopulationController;
-pub use settings::Settings;
+pub use settings::{LiveSettings, Settings};

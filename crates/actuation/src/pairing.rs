@@ -23,9 +23,9 @@ use gantry_reconcile::{
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::facts::{EngineState, LauncherState, RequesterAccelerators};
+use crate::facts::{AcceleratorMemory, EngineState, LauncherState, RequesterAccelerators};
 use crate::labels::{PAIRING_MANAGER, REQUESTER_FINALIZER};
-use crate::settings::Settings;
+use crate::settings::{LiveSettings, Settings};
 use crate::view::{
     AcceleratorMap, ActuationPod, InferenceServerConfig, LauncherConfig, bound_to, on_node,
     requester_with_uid, with_server_config,
@@ -34,14 +34,14 @@ use crate::view::{
 /// Pairs requesters with providers.
 #[derive(Clone, Debug)]
 pub struct PairingController {
-    settings: Settings,
+    settings: LiveSettings,
 }
 
 impl PairingController {
     /// Pairs with these settings.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
-        Self { settings }
+    pub fn new(settings: impl Into<LiveSettings>) -> Self {
+        Self { settings: settings.into() }
     }
 }
 
@@ -65,6 +65,7 @@ impl Controller for PairingController {
             FactKind::of::<LauncherState>(),
             FactKind::of::<EngineState>(),
             FactKind::of::<RequesterAccelerators>(),
+            FactKind::of::<AcceleratorMemory>(),
         ]
     }
 
@@ -112,6 +113,8 @@ impl Controller for PairingController {
             (change.subject.endpoint.pod.clone(), change.is_significant())
         } else if let Some(change) = change.of::<RequesterAccelerators>() {
             (change.subject.pod.clone(), false)
+        } else if let Some(change) = change.of::<AcceleratorMemory>() {
+            (change.subject.pod.clone(), false)
         } else {
             return Vec::new();
         };
@@ -135,9 +138,10 @@ impl Controller for PairingController {
         let requester = pods.by_index(&requester_with_uid(&uid)).into_iter().next();
         let mut providers = pods.by_index(&bound_to(&uid));
         providers.retain(|it| it.metadata.namespace == key.namespace());
+        let settings = self.settings.get();
         let mut planner = Planner {
             world,
-            settings: &self.settings,
+            settings: &settings,
             now,
             requester: requester.filter(|it| it.metadata.namespace == key.namespace()),
             plan: Plan::default(),

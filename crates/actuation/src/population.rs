@@ -27,20 +27,20 @@ use crate::labels::{
 };
 use crate::launcher_template::{LauncherTemplate, launcher_template};
 use crate::object_names::{LauncherPlace, length_problem, stocked_launcher};
-use crate::settings::Settings;
+use crate::settings::{LiveSettings, Settings};
 use crate::view::{ActuationPod, LauncherConfig, LauncherPopulationPolicy, launchers_of, on_node};
 
 /// Keeps the stock of launchers.
 #[derive(Clone, Debug)]
 pub struct PopulationController {
-    settings: Settings,
+    settings: LiveSettings,
 }
 
 impl PopulationController {
     /// Keeps the stock with these settings.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
-        Self { settings }
+    pub fn new(settings: impl Into<LiveSettings>) -> Self {
+        Self { settings: settings.into() }
     }
 
     /// The key of the launchers of a LauncherConfig on a node.
@@ -115,9 +115,10 @@ impl Controller for PopulationController {
         launchers.sort_by_key(|it| it.metadata.key());
         let config_key = key.in_same_namespace(config);
         let config = world.store::<LauncherConfig>().get(&config_key);
+        let settings = self.settings.get();
         let mut stock = Stock {
             world,
-            settings: &self.settings,
+            settings: &settings,
             now,
             node,
             key: config_key,

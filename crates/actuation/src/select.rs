@@ -26,6 +26,10 @@ pub struct Wanted<'a> {
     pub port: u16,
     /// The most instances of a launcher.
     pub max_instances: usize,
+    /// Its InferenceServerConfig, for explanations.
+    pub config: &'a str,
+    /// Its accelerators, for explanations.
+    pub accelerators: &'a [String],
 }
 
 /// How a requester is going to be served.
@@ -42,8 +46,8 @@ pub enum Path {
 /// What to do.
 #[derive(Clone, Copy, Debug)]
 pub enum Selection<'a> {
-    /// Bind this launcher.
-    Bind(&'a ActuationPod, Path),
+    /// Bind this launcher, in which this many instances make way.
+    Bind(&'a ActuationPod, Path, usize),
     /// Wait until this launcher is unbound: it has the instance.
     AwaitUnbinding(&'a ActuationPod),
     /// Wait until this launcher is ready or has answered.
@@ -55,7 +59,8 @@ pub enum Selection<'a> {
 /// Chooses among the launchers of a node whose template is the current one.
 #[must_use]
 pub fn select<'a>(candidates: &[Candidate<'a>], wanted: Wanted<'_>) -> Selection<'a> {
-    let (mut warm, mut reclaim, mut unready, mut unbinding) = (None, None, None, None);
+    let (mut warm, mut unready, mut unbinding) = (None, None, None);
+    let mut reclaim: Option<(_, &ActuationPod, usize)> = None;
     for candidate in candidates {
         let launcher = candidate.launcher;
         if launcher.is_terminal() || launcher.metadata.is_terminating() {
@@ -76,7 +81,7 @@ pub fn select<'a>(candidates: &[Candidate<'a>], wanted: Wanted<'_>) -> Selection
             continue;
         };
         if is_hot {
-            return Selection::Bind(launcher, Path::Hot);
+            return Selection::Bind(launcher, Path::Hot, 0);
         }
         let victims = victims(launcher, state, wanted);
         if victims.is_empty() {
@@ -87,17 +92,70 @@ pub fn select<'a>(candidates: &[Candidate<'a>], wanted: Wanted<'_>) -> Selection
         let oldest = victims.iter().map(|it| uses.of(launcher, &it.id)).min();
         let least = victims.iter().map(|it| it.id.as_str()).min().unwrap_or_default();
         let rank = (std::cmp::Reverse(victims.len()), oldest, least.to_owned());
-        if reclaim.as_ref().is_none_or(|(best, _)| rank < *best) {
-            reclaim = Some((rank, launcher));
+        if reclaim.as_ref().is_none_or(|(best, ..)| rank < *best) {
+            reclaim = Some((rank, launcher, victims.len()));
         }
     }
     match (unbinding, warm, reclaim, unready) {
         (Some(launcher), ..) => Selection::AwaitUnbinding(launcher),
-        (_, Some(launcher), ..) => Selection::Bind(launcher, Path::Warm),
-        (_, _, Some((_, launcher)), _) => Selection::Bind(launcher, Path::Reclaim),
+        (_, Some(launcher), ..) => Selection::Bind(launcher, Path::Warm, 0),
+        (_, _, Some((_, launcher, count)), _) => Selection::Bind(launcher, Path::Reclaim, count),
         (.., Some(launcher)) => Selection::AwaitReady(launcher),
         (None, None, None, None) => Selection::Create,
     }
+}
+
+/// Why no launcher serves better than the selected path, launcher by launcher.
+///
+/// `stale` counts the launchers of the node that have another template.
+#[must_use]
+pub fn shortfalls(candidates: &[Candidate<'_>], wanted: Wanted<'_>, stale: usize) -> String {
+    let mut texts: Vec<String> = candidates.iter().filter_map(|it| shortfall(it, wanted)).collect();
+    match stale {
+        0 => {}
+        1 => texts.push("one launcher has an older template".to_owned()),
+        _ => texts.push(format!("{stale} launchers have an older template")),
+    }
+    match texts.is_empty() {
+        true => "the node has no launcher of its LauncherConfig".to_owned(),
+        false => texts.join("; "),
+    }
+}
+
+/// Why a launcher cannot serve by waking, or by starting, an instance.
+fn shortfall(candidate: &Candidate<'_>, wanted: Wanted<'_>) -> Option<String> {
+    let launcher = candidate.launcher;
+    let name = &launcher.metadata.name;
+    if launcher.is_terminal() || launcher.metadata.is_terminating() {
+        return Some(format!("launcher {name} has ended or is being deleted"));
+    }
+    if let Some(binding) = launcher.binding() {
+        return Some(format!("launcher {name} is bound to requester {}", binding.name));
+    }
+    let Some(state) = candidate.state.filter(|_| launcher.is_ready()) else {
+        return Some(format!("launcher {name} is not ready"));
+    };
+    match state.instance(wanted.id) {
+        Some(it) if !it.is_stopped => return None,
+        Some(_) => return Some(format!("launcher {name}: the instance has ended")),
+        None => {}
+    }
+    let victims = victims(launcher, state, wanted);
+    let same = state.instances.iter().find(|it| it.config.as_deref() == Some(wanted.config));
+    let why = match same {
+        Some(it) if it.gpu_uuids == wanted.accelerators => {
+            format!("has {} of an older InferenceServerConfig", it.id)
+        }
+        Some(it) => format!("has it on other accelerators ({})", it.gpu_uuids.join(",")),
+        None => "has no such instance".to_owned(),
+    };
+    let port = victims.iter().filter(|it| it.port == Some(wanted.port)).count();
+    let place = match victims.len() {
+        0 => String::new(),
+        _ if port > 0 => format!(", and port {} is in use", wanted.port),
+        _ => format!(", and its {} instances are the most", wanted.max_instances),
+    };
+    Some(format!("launcher {name} {why}{place}"))
 }
 
 /// The instances that must be deleted before the wanted one is created: those on its port, those
@@ -155,6 +213,30 @@ mod tests {
         LauncherState { boot: None, instances: instances.collect() }
     }
 
+    fn wanted(id: &str, port: u16) -> Wanted<'_> {
+        Wanted { id, port, max_instances: 2, config: "m", accelerators: &[] }
+    }
+
+    #[test]
+    fn as_83_explanations_name_what_each_launcher_lacks() {
+        let (a, b, bound) = (launcher("a", false), launcher("b", false), launcher("c", true));
+        let full = state(&[("Ia", 2), ("Ib", 3)]);
+        let mut other = state(&[("Ix", 1)]);
+        other.instances[0].config = Some("m".to_owned());
+        other.instances[0].gpu_uuids = vec!["g9".to_owned()];
+        let candidate = |launcher, state| Candidate { launcher, state, is_unbinding: false };
+        let candidates =
+            [candidate(&a, Some(&full)), candidate(&b, Some(&other)), candidate(&bound, None)];
+        assert_eq!(
+            shortfalls(&candidates, wanted("I", 1), 1),
+            "launcher a has no such instance, and its 2 instances are the most; launcher b has it \
+             on other accelerators (g9), and port 1 is in use; launcher c is bound to requester \
+             r9; one launcher has an older template"
+        );
+        let text = shortfalls(&[], wanted("I", 1), 0);
+        assert_eq!(text, "the node has no launcher of its LauncherConfig");
+    }
+
     fn outcome(
         list: &[(&ActuationPod, Option<&LauncherState>, bool)],
         id: &str,
@@ -168,8 +250,8 @@ mod tests {
                 is_unbinding: *is_unbinding,
             })
             .collect();
-        match select(&candidates, Wanted { id, port, max_instances: 2 }) {
-            Selection::Bind(it, path) => format!("{path:?} {}", it.metadata.name),
+        match select(&candidates, wanted(id, port)) {
+            Selection::Bind(it, path, _) => format!("{path:?} {}", it.metadata.name),
             Selection::AwaitUnbinding(it) => format!("unbinding {}", it.metadata.name),
             Selection::AwaitReady(it) => format!("ready {}", it.metadata.name),
             Selection::Create => "create".to_owned(),
@@ -203,8 +285,7 @@ mod tests {
     fn as_27_least_recently_used_instances_make_way() {
         let launcher = launcher("a", false);
         let ids = |state: &LauncherState, port: u16| -> Vec<String> {
-            let wanted = Wanted { id: "I", port, max_instances: 2 };
-            victims(&launcher, state, wanted).iter().map(|it| it.id.clone()).collect()
+            victims(&launcher, state, wanted("I", port)).iter().map(|it| it.id.clone()).collect()
         };
         assert_eq!(ids(&state(&[("Ia", 2), ("Ib", 3)]), 1), ["Ib"]);
         assert_eq!(ids(&state(&[("Ia", 2), ("Ib", 3)]), 2), ["Ia"], "the port is needed");

@@ -1,5 +1,6 @@
 //! The settings of actuation.
 
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 /// The settings of actuation.
@@ -30,6 +31,9 @@ pub struct Settings {
     pub stuck_scheduling: Duration,
     /// After how long a scheduled launcher that is not ready counts as stuck.
     pub stuck_starting: Duration,
+    /// Whether an engine is woken only after the requester has reported that its accelerators have
+    /// little memory in use.
+    pub checks_memory: bool,
 }
 
 impl Default for Settings {
@@ -48,6 +52,30 @@ impl Default for Settings {
             failed_grace: Duration::from_secs(10),
             stuck_scheduling: Duration::from_secs(2 * 60),
             stuck_starting: Duration::from_secs(450),
+            checks_memory: false,
         }
+    }
+}
+
+/// Settings that may change while the controllers run. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct LiveSettings(Arc<RwLock<Arc<Settings>>>);
+
+impl LiveSettings {
+    /// The settings now.
+    #[must_use]
+    pub fn get(&self) -> Arc<Settings> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the settings.
+    pub fn set(&self, settings: Settings) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+    }
+}
+
+impl From<Settings> for LiveSettings {
+    fn from(settings: Settings) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(settings))))
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gantry_process::children::Command;
+use gantry_process::children::{Command, Input};
 use gantry_process::clock::Clock;
 
 use crate::host::Host;
@@ -40,12 +40,15 @@ pub(crate) async fn run_vendor_tool(
     clock: &Clock,
     arguments: &[String],
 ) -> Result<(u8, String), ToolError> {
-    let program = find("nvidia-smi", host.variable("PATH").unwrap_or_default());
+    // Those who write simulated pods must not choose the program.
+    let path = host.variable("PATH").filter(|_| host.confinement().is_none());
+    let program = find("nvidia-smi", path.unwrap_or_default());
     let command = Command {
         program: program.ok_or(ToolError::Missing)?,
         args: arguments.to_vec(),
         environment: host.environment.clone(),
         directory: "/".into(),
+        input: Input::Null,
     };
     let run = async {
         let (mut child, mut output) = command.start_merged()?;

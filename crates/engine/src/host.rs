@@ -7,7 +7,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::confinement::{self, CONFINEMENT_VARIABLE};
 use crate::kubernetes::KubernetesApi;
+use crate::ledger;
 
 /// The variable with the only address of a program's pod, in simulated pods.
 pub const ADDRESS_VARIABLE: &str = "GANTRY_POD_ADDRESS";
@@ -95,11 +97,28 @@ impl Host {
         self.variable(ADDRESS_VARIABLE)?.parse().ok()
     }
 
-    /// Returns the address to listen on. "All addresses" means those of the pod.
+    /// Returns the directory that all programs of the cluster share, if this is one of a simulated
+    /// pod, which is confined.
+    #[must_use]
+    pub fn confinement(&self) -> Option<PathBuf> {
+        self.variable(CONFINEMENT_VARIABLE).map(PathBuf::from)
+    }
+
+    /// Returns the capacity of an accelerator that nobody has described.
+    #[must_use]
+    pub fn default_capacity(&self) -> u64 {
+        match self.confinement() {
+            Some(_) => confinement::CAPACITY,
+            None => ledger::DEFAULT_CAPACITY,
+        }
+    }
+
+    /// Returns the address to listen on. "All addresses" means those of the pod, and a program that
+    /// is confined has no other.
     #[must_use]
     pub fn listen_address(&self, wanted: IpAddr) -> IpAddr {
         match self.address() {
-            Some(own) if wanted.is_unspecified() => own,
+            Some(own) if wanted.is_unspecified() || self.confinement().is_some() => own,
             Some(_) | None => wanted,
         }
     }

@@ -15,13 +15,16 @@ use gantry_process::descendants;
 use gantry_process::tasks::{OnLoss, Tasks};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::confinement;
 use crate::exchange::{self, Call, ServerBounds};
 use crate::host::Host;
 
 mod accelerator_map;
 mod api;
-mod binding;
 mod config;
+mod create;
+mod fence;
+mod forward;
 mod index;
 mod instance;
 mod instance_table;
@@ -33,10 +36,15 @@ mod zygote;
 
 use accelerator_map::AcceleratorMap;
 pub use accelerator_map::MAP_VARIABLE;
+pub(crate) use start::ENGINE_COMMAND_VARIABLE;
 use start::Starter;
 
 /// The largest body of a request.
 const MAX_BODY_BYTES: usize = 1 << 20;
+/// The most instances at one time.
+const MAX_INSTANCES: usize = 64;
+/// The most bytes of the log of an instance.
+const MAX_LOG_BYTES: u64 = 64 << 20;
 /// How long requests may take when it stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a request that is forwarded to an engine may take.
@@ -135,6 +143,13 @@ async fn serve(arguments: Arguments, host: &Host, tasks: &mut Tasks) -> Result<(
     host.log(&format!("engines are started by {starter}"));
     let forwarder = exchange::pod_client(clock.clone(), FORWARD_TIMEOUT);
     let forwarder = forwarder.map_err(|error| failed(gantry_process::error_chain(&error)))?;
+    let is_confined = host.confinement().is_some();
+    let (instances, log_bytes, max_body_bytes) = match is_confined {
+        true => {
+            (confinement::MAX_INSTANCES, confinement::MAX_LOG_BYTES, confinement::MAX_BODY_BYTES)
+        }
+        false => (MAX_INSTANCES, MAX_LOG_BYTES, MAX_BODY_BYTES),
+    };
     let settings = api::LauncherSettings {
         host: host.clone(),
         clock: clock.clone(),
@@ -142,11 +157,12 @@ async fn serve(arguments: Arguments, host: &Host, tasks: &mut Tasks) -> Result<(
         accelerators,
         stop_time: Duration::from_secs(arguments.stop_seconds),
         forwarder,
+        bounds: api::LauncherBounds { instances, log_bytes },
     };
     let launcher = api::Launcher::new(settings, starter, tasks)
         .map_err(|error| failed(format!("could not make a directory for logs: {error}")))?;
     let launcher = Arc::new(launcher);
-    let bounds = ServerBounds { max_body_bytes: MAX_BODY_BYTES, drain: DRAIN_TIMEOUT };
+    let bounds = ServerBounds { max_body_bytes, drain: DRAIN_TIMEOUT };
     let shared = Arc::clone(&launcher);
     let answer = move |call: Call| {
         let launcher = Arc::clone(&shared);

@@ -10,10 +10,12 @@
 //! command of the binary. What a protocol means is decided by pure functions (`log_range`, `spi`,
 //! `instance_table`, `allocation`, `fault`); listening, starting processes and waiting are apart.
 
+mod detached;
 mod exchange;
 mod executable;
 
 pub mod command_line;
+pub mod confinement;
 pub mod host;
 pub mod kubernetes;
 

@@ -99,6 +99,16 @@ impl<'a> Notifier<'a> {
                 .replace("//localhost:", &format!("//{own}:")),
             None => launcher.to_owned(),
         };
+        if let Some(own) = host.address().filter(|_| host.confinement().is_some()) {
+            let uri: Option<http::Uri> = launcher.parse().ok();
+            let is_own = |it: &http::Uri| it.host().is_some_and(|it| it == own.to_string());
+            if !uri.as_ref().is_some_and(is_own) {
+                return Err(format!(
+                    "LAUNCHER_BASE_URL is {launcher:?}: in simulated pods use http://127.0.0.1:PORT, \
+                     a container of the same pod"
+                ));
+            }
+        }
         let token = host.token(arguments.token_file.as_ref()).map_err(|it| it.to_string())?;
         let token = token.map(|it| HeaderValue::from_str(&format!("Bearer {it}")));
         let token = token.transpose().map_err(|_| "the token is no header".to_owned())?;

@@ -1,5 +1,6 @@
 //! Runs a program by its command line, to its end.
 
+use gantry_process::children::end_with_input;
 use gantry_process::clock::Clock;
 use gantry_process::shutdown::Signals;
 use gantry_process::tasks::Tasks;
@@ -100,6 +101,9 @@ impl Command {
     /// # Errors
     /// Signals cannot be listened for.
     pub async fn run_as_process(self, host: Host) -> Result<u8, std::io::Error> {
+        if host.confinement().is_some() {
+            end_with_input()?;
+        }
         let stop = CancellationToken::new();
         let tasks = exchange::root_tasks(Clock::system(), &stop);
         let mut signals = Signals::listen().map_err(std::io::Error::other)?;

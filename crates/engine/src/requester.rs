@@ -13,6 +13,7 @@ use gantry_serve::Body;
 use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
+use crate::confinement;
 use crate::exchange::{self, Call, ServerBounds};
 use crate::host::Host;
 
@@ -165,7 +166,11 @@ pub async fn run(arguments: Arguments, host: Host, mut tasks: Tasks) -> u8 {
         proxy,
         token,
     });
-    let bounds = ServerBounds { max_body_bytes: MAX_BODY_BYTES, drain: DRAIN_TIMEOUT };
+    let max_body_bytes = match host.confinement() {
+        Some(_) => confinement::MAX_BODY_BYTES,
+        None => MAX_BODY_BYTES,
+    };
+    let bounds = ServerBounds { max_body_bytes, drain: DRAIN_TIMEOUT };
     let (spi, probes) = (Arc::clone(&state), Arc::clone(&state));
     let answer = move |call: Call| {
         let state = Arc::clone(&spi);
@@ -284,7 +289,8 @@ impl State {
     async fn configure_proxy(&self, call: &Call) -> Response<Body> {
         let value: Result<Value, _> = serde_json::from_slice(&call.body);
         let target = value.map_err(|error| error.to_string());
-        let target = match target.and_then(|it| Target::parse(&it)) {
+        let target = target.and_then(|it| Target::parse(&it));
+        let target = match target.and_then(|it| it.allowed(self.host.confinement().is_some())) {
             Ok(target) => target,
             Err(message) => {
                 return exchange::text(StatusCode::BAD_REQUEST, format!("{message}\n"));

@@ -1,5 +1,6 @@
 //! The command line: the command tree, and the function that runs each command.
 
+mod actuation;
 mod amounts;
 mod apiserver;
 mod check;
@@ -104,6 +105,8 @@ enum Command {
     Modules(modules::Arguments),
     Registry(registry::Arguments),
     Operator(Box<operator::Arguments>),
+    DualPodsController(Box<actuation::PairingArguments>),
+    LauncherPopulator(Box<actuation::PopulationArguments>),
     User(user::Arguments),
     Requester(Box<gantry_engine::requester::Arguments>),
     Launcher(Box<gantry_engine::launcher::Arguments>),
@@ -208,6 +211,7 @@ fn called_as_gather(mut arguments: Vec<OsString>) -> Vec<OsString> {
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments = called_as_gather(arguments.into_iter().collect());
     let arguments = model_programs::by_executable(arguments);
+    let arguments = actuation::by_executable(arguments);
     let arguments = legacy_spelling::translate_legacy_flags(arguments);
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
@@ -276,6 +280,8 @@ fn dispatch(
         Command::Modules(arguments) => modules::run(arguments, output),
         Command::Registry(arguments) => registry::run(&arguments, output),
         Command::Operator(arguments) => operator::run(*arguments, log, output),
+        Command::DualPodsController(it) => actuation::run_pairing(*it, output),
+        Command::LauncherPopulator(it) => actuation::run_population(*it, output),
         Command::User(arguments) => user::run(&arguments, output),
         Command::Requester(arguments) => model_programs::run(Program::Requester(arguments)),
         Command::Launcher(arguments) => model_programs::run(Program::Launcher(arguments)),

@@ -6,6 +6,7 @@ pub mod definitions;
 mod metrics;
 mod publish;
 pub mod reload;
+pub mod standalone;
 pub mod webhook;
 
 use std::time::Duration;

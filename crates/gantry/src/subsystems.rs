@@ -24,6 +24,7 @@ pub const SUBSYSTEMS: &[Subsystem] = &[
     gantry_sim::subsystem::SUBSYSTEM,
     gantry_placement::subsystem::SUBSYSTEM,
     gantry_kernel_modules::subsystem::SUBSYSTEM,
+    gantry_actuation::subsystem::SUBSYSTEM,
 ];
 
 /// The controllers that can be enabled by name.

@@ -10,6 +10,7 @@ mod host_registry;
 mod in_process_client;
 mod installation;
 mod metrics_api;
+mod model_programs;
 mod node_groups;
 mod node_notifier;
 
@@ -116,7 +117,11 @@ pub async fn start(
     let registry = EmbeddedRegistry::new(api, settings.api_server.port, &settings.certificates);
     let program = GantryProgram::new(registry.addresses(), registry.roots());
     let runtime = PodRuntime {
-        programs: ProgramRegistry::built_in().with(gantry_program::IMAGE, program),
+        programs: model_programs::register(
+            ProgramRegistry::built_in().with(gantry_program::IMAGE, program),
+            &settings.pods,
+            tasks,
+        )?,
         api_server: Some(settings.api_server.clone()),
         transport: Some(in_process_transport(api)),
         directory: Some(settings.pods.clone()),

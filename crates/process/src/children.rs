@@ -1,7 +1,7 @@
 //! Child processes: the only place that starts programs of the operating system.
 //!
 //! A child has a process group of its own, the environment it is given and nothing of ours, and no
-//! input. The owner of a [`Child`] owns the whole group: when the child has ended, and when it is
+//! input, unless [`Input`] says otherwise. The owner of a [`Child`] owns the whole group: when the child has ended, and when it is
 //! dropped, every process that is left in the group is killed. So no process outlives its owner
 //! unnoticed.
 
@@ -32,6 +32,45 @@ pub struct Command {
     pub environment: BTreeMap<String, String>,
     /// The directory it starts in.
     pub directory: PathBuf,
+    /// Its input.
+    pub input: Input,
+}
+
+/// The input of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Input {
+    /// There is none.
+    #[default]
+    Null,
+    /// A pipe to which nothing is written. It closes when the [`Child`] is dropped, and when this
+    /// process ends, however that happens: see [`end_with_input`].
+    Tether,
+    /// That of this process: descendants of a tethered process are tethered, too.
+    Inherited,
+}
+
+/// Ends this process at once when its input closes. A process that is tethered, and all of its
+/// descendants that inherit its input, end with the process that started it, even if that is
+/// killed.
+///
+/// # Errors
+/// No thread can be started.
+pub fn end_with_input() -> io::Result<()> {
+    use std::io::Read as _;
+    let wait = || {
+        let mut buffer = [0; 64];
+        let mut input = io::stdin().lock();
+        loop {
+            match input.read(&mut buffer) {
+                Ok(1..) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => break,
+            }
+        }
+        // Nothing is cleaned up: whoever would use that is gone.
+        let _ = kill_process(rustix::process::getpid(), Signal::KILL);
+    };
+    std::thread::Builder::new().name("tether".to_owned()).spawn(wait).map(drop)
 }
 
 /// A process that was started, with all processes of its group.
@@ -106,7 +145,11 @@ impl Command {
             .env_clear()
             .envs(&self.environment)
             .current_dir(&self.directory)
-            .stdin(Stdio::null())
+            .stdin(match self.input {
+                Input::Null => Stdio::null(),
+                Input::Tether => Stdio::piped(),
+                Input::Inherited => Stdio::inherit(),
+            })
             .process_group(0);
         command
     }
@@ -335,6 +378,7 @@ mod tests {
             args: vec!["-c".to_owned(), script.to_owned()],
             environment: environment.iter().map(pair).collect(),
             directory: "/".into(),
+            input: Input::Null,
         }
     }
 
@@ -393,6 +437,22 @@ mod tests {
             // It never closes its end of the pipe itself: only its end does.
             assert_eq!(lines(&mut output).await, Vec::<String>::new(), "process {other}");
         }
+    }
+
+    /// The input of a tethered process is open for as long as its owner lives; a descendant that
+    /// inherits it ends, too, though it has a group of its own.
+    #[tokio::test]
+    async fn a_tethered_process_learns_that_its_owner_is_gone() {
+        let variables = [("PATH", "/usr/bin:/bin")];
+        let script = "exec 3<&0; setsid sh -c 'echo $$; cat <&3' & echo up; cat";
+        let command = Command { input: Input::Tether, ..shell(script, &variables) };
+        let (child, mut output) = command.start().unwrap();
+        let mut first = [output.next().await.unwrap(), output.next().await.unwrap()];
+        first.sort();
+        assert_eq!(first[1], "up");
+        drop(child);
+        // Both have closed the pipe of their output: the group, and the one that left it.
+        assert_eq!(lines(&mut output).await, Vec::<String>::new());
     }
 
     #[tokio::test]

@@ -319,6 +319,7 @@ mod tests {
             ]
             .into(),
             directory: "/".into(),
+            input: crate::children::Input::Null,
         };
         let (mut child, mut output) = command.start().unwrap();
         let daemon: i32 = output.next().await.unwrap().parse().unwrap();

@@ -24,14 +24,17 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 
 /// All metrics of the process. Clones share them.
 #[derive(Clone)]
-pub struct Metrics(Arc<Mutex<Registries>>);
+pub struct Metrics {
+    registries: Arc<Mutex<Registries>>,
+    is_prefixed: bool,
+}
 
 struct Registries {
-    names: BTreeSet<String>,
+    names: BTreeSet<(bool, String)>,
     own: Registry,
     /// Separate and without our prefix: every client library calls these `process_…`, and so do the
-    /// dashboards that read them.
-    process: Registry,
+    /// dashboards that read them. Also those of other projects, whose dashboards name them.
+    unprefixed: Registry,
 }
 
 /// The running build; exposed as `gantry_build_info`.
@@ -52,11 +55,19 @@ impl Metrics {
         own.register("build", "The build that is running", Info::new(labels));
         let mut process = Registry::default();
         process.register_collector(Box::new(usage::ProcessCollector));
-        let names = BTreeSet::from(["build".to_owned()]);
-        Self(Arc::new(Mutex::new(Registries { names, own, process })))
+        let names = BTreeSet::from([(true, "build".to_owned())]);
+        let registries = Registries { names, own, unprefixed: process };
+        Self { registries: Arc::new(Mutex::new(registries)), is_prefixed: true }
     }
 
-    /// Registers any metric as `gantry_<name>` and returns it.
+    /// The same metrics, for registrations whose names have no prefix: those that another project
+    /// has fixed.
+    #[must_use]
+    pub fn without_prefix(&self) -> Self {
+        Self { registries: Arc::clone(&self.registries), is_prefixed: false }
+    }
+
+    /// Registers any metric as `gantry_<name>`, or as the name alone, and returns it.
     ///
     /// # Errors
     /// The name is already registered, or is not valid.
@@ -66,12 +77,17 @@ impl Metrics {
         help: &str,
         metric: Kind,
     ) -> Result<Kind, RegisterError> {
-        check(name)?;
+        let is_prefixed = self.is_prefixed;
+        check(name, is_prefixed)?;
         let mut registries = self.lock();
-        if !registries.names.insert(name.to_owned()) {
+        if !registries.names.insert((is_prefixed, name.to_owned())) {
             return Err(RegisterError::DuplicateName { name: name.to_owned() });
         }
-        registries.own.register(name, help, metric.clone());
+        let registry = match is_prefixed {
+            true => &mut registries.own,
+            false => &mut registries.unprefixed,
+        };
+        registry.register(name, help, metric.clone());
         Ok(metric)
     }
 
@@ -120,14 +136,14 @@ impl Metrics {
         let mut page = String::new();
         let registries = self.lock();
         text::encode_registry(&mut page, &registries.own)?;
-        text::encode_registry(&mut page, &registries.process)?;
+        text::encode_registry(&mut page, &registries.unprefixed)?;
         text::encode_eof(&mut page)?;
         Ok(page)
     }
 
     /// A panic while encoding changes nothing, so the data of a poisoned lock is still intact.
     fn lock(&self) -> MutexGuard<'_, Registries> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.registries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -188,13 +204,15 @@ pub enum RegisterError {
 /// two of them, or clash with the samples of another metric.
 const RESERVED_SUFFIXES: [&str; 6] = ["_total", "_created", "_bucket", "_count", "_sum", "_info"];
 
-fn check(name: &str) -> Result<(), RegisterError> {
+fn check(name: &str, is_prefixed: bool) -> Result<(), RegisterError> {
     let unfit = |why| Err(RegisterError::InvalidName { name: name.to_owned(), why });
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(fits) {
         return unfit("use lower-case letters, digits and underscores, and begin with a letter");
     }
-    if RESERVED_SUFFIXES.iter().any(|ending| name.ends_with(ending)) {
+    // Other projects have gauges that end in `_count`.
+    let mut reserved = RESERVED_SUFFIXES.iter().filter(|it| is_prefixed || **it != "_count");
+    if reserved.any(|ending| name.ends_with(ending)) {
         return unfit("leave out the ending, the format adds it");
     }
     Ok(())
@@ -258,6 +276,14 @@ mod tests {
         ] {
             assert!(page.lines().any(|have| have == line), "no {line} in\n{page}");
         }
+        let other = metrics.without_prefix();
+        let count: Gauge =
+            other.register("other_count", "Of another project", Gauge::default()).unwrap();
+        count.set(2);
+        assert!(other.gauges::<Verb>("other_count", "Twice").is_err());
+        assert!(other.gauges::<Verb>("other_total", "No gauge").is_err());
+        let page = metrics.encode().unwrap();
+        assert!(page.lines().any(|it| it == "other_count 2"), "{page}");
         assert!(page.ends_with("# EOF\n") && page.matches("# EOF").count() == 1);
     }
 

@@ -7,10 +7,12 @@ use serde_json::{Value, json};
 
 use super::status::{Paired, paired, problem};
 use super::{PODS, Planner, delete, finalizers_with, patch};
+use crate::actuation_record::{ActuationPath, ActuationRecord};
 use crate::bookkeeping::Bookkeeping;
 use crate::instance::DesiredInstance;
 use crate::labels::{
-    DUAL_LABEL, PAIRING_MANAGER, PROVIDER_FINALIZER, REQUESTER_FINALIZER, STATUS_ANNOTATION,
+    DUAL_LABEL, PAIRING_MANAGER, PROVIDER_FINALIZER, RECORD_ANNOTATION, REQUESTER_FINALIZER,
+    STATUS_ANNOTATION,
 };
 use crate::launcher_template::LauncherTemplate;
 use crate::nominal_pod::NominalPod;
@@ -27,7 +29,10 @@ impl Planner<'_> {
         accelerators: &[String],
     ) {
         let key = requester.metadata.key();
-        let body = nominal.bound_to(&key, &requester.metadata.uid, self.now);
+        let mut body = nominal.bound_to(&key, &requester.metadata.uid, self.now);
+        let reason = "no sleeping provider on the node was made from the same pod";
+        let record = ActuationRecord::new(ActuationPath::Cold, reason);
+        body["metadata"]["annotations"][RECORD_ANNOTATION] = self.record_of(requester, record);
         self.create_provider(requester, body, accelerators, None);
     }
 
@@ -38,12 +43,13 @@ impl Planner<'_> {
         template: &LauncherTemplate,
         instance: &DesiredInstance,
         accelerators: &[String],
+        record: ActuationRecord,
     ) {
         let name = requested_launcher(template.config(), &requester.metadata.uid);
         let mut body = template.pod(&name, &requester.node_name);
         let metadata = &mut body["metadata"];
         let annotations = Bookkeeping::annotations(instance).into_iter();
-        for (key, value) in annotations.chain(self.binding_annotations(requester, 0)) {
+        for (key, value) in annotations.chain(self.binding_annotations(requester, 0, record)) {
             metadata["annotations"][key] = value;
         }
         metadata["labels"][DUAL_LABEL] = json!(requester.metadata.name);

@@ -5,19 +5,21 @@ use gantry_pods::view::Node;
 use gantry_reconcile::fact::FactState;
 use gantry_reconcile::{Event, Fact, Key, Step};
 use jiff::Timestamp;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use super::status::{Paired, paired, readiness_gate};
 use super::{Planner, delete, end_of, patch, warning};
 use crate::accelerator_use::{Claim, blocker};
+use crate::actuation_record::ActuationRecord;
 use crate::bookkeeping::{Bookkeeping, InstanceUse};
 use crate::calls::{
     Engine, configure_proxy, create_instance, delete_instance, is_out_of_memory, relay,
 };
-use crate::facts::{Endpoint, EngineState, InstanceState, LauncherState};
-use crate::inquiries::engine_question;
+use crate::facts::{AcceleratorMemory, Endpoint, EngineState, InstanceState, LauncherState};
+use crate::inquiries::{engine_question, requester_endpoint};
 use crate::labels::{
-    ACCELERATORS_ANNOTATION, INSTANCE_USE_ANNOTATION, LAST_USE_ANNOTATION, SLEEPING_LABEL,
+    ACCELERATORS_ANNOTATION, INSTANCE_USE_ANNOTATION, LAST_USE_ANNOTATION, RECORD_ANNOTATION,
+    SLEEPING_LABEL,
 };
 use crate::routing::RoutingMetadata;
 use crate::select::{Wanted, victims};
@@ -27,6 +29,9 @@ use crate::view::{ActuationPod, LauncherConfig};
 const MAX_WAKE_FAILURES: u32 = 3;
 /// After how many unanswered questions in a row an engine counts as unhealthy.
 const MAX_UNANSWERED: u32 = 3;
+
+/// How much memory of an accelerator a sleeping engine may keep.
+const MEMORY_OF_SLEEPER_MIB: u64 = 4096;
 
 /// What serves a requester.
 struct Server<'a> {
@@ -147,6 +152,7 @@ impl Planner<'_> {
                         return self.not_serving(server, "LauncherUnready", message);
                     }
                 }
+                self.keep_creation(server);
                 self.serve_engine(server);
             }
             None => self.create(server, bookkeeping, state, observed_at),
@@ -175,6 +181,8 @@ impl Planner<'_> {
             id: &bookkeeping.id,
             port: bookkeeping.port,
             max_instances: most.unwrap_or(usize::MAX),
+            config: bookkeeping.config_name(),
+            accelerators: server.accelerators,
         };
         let victims: Vec<String> =
             victims(provider, state, wanted).iter().map(|it| it.id.clone()).collect();
@@ -189,6 +197,19 @@ impl Planner<'_> {
             return;
         }
         self.await_call(requester, call, "AwaitingInstance");
+    }
+
+    /// Keeps what is known about the creation of the instance until it is recorded.
+    fn keep_creation(&mut self, server: &Server<'_>) {
+        let Some(bookkeeping) = server.bookkeeping.filter(|_| !server.provider.is_marked_awake())
+        else {
+            return;
+        };
+        let (id, config) = (&bookkeeping.id, &bookkeeping.config);
+        let call = create_instance(server.provider, server.boot, id, config);
+        if self.done_at(&call).is_some() {
+            self.plan.call(call);
+        }
     }
 
     /// Wakes the engine if it may be awake, and serves once it is.
@@ -228,7 +249,7 @@ impl Planner<'_> {
             // Kept until the engine was asked: the reply is what is known so far.
             self.plan.call(wake);
         }
-        self.route(server);
+        self.route(server, observed.at, woken);
     }
 
     fn wake(&mut self, server: &Server<'_>, wake: gantry_reconcile::Call, was_woken: bool) {
@@ -238,6 +259,9 @@ impl Planner<'_> {
             self.not_serving(server, "EngineAsleep", "the engine sleeps".to_owned());
         }
         if self.is_blocked(server) {
+            return;
+        }
+        if self.settings.checks_memory && !self.has_free_memory(server) {
             return;
         }
         if was_woken {
@@ -257,6 +281,30 @@ impl Planner<'_> {
         self.await_call(requester, wake, "AwaitingWake");
     }
 
+    /// Holds what would not have the memory of its accelerators, as far as the requester reports.
+    fn has_free_memory(&mut self, server: &Server<'_>) -> bool {
+        let since = server.provider.last_use();
+        let facts = self.world.facts::<AcceleratorMemory>();
+        let known = requester_endpoint(server.requester).and_then(|it| facts.get(&it));
+        let observed = known.as_ref().and_then(|it| it.observed.as_ref());
+        let most = u64::try_from(self.settings.sleeper_limit).unwrap_or(u64::MAX);
+        let most = most.saturating_mul(MEMORY_OF_SLEEPER_MIB);
+        let problem = match observed.filter(|it| it.at >= since) {
+            Some(it) => it.value.problem(server.accelerators, most),
+            None => Some(match known.as_ref().and_then(|it| it.failure.as_ref()) {
+                Some(it) => format!("cannot read the memory in use: {}", it.message),
+                None => "asks the requester for the memory in use".to_owned(),
+            }),
+        };
+        match problem {
+            None => true,
+            Some(problem) => {
+                self.hold(server.requester, "AcceleratorMemoryInUse", problem);
+                false
+            }
+        }
+    }
+
     /// Holds what may not be awake yet. Returns whether that is so.
     fn is_blocked(&mut self, server: &Server<'_>) -> bool {
         let key = server.provider.metadata.key();
@@ -272,7 +320,7 @@ impl Planner<'_> {
     }
 
     /// Routes to an engine that is awake, then relays that it is ready.
-    fn route(&mut self, server: &Server<'_>) {
+    fn route(&mut self, server: &Server<'_>, answered: Timestamp, woken: Option<Timestamp>) {
         let (requester, provider) = (server.requester, server.provider);
         let routing = server.routing();
         if !provider.is_marked_awake() || !routing.is_applied_to(provider) {
@@ -286,6 +334,9 @@ impl Planner<'_> {
             routing.add_to(&mut labels, &mut annotations);
             labels.insert(SLEEPING_LABEL.to_owned(), json!("false"));
             annotations.insert(LAST_USE_ANNOTATION.to_owned(), json!(self.now.to_string()));
+            if let Some(text) = self.completed_record(server, answered, woken) {
+                annotations.insert(RECORD_ANNOTATION.to_owned(), text);
+            }
             if let Some(it) = server.bookkeeping {
                 let uses = InstanceUse::read(provider).after(&it.id, self.now);
                 annotations.insert(INSTANCE_USE_ANNOTATION.to_owned(), json!(uses));
@@ -300,6 +351,26 @@ impl Planner<'_> {
                 self.not_serving(server, "EngineUnready", "the engine is not ready".to_owned());
             }
         }
+    }
+
+    /// The record of the binding when its engine is first routed to.
+    fn completed_record(
+        &self,
+        server: &Server<'_>,
+        answered: Timestamp,
+        woken: Option<Timestamp>,
+    ) -> Option<Value> {
+        let provider = server.provider;
+        let record = ActuationRecord::read(provider, &server.requester.metadata.uid)?;
+        if record.routed.is_some() {
+            return None;
+        }
+        let creation =
+            server.bookkeeping.map(|it| create_instance(provider, server.boot, &it.id, &it.config));
+        let created = creation.and_then(|it| self.done_at(&it));
+        let routed = Some(self.now);
+        let answered = Some(answered);
+        Some(ActuationRecord { created, answered, woken, routed, ..record }.text())
     }
 
     fn relay_ready(&mut self, server: &Server<'_>) {

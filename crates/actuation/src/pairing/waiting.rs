@@ -6,6 +6,7 @@ use gantry_reconcile::{Key, Step};
 use super::status::problem;
 use super::{Planner, delete, is_alive, notice};
 use crate::accelerator_use::{Claim, blocker};
+use crate::actuation_record::{ActuationPath, ActuationRecord};
 use crate::facts::{Endpoint, LauncherState, RequesterAccelerators};
 use crate::inquiries::requester_endpoint;
 use crate::instance::DesiredInstance;
@@ -13,7 +14,7 @@ use crate::labels::{GPU_MAP, LAUNCHER_HASH_ANNOTATION, NOMINAL_ANNOTATION};
 use crate::launcher_template::launcher_template;
 use crate::nominal_pod::{IndexedAccelerators, nominal_pod};
 use crate::object_names::length_problem;
-use crate::select::{Candidate, Selection, Wanted, select};
+use crate::select::{Candidate, Path, Selection, Wanted, select, shortfalls};
 use crate::view::{
     AcceleratorMap, ActuationPod, InferenceServerConfig, LauncherConfig, Variant, launchers_of,
     on_node, requester_with_uid,
@@ -120,7 +121,8 @@ impl Planner<'_> {
         providers.sort_by_key(|it| (it.binding().is_some(), it.metadata.key()));
         match providers.first() {
             Some(provider) if provider.binding().is_none() => {
-                return self.bind(requester, provider, uuids, None, "hot");
+                let record = ActuationRecord::new(ActuationPath::Hot, "");
+                return self.bind(requester, provider, uuids, None, "hot", record);
             }
             Some(provider) => {
                 let name = &provider.metadata.name;
@@ -175,7 +177,9 @@ impl Planner<'_> {
         let hash = template.hash_on(&requester.node_name);
         let index = launchers_of(key.namespace(), launcher_config, &requester.node_name);
         let mut pods = self.world.store::<ActuationPod>().by_index(&index);
+        let all = pods.len();
         pods.retain(|it| it.annotation(LAUNCHER_HASH_ANNOTATION) == Some(&hash));
+        let stale = all - pods.len();
         pods.sort_by_key(|it| it.metadata.key());
         let facts = self.world.facts::<LauncherState>();
         let states: Vec<_> =
@@ -193,17 +197,27 @@ impl Planner<'_> {
             id: &instance.id,
             port: instance.port,
             max_instances: usize::try_from(launcher.spec.max_instances).unwrap_or(1),
+            config: name,
+            accelerators: uuids,
         };
+        let shortfalls = || shortfalls(&candidates, wanted, stale);
         match select(&candidates, wanted) {
-            Selection::Bind(launcher, path) => {
+            Selection::Bind(launcher, path, instances_deleted) => {
                 let meta = &launcher.metadata;
                 let problems = instance.routing.problems(&meta.labels, &meta.annotations);
                 if !problems.is_empty() {
                     let text = format!("InferenceServerConfig {name}: {}", problems.join("; "));
                     return self.report(requester, text, uuids);
                 }
+                let record = match path {
+                    Path::Hot => ActuationRecord::new(ActuationPath::Hot, ""),
+                    Path::Warm | Path::Reclaim => ActuationRecord {
+                        instances_deleted,
+                        ..ActuationRecord::new(ActuationPath::Warm, &shortfalls())
+                    },
+                };
                 let path = format!("{path:?}").to_lowercase();
-                self.bind(requester, launcher, uuids, Some(&instance), &path);
+                self.bind(requester, launcher, uuids, Some(&instance), &path, record);
             }
             Selection::AwaitUnbinding(launcher) => {
                 let message = format!("waits until launcher {} is unbound", launcher.metadata.name);
@@ -213,7 +227,10 @@ impl Planner<'_> {
                 let message = format!("waits until launcher {} is ready", launcher.metadata.name);
                 self.hold(requester, "AwaitingLauncher", message);
             }
-            Selection::Create => self.create_launcher(requester, &template, &instance, uuids),
+            Selection::Create => {
+                let record = ActuationRecord::new(ActuationPath::Cold, &shortfalls());
+                self.create_launcher(requester, &template, &instance, uuids, record);
+            }
         }
     }
 

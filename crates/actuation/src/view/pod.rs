@@ -56,6 +56,8 @@ pub struct ServerContainer {
     pub is_ready: bool,
     /// How often it was restarted.
     pub restarts: i64,
+    /// When it started.
+    pub started_at: Option<Timestamp>,
 }
 
 /// The engine of a direct provider.
@@ -139,6 +141,7 @@ impl<'de> Deserialize<'de> for ActuationPod {
             is_running: it.state.running.is_some(),
             is_ready: it.ready,
             restarts: it.restart_count,
+            started_at: it.state.running.as_ref().and_then(|it| it.started_at),
         });
         let all = status.container_statuses.iter().chain(&status.init_container_statuses);
         let restarts = all.map(|it| it.restart_count).sum();

@@ -43,11 +43,11 @@ impl Inquiries {
     pub(crate) fn new(settings: &Settings) -> Self {
         Self {
             launchers: SimulatedInquiry {
-                inquiry: LauncherInquiry(settings.clone()),
+                inquiry: LauncherInquiry(settings.clone().into()),
                 answer: launcher_state,
             },
             engines: SimulatedInquiry {
-                inquiry: EngineInquiry(settings.clone()),
+                inquiry: EngineInquiry(settings.clone().into()),
                 answer: engine_state,
             },
             requesters: SimulatedInquiry { inquiry: RequesterInquiry, answer: accelerators },

@@ -12,7 +12,7 @@ use crate::allocation::{self, MAP_NAME};
 use crate::executable;
 use crate::host::Host;
 use crate::kubernetes::request;
-use crate::ledger::{DEFAULT_CAPACITY, Ledger};
+use crate::ledger::Ledger;
 use crate::vendor_tool;
 
 /// The variable with the places of accelerators, as an item of `gpu-map` has them: for a launcher
@@ -44,7 +44,11 @@ impl AcceleratorMap {
             (Some(places), _) => places,
             (None, true) => match Self::of_config_map(host).await {
                 Some(places) => places,
-                None => Self::invented(arguments.mock_gpu_count),
+                // Those that somebody described on this node are no other ones.
+                None => match Self::described(host) {
+                    places if places.is_empty() => Self::invented(arguments.mock_gpu_count),
+                    places => places,
+                },
             },
             (None, false) => Self::of_vendor_tool(host, clock).await,
         };
@@ -52,7 +56,7 @@ impl AcceleratorMap {
         if let Some(directory) = &map.ledgers {
             for (uuid, index) in &map.places {
                 let described = Ledger::of(directory, uuid)
-                    .and_then(|it| it.describe(*index, DEFAULT_CAPACITY));
+                    .and_then(|it| it.describe(*index, host.default_capacity()));
                 described.map_err(|error| gantry_process::error_chain(&error))?;
             }
         }
@@ -73,6 +77,17 @@ impl AcceleratorMap {
                 None
             }
         }
+    }
+
+    /// Returns the accelerators of the node's ledgers.
+    fn described(host: &Host) -> BTreeMap<String, u32> {
+        let Some(directory) = host.ledgers() else { return BTreeMap::new() };
+        let read = |it: Ledger| Some((it.uuid().to_owned(), it.read().ok()?.accelerator.index));
+        let all = Ledger::all(&directory).unwrap_or_else(|error| {
+            host.log(&format!("no accelerators: {}", gantry_process::error_chain(&error)));
+            Vec::new()
+        });
+        all.into_iter().filter_map(read).collect()
     }
 
     fn invented(count: u32) -> BTreeMap<String, u32> {

@@ -1,31 +1,33 @@
 //! The API of the launcher: which request does what.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use gantry_http_client::{Body as ClientBody, Bounds, Client};
+use gantry_http_client::Client;
 use gantry_process::clock::Clock;
 use gantry_process::tasks::{OnLoss, Tasks};
 use gantry_serve::Body;
 use http::header::{ACCEPT_RANGES, CONTENT_RANGE, CONTENT_TYPE, RANGE};
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::accelerator_map::AcceleratorMap;
-use super::binding::{self, Binding, Fence};
 use super::config::InstanceConfig;
+use super::create::{CreateError, Order, create};
+use super::fence::{BOOT_HEADER, CallFence, Fence, Refusal};
+use super::forward::{self, Forwards};
 use super::index::{INSTANCES, index, random_id};
-use super::instance::{Instance, InstanceHandle, Progress};
+use super::instance::InstanceHandle;
 use super::instance_table::{AddError, InstanceTable};
-use super::log_file::{self, LogFile, MAX_LOG_FILE_BYTES};
+use super::log_file;
 use super::log_range::{self, LogAnswer};
 use super::start::Starter;
-use super::{FORWARD_TIMEOUT, watch as watching};
+use super::watch as watching;
+use crate::detached::Detached;
 use crate::exchange::{self as answer, Call};
 use crate::executable::{self, ToolError};
 use crate::host::Host;
@@ -34,10 +36,8 @@ use crate::host::Host;
 const MAX_WATCHERS: usize = 64;
 /// The longest ID of an instance.
 const MAX_ID_BYTES: usize = 253;
-/// The largest response of an engine that is forwarded.
-const MAX_FORWARDED_BYTES: usize = 1 << 20;
-/// The header with what identifies this run of the launcher: revisions begin again with it.
-const BOOT_HEADER: HeaderName = HeaderName::from_static("gantry-launcher-boot");
+/// How long calls to engines go on after the launcher stops.
+const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// What a launcher is given.
 pub(super) struct LauncherSettings {
@@ -48,13 +48,27 @@ pub(super) struct LauncherSettings {
     /// How long an engine may take to end after SIGTERM.
     pub(super) stop_time: Duration,
     pub(super) forwarder: Client,
+    pub(super) bounds: LauncherBounds,
+}
+
+/// The bounds of a launcher.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LauncherBounds {
+    /// Instances at one time.
+    pub(super) instances: usize,
+    /// The size of the log of one.
+    pub(super) log_bytes: u64,
 }
 
 /// What requests and instances share.
 pub(super) struct Shared {
     pub(super) settings: LauncherSettings,
     table: Mutex<InstanceTable>,
-    handles: Mutex<BTreeMap<String, InstanceHandle>>,
+    pub(super) handles: Mutex<BTreeMap<String, InstanceHandle>>,
+    /// Locked before the table and the handles where both are.
+    pub(super) fence: Mutex<Fence>,
+    pub(super) forwards: Forwards,
+    pub(super) detached: Detached,
     /// Changes with each event.
     pub(super) changes: watch::Sender<u64>,
 }
@@ -84,23 +98,12 @@ impl Shared {
     }
 }
 
-/// A request to start an instance, and where its result goes.
-type Order = (String, InstanceConfig, oneshot::Sender<Result<Value, CreateError>>);
-
-/// Why an instance was not created.
-#[derive(Debug)]
-enum CreateError {
-    Refused(AddError),
-    Failed(String),
-}
-
 /// The launcher.
 pub(super) struct Launcher {
     shared: Arc<Shared>,
     orders: mpsc::Sender<Order>,
-    fence: Mutex<Fence>,
     watchers: Arc<Semaphore>,
-    boot: HeaderValue,
+    boot: String,
     stop: CancellationToken,
 }
 
@@ -110,11 +113,21 @@ impl Launcher {
         starter: Starter,
         tasks: &mut Tasks,
     ) -> std::io::Result<Self> {
-        let logs = tempfile::Builder::new().prefix("gantry-launcher-").tempdir()?;
+        let mut logs = tempfile::Builder::new();
+        logs.prefix("gantry-launcher-");
+        let logs = match settings.host.confinement() {
+            // A directory that is removed with the pod, also if this process is killed.
+            Some(_) => logs.tempdir_in(".")?,
+            None => logs.tempdir()?,
+        };
+        let boot = format!("{:016x}", fastrand::u64(..));
         let shared = Arc::new(Shared {
             settings,
             table: Mutex::default(),
             handles: Mutex::default(),
+            fence: Mutex::new(Fence::new(boot.clone())),
+            forwards: Forwards::default(),
+            detached: Detached::new(tasks, STOP_GRACE),
             changes: watch::Sender::new(0),
         });
         let (orders, mut receiver) = mpsc::channel::<Order>(16);
@@ -130,32 +143,28 @@ impl Launcher {
                     _ = instances.join(), if !instances.is_empty() => continue,
                     order = receiver.recv() => order,
                 };
-                let Some((id, config, reply)) = order else { break };
+                let Some(order) = order else { break };
                 let number = numbers.fetch_add(1, Ordering::Relaxed);
                 let log = logs.path().join(format!("{number}.log"));
-                let created = create(&inner, &starter, (id, config), log, &mut instances).await;
-                // The client may have gone; the instance is there, and is listed.
-                let _ = reply.send(created);
+                create(&inner, &starter, order, log, &mut instances).await;
             }
             // Stopping the launcher stops all instances.
             while instances.join().await.is_err() {}
             drop(logs);
             Ok(())
         });
-        let boot = format!("{:016x}", fastrand::u64(..));
         Ok(Self {
             shared,
             orders,
-            fence: Mutex::default(),
             watchers: Arc::new(Semaphore::new(MAX_WATCHERS)),
-            boot: HeaderValue::from_str(&boot).unwrap_or(HeaderValue::from_static("")),
+            boot,
             stop: tasks.token().clone(),
         })
     }
 
     pub(super) async fn answer(&self, call: Call) -> Response<Body> {
         let mut response = self.route(call).await;
-        response.headers_mut().insert(BOOT_HEADER, self.boot.clone());
+        insert(&mut response, BOOT_HEADER, &self.boot);
         response
     }
 
@@ -174,22 +183,33 @@ impl Launcher {
             "" => Some(Vec::new()),
             rest => rest.strip_prefix('/').map(|it| it.split('/').collect()),
         });
+        // What changes nothing needs no fence.
+        let fence = match &call.method {
+            &Method::GET => Ok(CallFence::default()),
+            _ => CallFence::read(&call.headers),
+        };
+        let fence = match fence {
+            Ok(fence) => fence,
+            Err(refusal) => return forward::refused(&refusal),
+        };
         match (method, call.path.as_str(), parts.as_deref()) {
             ("GET", "/", _) => answer::json(StatusCode::OK, &index()),
             ("GET", "/v2/gpu-debug", _) => self.gpu_debug().await,
             ("GET", _, Some([])) => self.list(&call),
-            ("POST", _, Some([])) => self.create(random_id(), &call).await,
-            ("DELETE", _, Some([])) => self.delete_all().await,
+            ("POST", _, Some([])) => self.create(random_id(), &call, fence).await,
+            ("DELETE", _, Some([])) => self.delete_all(&fence).await,
             ("GET", _, Some(["watch"])) => self.watch(&call),
             ("GET", _, Some([id])) => match self.shared.read(|it| it.state(id)) {
                 Some(state) => answer::json(StatusCode::OK, &state),
                 None => not_found(id),
             },
-            ("PUT", _, Some([id])) => self.create((*id).to_owned(), &call).await,
-            ("DELETE", _, Some([id])) => self.delete(id).await,
+            ("PUT", _, Some([id])) => self.create((*id).to_owned(), &call, fence).await,
+            ("DELETE", _, Some([id])) => self.delete(id, &fence).await,
             ("GET", _, Some([id, "log"])) => self.log(id, &call),
             ("POST", _, Some([id, name @ ("sleep" | "wake_up")]))
-            | ("GET", _, Some([id, name @ "is_sleeping"])) => self.forward(id, name, &call).await,
+            | ("GET", _, Some([id, name @ "is_sleeping"])) => {
+                forward::forward(&self.shared, (id, name), &call, fence).await
+            }
             (_, "/" | "/health" | "/v2/gpu-debug", _)
             | (_, _, Some([] | [_] | [_, "log" | "sleep" | "wake_up" | "is_sleeping"])) => {
                 answer::detail(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")
@@ -213,10 +233,21 @@ impl Launcher {
             }
         };
         let list = |table: &InstanceTable| if detail { table.list() } else { table.list_ids() };
-        answer::json(StatusCode::OK, &self.shared.read(list))
+        let mut list = self.shared.read(list);
+        // By which controllers know that calls are fenced.
+        list["boot_id"] = json!(self.boot);
+        answer::json(StatusCode::OK, &list)
     }
 
-    async fn create(&self, id: String, call: &Call) -> Response<Body> {
+    /// Admits a call, and records its counter.
+    fn admit(&self, fence: &CallFence) -> Result<(), Refusal> {
+        self.shared.fence.lock().unwrap_or_else(PoisonError::into_inner).admit(fence)
+    }
+
+    async fn create(&self, id: String, call: &Call, fence: CallFence) -> Response<Body> {
+        if let Err(refusal) = self.admit(&fence) {
+            return forward::refused(&refusal);
+        }
         let config = match InstanceConfig::parse(&call.body) {
             Ok(config) => config,
             Err(problems) => return answer::detail(StatusCode::UNPROCESSABLE_ENTITY, problems),
@@ -237,7 +268,8 @@ impl Launcher {
         let (reply, created) = oneshot::channel();
         let stopping =
             || answer::detail(StatusCode::SERVICE_UNAVAILABLE, "the launcher is stopping");
-        if self.orders.send((id, config, reply)).await.is_err() {
+        let order = Order { id, config, fence, reply };
+        if self.orders.send(order).await.is_err() {
             return stopping();
         }
         match created.await {
@@ -245,9 +277,10 @@ impl Launcher {
             Ok(Err(CreateError::Refused(error @ AddError::Exists(_)))) => {
                 answer::detail(StatusCode::CONFLICT, error.to_string())
             }
-            Ok(Err(CreateError::Refused(error @ AddError::Full))) => {
+            Ok(Err(CreateError::Refused(error @ AddError::Full(_)))) => {
                 answer::detail(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
             }
+            Ok(Err(CreateError::Overtaken(refusal))) => forward::refused(&refusal),
             Ok(Err(CreateError::Failed(message))) => {
                 answer::detail(StatusCode::INTERNAL_SERVER_ERROR, message)
             }
@@ -255,16 +288,29 @@ impl Launcher {
         }
     }
 
-    async fn delete(&self, id: &str) -> Response<Body> {
-        let Some(handle) = self.shared.handle(id) else { return not_found(id) };
+    async fn delete(&self, id: &str, fence: &CallFence) -> Response<Body> {
+        let handle = {
+            // Under one lock: an instance that is being created is found here, or finds that it
+            // was overtaken.
+            let mut newest = self.shared.fence.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Err(refusal) = newest.admit(fence) {
+                return forward::refused(&refusal);
+            }
+            self.shared.handle(id)
+        };
+        let Some(handle) = handle else { return not_found(id) };
         match handle.delete().await {
             Ok(state) => answer::json(StatusCode::OK, &state),
             Err(message) => answer::detail(StatusCode::INTERNAL_SERVER_ERROR, message),
         }
     }
 
-    async fn delete_all(&self) -> Response<Body> {
+    async fn delete_all(&self, fence: &CallFence) -> Response<Body> {
         let handles: Vec<InstanceHandle> = {
+            let mut newest = self.shared.fence.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Err(refusal) = newest.admit(fence) {
+                return forward::refused(&refusal);
+            }
             let handles = self.shared.handles.lock().unwrap_or_else(PoisonError::into_inner);
             handles.values().cloned().collect()
         };
@@ -358,63 +404,6 @@ impl Launcher {
         }
     }
 
-    /// Forwards a call to an engine, unless it is for an older binding than the newest one.
-    async fn forward(&self, id: &str, name: &str, call: &Call) -> Response<Body> {
-        let Some((port, running)) =
-            self.shared.read(|it| Some((it.config(id)?.port(), it.is_running(id))))
-        else {
-            return not_found(id);
-        };
-        // A question changes nothing, so it needs no fence.
-        if call.method == Method::POST {
-            let named = call.headers.get(binding::HEADER).and_then(|it| it.to_str().ok());
-            let refused = match Binding::parse(named) {
-                Ok(binding) => {
-                    let fenced =
-                        self.fence.lock().unwrap_or_else(PoisonError::into_inner).admit(binding);
-                    fenced.err().map(|it| (StatusCode::CONFLICT, it))
-                }
-                Err(refusal) => Some((StatusCode::BAD_REQUEST, refusal)),
-            };
-            if let Some((status, refusal)) = refused {
-                return answer::detail(status, refusal.to_string());
-            }
-        }
-        if !running {
-            let message = format!("Instance with ID '{id}' is stopped");
-            return answer::detail(StatusCode::BAD_GATEWAY, message);
-        }
-        let query = ["level", "mode", "tags"].iter().filter_map(|it| {
-            let value = call.query(it)?;
-            let is_plain = value.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'_');
-            is_plain.then(|| format!("{it}={value}"))
-        });
-        let query = query.collect::<Vec<_>>().join("&");
-        let query = if query.is_empty() { query } else { format!("?{query}") };
-        let address = self.shared.settings.host.local_address();
-        let url = answer::url(address, port, &format!("/{name}{query}"));
-        let request = Request::builder().method(call.method.clone()).uri(url);
-        let Ok(request) = request.body(ClientBody::empty()) else {
-            return answer::detail(StatusCode::BAD_REQUEST, "the query cannot be forwarded");
-        };
-        let bounds = Bounds { time: FORWARD_TIMEOUT, bytes: MAX_FORWARDED_BYTES };
-        match self.shared.settings.forwarder.fetch(request, bounds).await {
-            Ok(answered) => {
-                let status = answered.status();
-                let json = answered.headers().get(CONTENT_TYPE).cloned();
-                let mut response = answer::text(status, answered.into_body());
-                if let Some(content_type) = json {
-                    response.headers_mut().insert(CONTENT_TYPE, content_type);
-                }
-                response
-            }
-            Err(error) => answer::detail(
-                StatusCode::BAD_GATEWAY,
-                format!("the engine does not answer: {}", gantry_process::error_chain(&error)),
-            ),
-        }
-    }
-
     async fn gpu_debug(&self) -> Response<Body> {
         let host = &self.shared.settings.host;
         if let Some(directory) = host.ledgers() {
@@ -443,43 +432,12 @@ impl Launcher {
     }
 }
 
-/// Starts an instance and adds it to the table. Only one is started at a time.
-async fn create(
-    shared: &Arc<Shared>,
-    starter: &Starter,
-    (id, config): (String, InstanceConfig),
-    log_path: PathBuf,
-    instances: &mut Tasks,
-) -> Result<Value, CreateError> {
-    shared.read(|it| it.check_add(&id)).map_err(CreateError::Refused)?;
-    let failed = |error: std::io::Error| {
-        CreateError::Failed(format!("could not start instance {id}: {error}"))
-    };
-    let log = LogFile::create(log_path.clone(), MAX_LOG_FILE_BYTES).map_err(failed)?;
-    let mark = format!("{}.{:016x}", id, fastrand::u64(..));
-    let clock = shared.settings.clock.clone();
-    let (process, output) = starter.start(&config, &mark, &clock).await.map_err(failed)?;
-    shared.log(&format!("started instance {id} as process {}", process.id()));
-    let handle = InstanceHandle { log: log_path, progress: watch::Sender::new(Progress::Kept) };
-    let port = config.port();
-    let instance =
-        Instance { id: id.clone(), mark, port, process, output, log, handle: handle.clone() };
-    let state = shared.change(|table| table.add(&id, config));
-    shared.handles.lock().unwrap_or_else(PoisonError::into_inner).insert(id, handle);
-    let (inner, own) = (Arc::clone(shared), instances.child());
-    instances.spawn("instance", OnLoss::CarryOn, move |_| async move {
-        instance.run(inner, own).await;
-        Ok(())
-    });
-    Ok(state)
-}
-
 fn insert(response: &mut Response<Body>, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         response.headers_mut().insert(name, value);
     }
 }
 
-fn not_found(id: &str) -> Response<Body> {
+pub(super) fn not_found(id: &str) -> Response<Body> {
     answer::detail(StatusCode::NOT_FOUND, format!("Instance with ID '{id}' not found"))
 }

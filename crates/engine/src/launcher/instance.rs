@@ -85,12 +85,26 @@ pub(super) struct Instance {
 }
 
 impl Instance {
+    /// Ends what was just started, before anybody knew of it.
+    pub(super) async fn discard(mut self, shared: &Shared) {
+        shared.log(&format!("instance {} was overtaken by a newer call", self.id));
+        let family = self.family();
+        self.process.kill();
+        // Both log what is wrong; there is nobody else to tell.
+        let _ = end_family(&family, shared).await;
+        let _ = self.process.wait().await;
+    }
+
+    fn family(&self) -> Family {
+        let mark = Some(format!("{INSTANCE_VARIABLE}={}", self.mark));
+        Family { root: Some(self.process.id()), mark }
+    }
+
     /// Runs until the instance is deleted, or the launcher stops.
     pub(super) async fn run(self, shared: Arc<Shared>, mut tasks: Tasks) {
-        let Self { id, mark, port, mut process, output, log, handle } = self;
+        let family = self.family();
+        let Self { id, mark: _, port, mut process, output, log, handle } = self;
         let (clock, stop) = (tasks.clock().clone(), tasks.token().clone());
-        let family =
-            Family { root: Some(process.id()), mark: Some(format!("{INSTANCE_VARIABLE}={mark}")) };
         // Not stopped with the launcher: the last lines are written while it stops.
         let (output_ended, log) = spawn_output(output, log, &mut tasks);
         let ready_stop = stop.child_token();

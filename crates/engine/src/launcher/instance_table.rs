@@ -9,8 +9,6 @@ use super::config::InstanceConfig;
 
 /// The events that are kept for watchers.
 pub(super) const MAX_EVENTS: usize = 1000;
-/// The most instances at one time.
-pub(super) const MAX_INSTANCES: usize = 64;
 
 /// What an instance does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +35,8 @@ struct Record {
     status: Status,
     revision: u64,
     is_ready: bool,
+    /// Once it has ended by itself; negative for a signal.
+    exit_code: Option<i32>,
 }
 
 /// A line of the watch stream.
@@ -62,8 +62,8 @@ pub(super) struct NotResumable {
 pub(super) enum AddError {
     #[error("Instance with ID '{0}' already exists")]
     Exists(String),
-    #[error("the launcher has {MAX_INSTANCES} instances already: delete one")]
-    Full,
+    #[error("the launcher has {0} instances already: delete one")]
+    Full(usize),
 }
 
 /// The instances and the events about them.
@@ -80,19 +80,20 @@ impl InstanceTable {
     }
 
     /// Says whether an instance can be added.
-    pub(super) fn check_add(&self, id: &str) -> Result<(), AddError> {
+    pub(super) fn check_add(&self, id: &str, most: usize) -> Result<(), AddError> {
         if self.instances.contains_key(id) {
             return Err(AddError::Exists(id.to_owned()));
         }
-        if self.instances.len() >= MAX_INSTANCES {
-            return Err(AddError::Full);
+        if self.instances.len() >= most {
+            return Err(AddError::Full(most));
         }
         Ok(())
     }
 
     /// Adds an instance whose process runs.
     pub(super) fn add(&mut self, id: &str, config: InstanceConfig) -> Value {
-        let record = Record { config, status: Status::Running, revision: 0, is_ready: false };
+        let status = Status::Running;
+        let record = Record { config, status, revision: 0, is_ready: false, exit_code: None };
         self.instances.insert(id.to_owned(), record);
         self.announce("CREATED", id, None)
     }
@@ -102,6 +103,7 @@ impl InstanceTable {
         if let Some(record) = self.instances.get_mut(id) {
             record.status = Status::Stopped;
             record.is_ready = false;
+            record.exit_code = Some(exit_code);
             self.announce("STOPPED", id, Some(exit_code));
         }
     }
@@ -151,6 +153,9 @@ impl InstanceTable {
         state.insert("instance_id".to_owned(), json!(id));
         state.insert("revision".to_owned(), json!(record.revision));
         record.config.describe(&mut state);
+        if let Some(code) = record.exit_code {
+            state.insert("exit_code".to_owned(), json!(code));
+        }
         Some(Value::Object(state))
     }
 
@@ -264,7 +269,9 @@ mod tests {
         assert_eq!(lines(&table.current()), ["CREATED a 3 null"]);
         assert_eq!(table.list()["running_instances"], 0);
         assert_eq!(table.list_ids(), json!({"revision": 4, "count": 1, "instance_ids": ["a"]}));
-        assert_eq!(table.check_add("a"), Err(AddError::Exists("a".into())));
+        assert_eq!(table.list()["instances"][0]["exit_code"], -9);
+        assert_eq!(table.check_add("a", 9), Err(AddError::Exists("a".into())));
+        assert_eq!(table.check_add("c", 1), Err(AddError::Full(1)));
         assert!(table.remove("b").is_none());
     }
 
@@ -310,7 +317,7 @@ mod tests {
             for (at, (kind, which)) in moves.into_iter().enumerate() {
                 let id = format!("i{which}");
                 match kind {
-                    0 if table.check_add(&id).is_ok() => {
+                    0 if table.check_add(&id, 99).is_ok() => {
                         table.add(&id, InstanceConfig::default());
                     }
                     1 if table.is_running(&id) => table.stopped(&id, 0),

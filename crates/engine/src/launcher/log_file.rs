@@ -4,8 +4,6 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
-/// The most bytes of a log; what comes after is dropped, and the log says so.
-pub(super) const MAX_LOG_FILE_BYTES: u64 = 64 << 20;
 /// The last line of a log that is full.
 const FULL: &[u8] = b"\n[the log is full: further output is dropped]\n";
 
@@ -15,6 +13,7 @@ pub(super) struct LogFile {
     path: PathBuf,
     file: File,
     length: u64,
+    /// What comes after so many bytes is dropped, and the log says so.
     limit: u64,
 }
 

@@ -1,10 +1,11 @@
 //! Starts engines: as programs, or as forks of the zygote.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use gantry_process::children::{Child, ChildExit, Command, OutputBytes};
+use gantry_process::children::{Child, ChildExit, Command, Input, OutputBytes};
 use gantry_process::clock::Clock;
 use gantry_process::descendants::AdoptedChild;
 use gantry_process::tasks::Tasks;
@@ -14,17 +15,28 @@ use tokio::net::UnixStream;
 use super::config::InstanceConfig;
 use super::zygote::{Preloaded, Zygote};
 use super::{Arguments, Mode};
+use crate::confinement;
 use crate::executable;
 use crate::host::Host;
 use crate::tiny::core_process::INSTANCE_VARIABLE;
 
 /// The variable with the program of engines.
-const COMMAND_VARIABLE: &str = "GANTRY_ENGINE_COMMAND";
+pub(crate) const ENGINE_COMMAND_VARIABLE: &str = "GANTRY_ENGINE_COMMAND";
 
 /// How engines are started.
 pub(super) enum Starter {
-    Exec { program: PathBuf, arguments: Vec<String>, environment: Vec<(String, String)> },
+    Exec(ExecSettings),
     Zygote(Zygote),
+}
+
+/// The program of engines.
+pub(super) struct ExecSettings {
+    program: PathBuf,
+    arguments: Vec<String>,
+    environment: BTreeMap<String, String>,
+    /// Whether variables of callers are those of a list only, and engines end with what started
+    /// the launcher.
+    is_confined: bool,
 }
 
 /// A process that was started.
@@ -95,15 +107,16 @@ impl Starter {
         host: &Host,
         tasks: &mut Tasks,
     ) -> Result<Self, String> {
+        if host.confinement().is_some() {
+            return Ok(Self::Exec(ExecSettings::own(host, true)));
+        }
         let command = arguments.engine_command.as_deref();
-        let command = command.or_else(|| host.variable(COMMAND_VARIABLE));
+        let command = command.or_else(|| host.variable(ENGINE_COMMAND_VARIABLE));
         let exec = || -> Result<Self, String> {
-            let environment = host.environment.clone().into_iter().collect();
             let words: Vec<String> =
                 command.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
             let Some((program, rest)) = words.split_first() else {
-                let (program, arguments) = (host.executable.clone(), vec!["engine".to_owned()]);
-                return Ok(Self::Exec { program, arguments, environment });
+                return Ok(Self::Exec(ExecSettings::own(host, false)));
             };
             let path = host.variable("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin");
             let found = if program.contains('/') {
@@ -112,7 +125,8 @@ impl Starter {
                 executable::find(program, path)
             };
             let program = found.ok_or_else(|| format!("{program} is not in $PATH"))?;
-            Ok(Self::Exec { program, arguments: rest.to_vec(), environment })
+            let arguments = rest.to_vec();
+            Ok(Self::Exec(ExecSettings { program, arguments, ..ExecSettings::own(host, false) }))
         };
         match arguments.mode {
             Mode::Exec => exec(),
@@ -130,6 +144,21 @@ impl Starter {
         }
     }
 
+    fn is_confined(&self) -> bool {
+        match self {
+            Self::Exec(exec) => exec.is_confined,
+            Self::Zygote(_) => false,
+        }
+    }
+
+    /// Returns the names of the variables that an engine does not get.
+    pub(super) fn withheld(&self, config: &InstanceConfig) -> String {
+        match &config.env_vars {
+            Some(variables) if self.is_confined() => confinement::divide(variables).1.join(", "),
+            Some(_) | None => String::new(),
+        }
+    }
+
     /// Starts an engine. `mark` is a value that only its processes have in their environment.
     pub(super) async fn start(
         &self,
@@ -138,16 +167,20 @@ impl Starter {
         clock: &Clock,
     ) -> io::Result<(EngineProcess, EngineOutput)> {
         let mut environment = config.env_vars.clone().unwrap_or_default();
+        if self.is_confined() {
+            environment = confinement::divide(&environment).0;
+        }
         environment.insert(INSTANCE_VARIABLE.to_owned(), mark.to_owned());
         match self {
-            Self::Exec { program, arguments, environment: own } => {
-                let mut all: std::collections::BTreeMap<_, _> = own.iter().cloned().collect();
+            Self::Exec(exec) => {
+                let mut all = exec.environment.clone();
                 all.extend(environment);
                 let command = Command {
-                    program: program.clone(),
-                    args: [&arguments[..], &config.words()[..]].concat(),
+                    program: exec.program.clone(),
+                    args: [&exec.arguments[..], &config.words()[..]].concat(),
                     environment: all,
                     directory: "/".into(),
+                    input: if exec.is_confined { Input::Inherited } else { Input::Null },
                 };
                 let (child, output) = command.start_merged()?;
                 Ok((EngineProcess::Exec(child), EngineOutput::Pipe(output)))
@@ -160,11 +193,20 @@ impl Starter {
     }
 }
 
+impl ExecSettings {
+    /// The engine of this binary.
+    fn own(host: &Host, is_confined: bool) -> Self {
+        let environment = host.environment.clone();
+        let arguments = vec!["engine".to_owned()];
+        Self { program: host.executable.clone(), arguments, environment, is_confined }
+    }
+}
+
 impl fmt::Display for Starter {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Exec { program, arguments, .. } => {
-                write!(to, "running {} {}", program.display(), arguments.join(" "))
+            Self::Exec(exec) => {
+                write!(to, "running {} {}", exec.program.display(), exec.arguments.join(" "))
             }
             Self::Zygote(zygote) => write!(to, "forking {zygote}"),
         }

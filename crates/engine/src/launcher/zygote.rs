@@ -9,7 +9,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use gantry_process::children::{Child, Command};
+use gantry_process::children::{Child, Command, Input};
 use gantry_process::clock::Clock;
 use gantry_process::descendants::AdoptedChild;
 use gantry_process::tasks::{OnLoss, Tasks};
@@ -73,6 +73,7 @@ impl Zygote {
             args: words.map(str::to_owned).to_vec(),
             environment: host.environment.clone(),
             directory: "/".into(),
+            input: Input::Null,
         };
         let (mut child, mut output) = command.start().map_err(failed)?;
         let log = host.clone();

@@ -267,7 +267,7 @@ impl Wanted {
         if let Some(directory) = host.ledgers() {
             for (uuid, index) in &accelerators {
                 let described = ledger::Ledger::of(&directory, uuid)
-                    .and_then(|it| it.describe(*index, ledger::DEFAULT_CAPACITY));
+                    .and_then(|it| it.describe(*index, host.default_capacity()));
                 described.map_err(|error| gantry_process::error_chain(&error))?;
             }
         }

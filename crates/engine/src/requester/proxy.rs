@@ -11,6 +11,8 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use crate::confinement;
+
 /// Connections that are forwarded at one time; further ones wait.
 const MAX_CONNECTIONS: usize = 512;
 /// The longest address.
@@ -32,6 +34,19 @@ impl Target {
         let port = value["port"].as_u64().and_then(|it| u16::try_from(it).ok());
         let port = port.filter(|it| *it != 0).ok_or("port must be from 1 to 65535")?;
         Ok(Self { address: address.to_owned(), port })
+    }
+
+    /// Returns the target if connections may be forwarded there. A requester that is confined
+    /// reaches simulated pods and nothing else of its machine and its network.
+    pub(super) fn allowed(self, is_confined: bool) -> Result<Self, String> {
+        let is_pod = self.address.parse().is_ok_and(confinement::is_pod_address);
+        match is_confined && !is_pod {
+            true => Err(format!(
+                "address {:?} is none of a simulated pod: use the address of an engine's pod",
+                self.address
+            )),
+            false => Ok(self),
+        }
     }
 
     pub(super) fn to_json(&self) -> Value {

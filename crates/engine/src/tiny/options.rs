@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::fault::{Faults, parse_time};
+use super::fault::{Fault, Faults, parse_time};
 use super::model;
+use crate::confinement;
 use crate::host::Host;
 use crate::ledger::{Ledger, LedgerError};
 
@@ -149,15 +150,25 @@ pub(super) struct Options {
 impl Options {
     pub(super) fn resolve(arguments: Arguments, host: &Host) -> Result<Self, String> {
         let Arguments { weight_bytes, cache_bytes, residue_bytes, .. } = arguments;
+        let is_confined = host.confinement().is_some();
+        let most = if is_confined { confinement::MAX_ENGINE_BYTES } else { MAX_BYTES };
         for (option, bytes) in
             [("weight", weight_bytes), ("cache", cache_bytes), ("residue", residue_bytes)]
         {
-            if bytes > MAX_BYTES {
-                return Err(format!("--{option}-bytes {bytes} is more than {MAX_BYTES}"));
+            if bytes > most {
+                return Err(format!("--{option}-bytes {bytes} is more than {most}: use less"));
             }
         }
         let own = [host.variable(FAULTS_VARIABLE).unwrap_or_default().to_owned()];
         let faults: Vec<String> = own.into_iter().chain(arguments.fault).collect();
+        let faults = Faults::parse(&faults.join(","))?;
+        let filled = faults.count(Fault::FillLog);
+        if is_confined && filled > confinement::MAX_FILL_BYTES {
+            return Err(format!(
+                "fault fill-log={filled} is more than {} in simulated pods: use less",
+                confinement::MAX_FILL_BYTES
+            ));
+        }
         let names = arguments.served_model_name.iter().flat_map(|it| it.split([',', ' ']));
         let names: Vec<String> = names.filter(|it| !it.is_empty()).map(str::to_owned).collect();
         Ok(Self {
@@ -174,7 +185,7 @@ impl Options {
             wake_time: arguments.wake_time,
             token_time: arguments.token_time,
             startup_delay: arguments.startup_delay.map(Duration::from_secs),
-            faults: Faults::parse(&faults.join(","))?,
+            faults,
             developer_mode: host.variable(DEVELOPER_MODE_VARIABLE) == Some("1"),
             accelerators: accelerators(host)?,
             instance: host

@@ -1,12 +1,13 @@
 //! The root process of an engine: its interface, its times and its faults.
 
+use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
-use gantry_process::children::{Child, Command};
+use gantry_process::children::{Child, Command, Input};
 use gantry_process::clock::{Clock, Moment};
 use gantry_process::tasks::{OnLoss, Tasks};
 use gantry_serve::Body;
@@ -23,6 +24,8 @@ use super::fault::{Fault, Faults};
 use super::link::{self, Link};
 use super::options::{Arguments, Options};
 use super::state::{Gate, Serving, SleepMode};
+use crate::confinement::EngineSlot;
+use crate::detached::Detached;
 use crate::exchange::{self, Call, ServerBounds};
 use crate::host::Host;
 
@@ -53,6 +56,8 @@ struct Engine {
     served: AtomicU64,
     fingerprint: String,
     host: Host,
+    /// What must not end with its request.
+    detached: Detached,
 }
 
 /// Runs until the tasks stop, and returns the exit code.
@@ -76,6 +81,7 @@ pub async fn run(arguments: Arguments, host: Host, mut tasks: Tasks) -> u8 {
 async fn serve(options: Options, host: &Host, tasks: &mut Tasks) -> Result<(), String> {
     let (clock, stop) = (tasks.clock().clone(), tasks.token().clone());
     let faults = options.faults.clone();
+    let _slot = host.confinement().map(|it| EngineSlot::take(&it)).transpose()?;
     host.log(&format!("loading {} on [{}]", options.model, options.accelerators.join(",")));
     let loading = async {
         let (core, mut link) = start_core(host, &clock, tasks).await?;
@@ -117,6 +123,7 @@ async fn serve(options: Options, host: &Host, tasks: &mut Tasks) -> Result<(), S
         fingerprint,
         host: host.clone(),
         options,
+        detached: Detached::new(tasks, DRAIN_TIMEOUT),
     });
     if !faults.has(Fault::NeverListen) {
         let bounds = ServerBounds { max_body_bytes: MAX_BODY_BYTES, drain: DRAIN_TIMEOUT };
@@ -171,6 +178,7 @@ async fn start_core(
         args: vec!["engine-core".to_owned(), name],
         environment: host.environment.clone(),
         directory: "/".into(),
+        input: if host.confinement().is_some() { Input::Inherited } else { Input::Null },
     };
     let (child, mut output) = command.start().map_err(failed)?;
     let log = host.clone();
@@ -241,8 +249,14 @@ impl Engine {
                 let asleep = self.asleep.load(Ordering::SeqCst);
                 exchange::json(StatusCode::OK, &json!({"is_sleeping": asleep}))
             }
-            "/sleep" if post && admin => self.sleep(&call).await,
-            "/wake_up" if post && admin => self.wake().await,
+            "/sleep" if post && admin => {
+                let engine = Arc::clone(&self);
+                self.detach(async move { engine.sleep(&call).await }).await
+            }
+            "/wake_up" if post && admin => {
+                let engine = Arc::clone(&self);
+                self.detach(async move { engine.wake().await }).await
+            }
             "/is_sleeping" | "/sleep" | "/wake_up" if admin => {
                 exchange::detail(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")
             }
@@ -251,6 +265,16 @@ impl Engine {
             }
             _ => exchange::detail(StatusCode::NOT_FOUND, "Not Found"),
         }
+    }
+
+    /// Does what goes on when its client is gone.
+    async fn detach(
+        &self,
+        work: impl Future<Output = Response<Body>> + Send + 'static,
+    ) -> Response<Body> {
+        let stopping =
+            || exchange::detail(StatusCode::SERVICE_UNAVAILABLE, "the engine is stopping");
+        self.detached.run(work).await.unwrap_or_else(stopping)
     }
 
     fn is_started(&self) -> bool {
@@ -295,6 +319,9 @@ impl Engine {
             Ok(mode) => mode,
             Err(message) => return bad(message),
         };
+        if mode != SleepMode::Wait {
+            self.gate.end_drain(mode);
+        }
         let _turn = self.transition.lock().await;
         if self.asleep.load(Ordering::SeqCst) {
             self.host.log("WARNING: the engine is asleep already");
@@ -308,9 +335,11 @@ impl Engine {
         }
         if mode == SleepMode::Wait {
             self.gate.set(Serving::Draining, mode);
-            self.gate.wait_until_idle().await;
+            self.gate.drain().await;
+            self.gate.end_drain(mode);
+        } else {
+            self.gate.set(Serving::Asleep, mode);
         }
-        self.gate.set(Serving::Asleep, mode);
         // Level 0 pauses, and moves nothing.
         if level > 0 {
             let options = &self.options;
@@ -402,12 +431,16 @@ impl Engine {
         response
     }
 
-    async fn generate(&self, request: &CompletionRequest) -> Result<String, String> {
+    async fn generate(self: &Arc<Self>, request: &CompletionRequest) -> Result<String, String> {
         let asked =
             CoreRequest::Generate { prompt: request.prompt.clone(), count: request.max_tokens };
-        match self.core.lock().await.ask(&asked).await {
-            Ok(CoreReply::Text { text }) => Ok(text),
-            other => done(other).map(|_| String::new()),
+        let engine = Arc::clone(self);
+        // A reply that nobody waits for would be taken for that of the next request.
+        let asked = async move { engine.core.lock().await.ask(&asked).await };
+        match self.detached.run(asked).await {
+            Some(Ok(CoreReply::Text { text })) => Ok(text),
+            Some(other) => done(other).map(|_| String::new()),
+            None => Err("the engine is stopping".to_owned()),
         }
     }
 

@@ -115,11 +115,59 @@ impl Gate {
         }
     }
 
-    /// Waits until no request is under way.
-    pub(super) async fn wait_until_idle(&self) {
-        let mut ended = self.ended.subscribe();
-        while self.under_way() > 0 {
-            let _ = ended.changed().await;
+    /// Waits until no request is under way, or until another sleep does not wait for that.
+    pub(super) async fn drain(&self) {
+        let (mut ended, mut serving) = (self.ended.subscribe(), self.serving.subscribe());
+        while self.under_way() > 0 && serving.borrow_and_update().0 == Serving::Draining {
+            tokio::select! {
+                // Either may be dropped: both only wait.
+                _ = ended.changed() => {}
+                _ = serving.changed() => {}
+            }
         }
+    }
+
+    /// Ends a drain that has begun: requests under way are treated as `mode` says.
+    pub(super) fn end_drain(&self, mode: SleepMode) {
+        self.serving.send_if_modified(|it| {
+            let drains = it.0 == Serving::Draining;
+            if drains {
+                *it = (Serving::Asleep, mode);
+            }
+            drains
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use futures_util::poll;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_drain_ends_with_its_requests_or_with_a_sleep_that_does_not_wait() {
+        let gate = Gate::new();
+        let passage = gate.enter().await;
+        gate.set(Serving::Draining, SleepMode::Wait);
+        {
+            let mut drain = pin!(gate.drain());
+            assert_eq!(poll!(drain.as_mut()), Poll::Pending);
+            gate.end_drain(SleepMode::Abort);
+            assert_eq!(poll!(drain.as_mut()), Poll::Ready(()));
+        }
+        assert!(!gate.go_on().await, "its request was aborted");
+        // It changes nothing where nobody drains.
+        gate.set(Serving::Awake, SleepMode::Abort);
+        gate.end_drain(SleepMode::Abort);
+        assert!(gate.go_on().await);
+        gate.set(Serving::Draining, SleepMode::Wait);
+        let mut drain = pin!(gate.drain());
+        assert_eq!(poll!(drain.as_mut()), Poll::Pending);
+        drop(passage);
+        assert_eq!(poll!(drain.as_mut()), Poll::Ready(()));
     }
 }

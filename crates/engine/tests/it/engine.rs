@@ -286,3 +286,24 @@ fn the_test_server_of_the_original_answers_at_once_and_is_healthy_later() {
     program.wait_for("listening on");
     assert_eq!(program.call(PORT, "GET /health", "").status, 200);
 }
+
+/// A client that gives up does not leave half a change behind.
+#[test]
+fn a_sleep_goes_on_when_its_client_is_gone() {
+    let program = started("--model tiny/a --sleep-time 300ms", &[DEVELOPER]);
+    drop(program.send(PORT, "POST /sleep", &[], ""));
+    while program.call(PORT, "GET /is_sleeping", "").json()["is_sleeping"] != true {}
+    assert_eq!(program.call(PORT, "POST /wake_up", "").status, 200);
+    assert_eq!(ask(&program, "x")["model"], "tiny/a");
+}
+
+/// A program of a simulated pod ends with the process that holds the other end of its input.
+#[test]
+fn a_confined_engine_ends_with_its_owner() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().to_str().unwrap();
+    // The input of a test's program is empty.
+    let mut program =
+        Program::start("engine --model tiny/a", &[("GANTRY_SIMULATED_POD", directory)]);
+    assert_eq!(program.end(), 128 + Signal::KILL.as_raw());
+}

@@ -69,7 +69,7 @@ fn as_58_requests_have_their_codes_and_bodies() {
             "GET /v2/vllm/instances",
             "",
             200,
-            r#"{"revision":0,"total_instances":0,"running_instances":0,"instances":[]}"#,
+            r#"{"revision":0,"total_instances":0,"running_instances":0,"instances":[],"boot_id":""#,
         ),
         (
             "PUT /v2/vllm/instances/a",
@@ -136,7 +136,7 @@ fn as_58_requests_have_their_codes_and_bodies() {
         let reply = program.call(PORT, request, body);
         assert_eq!(reply.status, status, "{request}: {reply:?}");
         assert!(reply.text().starts_with(expected), "{request}: {}", reply.text());
-        assert!(reply.headers.contains_key("gantry-launcher-boot"));
+        assert!(reply.headers.contains_key("gantry-boot-id"));
     }
 }
 
@@ -294,39 +294,75 @@ fn as_70_a_killed_root_leaves_no_process_and_no_memory() {
     assert_eq!(ledger.read().unwrap().used(), 0);
 }
 
-/// A late call of a controller that has died is refused; that of the newest binding is forwarded.
+/// A late call of a controller that has died is refused; those of the newest binding are forwarded,
+/// and so are those that are not fenced.
 #[test]
 fn as_69_a_call_for_an_older_binding_is_refused() {
     let program = started("", &[("VLLM_SERVER_DEV_MODE", "1")]);
     let mut watch = Watch::open(&program, PORT, "?events=all");
-    create(&program, "a", &json!({"options": format!("--port {ENGINE}")}));
+    let boot = program.call(PORT, &format!("GET {ALL}"), "").json()["boot_id"].clone();
+    let boot = boot.as_str().unwrap();
+    let call = |request: &str, binding: &str, boot: &str, body: &str| {
+        let headers = [("Gantry-Binding", binding), ("Gantry-Boot-Id", boot)];
+        let headers: Vec<_> = headers.into_iter().filter(|it| !it.1.is_empty()).collect();
+        program.call_with(PORT, request, &headers, body).status
+    };
+    let body = json!({"options": format!("--port {ENGINE}")}).to_string();
+    let (put, delete) = (format!("PUT {ALL}/a"), format!("DELETE {ALL}/a"));
+    // A deletion of what is not there counts: a creation that is late comes to nothing.
+    assert_eq!(call(&delete, "u1/3", boot, ""), 404);
+    assert_eq!(call(&put, "u1/2", boot, &body), 412);
+    assert_eq!(call(&put, "u1/4", "of another run", &body), 412);
+    assert_eq!(call(&put, "u1/x", boot, &body), 400);
+    assert_eq!(call(&put, "u1/3", boot, &body), 201);
     assert_eq!(
         (watch.next().unwrap().0, watch.next().unwrap().0),
         ("CREATED".into(), "READY".into())
     );
-    let forward = |name: &str, binding: Option<&str>| {
-        let headers: Vec<(&str, &str)> =
-            binding.map(|it| ("Gantry-Binding", it)).into_iter().collect();
-        program.call_with(PORT, &format!("POST {ALL}/a/{name}"), &headers, "").status
-    };
     let is_sleeping = || {
         program.call(PORT, &format!("GET {ALL}/a/is_sleeping"), "").json()["is_sleeping"] == true
     };
     let table = [
-        ("sleep", None, 400, false),
-        ("sleep", Some("u1"), 400, false),
-        ("sleep?level=1", Some("u1/1"), 200, true),
-        ("wake_up", Some("u2/2"), 200, false),
-        ("sleep", Some("u1/1"), 409, false),
-        ("sleep", Some("u1/2"), 409, false),
-        ("sleep", Some("u2/2"), 200, true),
+        ("sleep", "", "", 200, true),
+        ("wake_up", "", "", 200, false),
+        ("sleep", "u1", boot, 400, false),
+        ("sleep?level=1", "u1/3", boot, 200, true),
+        ("wake_up", "u2/4", boot, 200, false),
+        ("sleep", "u1/3", boot, 412, false),
+        ("sleep", "u2/4", "of another run", 412, false),
+        // The launcher is bound to nobody; the counter is that of the end of the binding.
+        ("sleep", "/4", boot, 200, true),
     ];
-    for (name, binding, status, asleep) in table {
-        assert_eq!(forward(name, binding), status, "{name} {binding:?}");
+    for (name, binding, boot, status, asleep) in table {
+        let request = format!("POST {ALL}/a/{name}");
+        assert_eq!(call(&request, binding, boot, ""), status, "{name} {binding:?}");
         assert_eq!(is_sleeping(), asleep, "{name} {binding:?}");
     }
+    assert_eq!(call(&delete, "u1/3", boot, ""), 412);
+    assert_eq!(call(&delete, "u2/4", boot, ""), 200);
     assert_eq!(program.call(PORT, &format!("GET {ALL}/none/is_sleeping"), "").status, 404);
     assert_eq!(program.call(PORT, &format!("DELETE {ALL}/a/sleep"), "").status, 405);
+}
+
+/// An instance whose process is started while a deletion of a newer binding is answered with 404
+/// must not be there afterwards, whichever comes first.
+#[test]
+fn as_69_a_creation_that_is_overtaken_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = with_script(folder.path(), "exec sleep 1000", "");
+    let body = json!({"options": ""}).to_string();
+    for round in 0..20 {
+        let older = format!("u/{}", 2 * round + 1);
+        let newer = format!("u/{}", 2 * round + 2);
+        let put = format!("PUT {ALL}/a");
+        let creation = program.send(PORT, &put, &[("Gantry-Binding", &older)], &body);
+        let delete = format!("DELETE {ALL}/a");
+        let deleted = program.call_with(PORT, &delete, &[("Gantry-Binding", &newer)], "").status;
+        let created = super::Reply::read(creation).status;
+        let found = program.call(PORT, &format!("GET {ALL}/a"), "").status;
+        assert_eq!(found, 404, "created {created}, deleted {deleted}");
+        assert!(matches!((created, deleted), (201, 200) | (412, 404)), "{created} {deleted}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The programs as they are used: real processes, real requests.
 #![expect(clippy::unwrap_used, reason = "a test that cannot start a program should fail loudly")]
 
+mod controllers;
 mod engine;
 mod launcher;
 mod requester;

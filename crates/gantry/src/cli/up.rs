@@ -103,6 +103,10 @@ pub(super) struct Arguments {
     )]
     no_queue: bool,
 
+    /// Do not pair pods that request models, so that separate controllers can.
+    #[arg(long, help_heading = "Cluster")]
+    no_actuation: bool,
+
     /// Fill the cluster with sample objects.
     #[arg(long, help_heading = "Cluster")]
     demo: bool,
@@ -163,6 +167,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<Comm
         devices_mode,
         infer_shapes,
         no_queue,
+        no_actuation,
         demo,
         reset,
         merge_kubeconfig,
@@ -213,6 +218,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<Comm
         check_user_access,
         infer_shapes,
         no_queue,
+        no_actuation,
         devices_mode,
     });
     let kinds = up::install_kinds(&api_client, &values).await?;
@@ -297,14 +303,21 @@ struct SubsystemSwitches {
     check_user_access: bool,
     infer_shapes: bool,
     no_queue: bool,
+    no_actuation: bool,
     devices_mode: DevicesMode,
 }
 
 /// Returns the settings of the subsystems: those of an operator in which all of them run, with the
 /// flags applied.
 fn values(switches: &SubsystemSwitches) -> Values {
-    let SubsystemSwitches { quota, check_user_access, infer_shapes, no_queue, devices_mode } =
-        *switches;
+    let SubsystemSwitches {
+        quota,
+        check_user_access,
+        infer_shapes,
+        no_queue,
+        no_actuation,
+        devices_mode,
+    } = *switches;
     let mode = match devices_mode {
         DevicesMode::Scheduler => "scheduler",
         DevicesMode::Gate => "gate",
@@ -324,6 +337,7 @@ fn values(switches: &SubsystemSwitches) -> Values {
     layer.set("simulation.enabled", true.into(), up());
     // Long enough to read what a build has said.
     layer.set("modules.job.gcDelay", "5m".into(), up());
+    layer.set("actuation.enabled", (!no_actuation).into(), Origin::Flag("no-actuation"));
     layer.set("mcadEnabled", (!no_queue).into(), Origin::Flag("no-queue"));
     layer.set("mcad.quotaEnabled", quota.into(), Origin::Flag("quota"));
     layer.set("mcad.checkUserAccess", check_user_access.into(), Origin::Flag("check-user-access"));

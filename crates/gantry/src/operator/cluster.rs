@@ -45,6 +45,41 @@ pub async fn connect(kubeconfig: &str, server: Option<&Uri>) -> Result<kube::Cli
     client(&kube_config(kubeconfig, server).await?)
 }
 
+/// Which entries of a kubeconfig are used, in place of its current context.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KubeconfigEntries {
+    /// The context.
+    pub context: Option<String>,
+    /// The cluster, in place of the context's.
+    pub cluster: Option<String>,
+    /// The user, in place of the context's.
+    pub user: Option<String>,
+}
+
+/// Returns the client configuration for these entries of a kubeconfig; without a file, of the
+/// default locations.
+///
+/// # Errors There is no such file or entry, or the credentials cannot be used.
+pub async fn kube_config_for_entries(
+    kubeconfig: &str,
+    entries: KubeconfigEntries,
+) -> Result<kube::Config, ConnectError> {
+    if entries == KubeconfigEntries::default() {
+        return kube_config(kubeconfig, None).await;
+    }
+    let shown = if kubeconfig.is_empty() { "of the default locations" } else { kubeconfig };
+    let failed = |error| ConnectError::Kubeconfig { path: shown.to_owned(), error };
+    let read = match kubeconfig {
+        "" => Kubeconfig::read(),
+        path => Kubeconfig::read_from(path),
+    };
+    let read = read.map_err(|error| failed(error.into()))?;
+    let KubeconfigEntries { context, cluster, user } = entries;
+    let options = KubeConfigOptions { context, cluster, user };
+    let config = kube::Config::from_custom_kubeconfig(read, &options).await;
+    config.map_err(|error| failed(error.into()))
+}
+
 /// Returns the client configuration for one context of a kubeconfig; without a file, of the default
 /// locations.
 ///

@@ -218,14 +218,21 @@ pub(super) fn start(
     Ok(())
 }
 
-/// The clients of the operator, shared by all subsystems: every request uses the operator's own
+/// The clients of an operator, shared by all subsystems: every request uses the operator's own
 /// account.
-struct OperatorClients {
+pub(super) struct OperatorClients {
     writer: kube::Client,
     reader: kube::Client,
 }
 
 impl OperatorClients {
+    /// Creates the clients of a process that is alone: its writes are fenced by nothing but the
+    /// revisions they were planned from.
+    pub(super) fn unfenced(config: &kube::Config) -> anyhow::Result<Self> {
+        let client = to_cluster(config.clone()).context("could not create a client")?;
+        Ok(Self { writer: client.clone(), reader: client })
+    }
+
     /// Creates the clients. Writes are fenced by `gate` if replicas compete for the lease.
     fn new(start: &StartOptions, gate: &WriteGate) -> anyhow::Result<Self> {
         let config = || start.config.clone();

@@ -5,6 +5,7 @@
 )]
 
 mod access;
+mod actuation_commands;
 mod bad_input;
 mod broken_webhooks;
 mod commands;

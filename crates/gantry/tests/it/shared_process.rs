@@ -17,8 +17,13 @@ pub(crate) struct Operator {
 
 impl Operator {
     pub(crate) fn start(flags: &[&str]) -> Self {
+        Self::start_command("operator", flags)
+    }
+
+    /// Starts another command that runs controllers.
+    pub(crate) fn start_command(command: &str, flags: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_gantry"))
-            .arg("operator")
+            .arg(command)
             .args(flags)
             .env("NAMESPACE", "gantry-system")
             .stderr(Stdio::piped())

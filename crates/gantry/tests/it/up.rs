@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::gantry;
 
+mod actuation;
 mod autoscaling;
 mod device_attacks;
 mod devices;
@@ -18,6 +19,7 @@ mod images;
 mod kernel_module_contents;
 mod kernel_module_images;
 mod kernel_modules;
+mod model_programs;
 mod ports;
 mod programs;
 mod queue;

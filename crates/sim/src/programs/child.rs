@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 
-use gantry_process::children::Command;
+use gantry_process::children::{Command, Input};
 use gantry_process::tasks::Tasks;
 
 use super::{Binary, ProgramContext};
@@ -18,7 +18,8 @@ const NOT_STARTED_EXIT_CODE: u8 = 127;
 /// A program that is a separate process, for programs that need their own memory and may crash.
 ///
 /// It has the environment of its pod and nothing else, starts in the directory of its pod, and its
-/// output is the log of its container. It is ready as soon as it runs; a readiness probe refines
+/// output is the log of its container. Nothing is written to its input, which closes when this
+/// process ends, even if it is killed: it should end then. It is ready as soon as it runs; a readiness probe refines
 /// that. When it is to stop it gets SIGTERM, and SIGKILL, with all its descendants, when the grace
 /// period is over. The registration of the image decides which program it is, never a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +48,7 @@ impl Binary for ChildProcess {
             args: [&self.args[..], &context.args[..]].concat(),
             environment: context.environment.clone(),
             directory: context.directory.clone().unwrap_or_else(|| "/".into()),
+            input: Input::Tether,
         };
         Box::pin(run(command, context, tasks))
     }
