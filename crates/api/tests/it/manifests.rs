@@ -30,6 +30,20 @@ fn every_manifest_reads_as_its_first_lines_say() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
+/// The samples that users apply are accepted without a warning.
+#[test]
+fn samples_are_accepted() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/samples");
+    let files = files_below(folder);
+    assert!(files.len() >= 5, "only {} samples found", files.len());
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        for document in decode::documents(&text, Options::default()).unwrap() {
+            assert_eq!((&document.errors, &document.warnings), (&vec![], &vec![]), "{file:?}");
+        }
+    }
+}
+
 /// Reading, writing and reading again changes nothing and gives no more findings.
 #[test]
 fn canonical_form_is_a_fixed_point() {
@@ -77,8 +91,12 @@ fn root() -> PathBuf {
 
 /// Every fixture, by name.
 pub(crate) fn files() -> Vec<PathBuf> {
+    files_below(root())
+}
+
+fn files_below(folder: PathBuf) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    let mut folders = vec![root()];
+    let mut folders = vec![folder];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
