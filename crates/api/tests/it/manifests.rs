@@ -1,6 +1,7 @@
 //! Tests manifests of the originals: accepted, or rejected with the field named, as each file
 //! states.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -28,6 +29,45 @@ fn every_manifest_reads_as_its_first_lines_say() {
         compare(&name, "warns at ", &text, &warnings, &mut wrong);
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// Shapes of the manifests of the original's tests, examples and guides. `make e2e` sends them to a
+/// server, too.
+#[test]
+fn as_13_manifests_of_the_original_are_accepted() {
+    let mut kinds = BTreeSet::new();
+    for name in [
+        "around",
+        "inferenceserverconfig-shapes",
+        "launcherconfig-shapes",
+        "launcherpopulationpolicy-shapes",
+        "requesters-direct",
+        "requesters-launcher",
+    ] {
+        let text = fs::read_to_string(root().join(format!("models/{name}.yaml"))).unwrap();
+        for document in decode::documents(&text, Options::default()).unwrap() {
+            assert_eq!(document.errors, [], "{name}");
+        }
+        for tree in gantry_yaml::read(&text).unwrap() {
+            kinds.insert(tree.to_json()["kind"].as_str().unwrap().to_owned());
+        }
+    }
+    let expected = [
+        "ClusterRole",
+        "ConfigMap",
+        "Deployment",
+        "HorizontalPodAutoscaler",
+        "InferenceServerConfig",
+        "LauncherConfig",
+        "LauncherPopulationPolicy",
+        "Pod",
+        "ReplicaSet",
+        "Role",
+        "RoleBinding",
+        "ServiceAccount",
+        "StatefulSet",
+    ];
+    assert_eq!(kinds.iter().map(String::as_str).collect::<Vec<_>>(), expected);
 }
 
 /// The samples that users apply are accepted without a warning.
