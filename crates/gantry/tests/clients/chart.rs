@@ -125,8 +125,8 @@ fn the_chart_renders_what_was_agreed() {
     }
 }
 
-/// Compares what a command renders with a file in the folder of agreed output; on a difference, what
-/// was rendered is written to a file of the other name.
+/// Compares what a command renders with a file in the folder of agreed output. What was rendered is
+/// in a file of the other name.
 pub(super) fn renders_as_agreed(
     shell: &Shell,
     agreed: &Path,

@@ -7,33 +7,19 @@
 //! for one ClusterRoleBinding on request.
 
 mod values;
+mod workloads;
 
 use anyhow::ensure;
 use gantry::version::VERSION;
 use gantry_yaml as yaml;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use self::workloads::{coverage_claim, coverage_inspector, pairing, population};
 use super::{Generated, chart_values};
-use crate::image::PROGRAM;
 use crate::tree::Tree;
-
-/// The commands of the controllers, which are also what their Deployments end in, and the values of
-/// `app.kubernetes.io/component`.
-const PAIRING: &str = "dual-pods-controller";
-const POPULATION: &str = "launcher-populator";
-
-/// The port of the controllers' metrics.
-const METRICS_PORT: u16 = 8002;
 
 /// The port of a launcher's API.
 const LAUNCHER_PORT: u16 = 8001;
-
-/// Where the Secret with the bearer token is mounted, and its key.
-const TOKEN_FOLDER: &str = "/etc/gantry/token";
-const TOKEN_KEY: &str = "token";
-
-/// Where coverage data is written.
-const COVERAGE_FOLDER: &str = "/var/coverdata";
 
 const PAIRING_ENABLED: &str = ".Values.dualPodsController.enabled";
 const POPULATION_ENABLED: &str = ".Values.launcherPopulator.enabled";
@@ -101,10 +87,11 @@ const NOTES: &str = "The actuation controllers of release {{ .Release.Name }} ar
     kubectl -n {{ .Release.Namespace }} logs deploy/{{ .Release.Name }}-launcher-populator
 {{- end }}
 
-They end with an error that names the missing kinds until the CustomResourceDefinitions of fma.llm-d.ai
-are installed. This chart installs neither these nor admission policies: one administrator does, for \
-all users
-of the cluster, with `gantry install`.
+They end with an error that names the missing kinds until the CustomResourceDefinitions of \
+fma.llm-d.ai
+are installed. This chart installs neither these nor admission policies: one administrator does, \
+for all
+users of the cluster, with `gantry install`.
 {{- if not .Values.global.nodeViewClusterRole }}
 They read nodes. If not every account of the cluster may, set global.nodeViewClusterRole.
 {{- end }}
@@ -209,7 +196,6 @@ fn role() -> Value {
 /// InferenceServerConfigs, the condition of a requester's readiness gate, and the leases of the
 /// processes that work. A test compares this with what the subsystem asks for.
 fn rules() -> Vec<Value> {
-    let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({ "apiGroups": [group], "resources": resources, "verbs": verbs });
     let read: &[&str] = &["get", "list", "watch"];
     let models = "fma.llm-d.ai";
     vec![
@@ -238,6 +224,10 @@ fn rules() -> Vec<Value> {
             &["create", "delete", "get", "list", "patch", "update", "watch"],
         ),
     ]
+}
+
+fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
+    json!({ "apiGroups": [group], "resources": resources, "verbs": verbs })
 }
 
 fn role_binding() -> Value {
@@ -272,179 +262,6 @@ fn node_view() -> Value {
                 "namespace": "HELM_NAMESPACE_QUOTED",
             },
         ],
-    })
-}
-
-fn pairing() -> Value {
-    let env =
-        json!({ "name": "LLVM_PROFILE_FILE", "value": format!("{COVERAGE_FOLDER}/%p-%m.profraw") });
-    let container = object(json!({
-        "name": "controller",
-        "image": "HELM_IMAGE_OF_PAIRING",
-        "imagePullPolicy": "HELM_PULL_OF_PAIRING",
-        "command": [PROGRAM, PAIRING],
-        "args": [
-            "-v=5",
-            "--namespace=HELM_NAMESPACE",
-            "--sleeper-limit=HELM_SLEEPER_LIMIT",
-            "--debug-accelerator-memory=HELM_DEBUG_MEMORY",
-            "HELM_IF_TOKEN",
-            format!("--token-file={TOKEN_FOLDER}/{TOKEN_KEY}"),
-            "HELM_END",
-        ],
-        "HELM_IF_COVERAGE": null,
-        "env": [env],
-        "HELM_END_ENV": null,
-        "ports": metrics_ports(),
-        "securityContext": restricted(),
-        "HELM_IF_VOLUMES": null,
-        "volumeMounts": [
-            "HELM_IF_COVERAGE",
-            { "name": "coverdata", "mountPath": COVERAGE_FOLDER },
-            "HELM_END",
-            "HELM_IF_TOKEN",
-            token_mount(),
-            "HELM_END",
-        ],
-        "HELM_END_VOLUMES": null,
-    }));
-    let volumes = json!([
-        "HELM_IF_COVERAGE",
-        { "name": "coverdata", "persistentVolumeClaim": { "claimName": "HELM_CLAIM" } },
-        "HELM_END",
-        "HELM_IF_TOKEN",
-        token_volume(),
-        "HELM_END",
-    ]);
-    let mut pod = pod(container);
-    pod.insert("HELM_IF_VOLUMES".to_owned(), Value::Null);
-    pod.insert("volumes".to_owned(), volumes);
-    pod.insert("HELM_END".to_owned(), Value::Null);
-    deployment("HELM_PAIRING", PAIRING, json!(1), pod)
-}
-
-fn population() -> Value {
-    let container = object(json!({
-        "name": "launcher-populator",
-        "image": "HELM_IMAGE_OF_POPULATION",
-        "imagePullPolicy": "HELM_PULL_OF_POPULATION",
-        "command": [PROGRAM, POPULATION],
-        "args": [
-            "--namespace=HELM_NAMESPACE",
-            "HELM_IF_RETENTION",
-            "--retention-time=HELM_RETENTION",
-            "HELM_END",
-            "HELM_IF_TOKEN",
-            format!("--token-file={TOKEN_FOLDER}/{TOKEN_KEY}"),
-            "HELM_END",
-        ],
-        "ports": metrics_ports(),
-        "resources": "HELM_RESOURCES",
-        "securityContext": restricted(),
-        "HELM_IF_TOKEN": null,
-        "volumeMounts": [token_mount()],
-        "HELM_END": null,
-    }));
-    let mut pod = pod(container);
-    pod.insert("HELM_IF_TOKEN".to_owned(), Value::Null);
-    pod.insert("volumes".to_owned(), json!([token_volume()]));
-    pod.insert("HELM_END".to_owned(), Value::Null);
-    deployment("HELM_POPULATION", POPULATION, json!("HELM_REPLICAS"), pod)
-}
-
-/// Returns a Deployment that ends the old process before it starts the new one: the original has no
-/// lease, so that it must not run beside ours while a release of it is upgraded.
-fn deployment(name: &str, component: &str, replicas: Value, pod: Map<String, Value>) -> Value {
-    let mut own_labels = labels();
-    own_labels["app.kubernetes.io/component"] = json!(component);
-    let mut pod_labels = selector(Some(component));
-    pod_labels["scrape"] = json!("true");
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": { "name": name, "labels": own_labels },
-        "spec": {
-            "replicas": replicas,
-            "selector": { "matchLabels": selector(Some(component)) },
-            "strategy": { "type": "Recreate" },
-            "template": { "metadata": { "labels": pod_labels }, "spec": pod },
-        },
-    })
-}
-
-/// Returns what the pods of both controllers have. There is no user: the image names one by number,
-/// and platforms that assign users to namespaces assign theirs.
-fn pod(container: Map<String, Value>) -> Map<String, Value> {
-    object(json!({
-        "serviceAccountName": "HELM_ACCOUNT",
-        "securityContext": {
-            "runAsNonRoot": true,
-            "seccompProfile": { "type": "RuntimeDefault" },
-        },
-        "containers": [container],
-    }))
-}
-
-fn restricted() -> Value {
-    json!({
-        "allowPrivilegeEscalation": false,
-        "capabilities": { "drop": ["ALL"] },
-        "readOnlyRootFilesystem": true,
-    })
-}
-
-fn metrics_ports() -> Value {
-    json!([{ "name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP" }])
-}
-
-fn token_mount() -> Value {
-    json!({ "name": "token", "mountPath": TOKEN_FOLDER, "readOnly": true })
-}
-
-fn token_volume() -> Value {
-    let items = json!([{ "key": TOKEN_KEY, "path": TOKEN_KEY }]);
-    json!({ "name": "token", "secret": { "secretName": "HELM_TOKEN_SECRET", "items": items } })
-}
-
-fn coverage_claim() -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-        "metadata": { "name": "HELM_CLAIM", "labels": labels() },
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": { "requests": { "storage": "1Gi" } },
-        },
-    })
-}
-
-/// Returns a Deployment of no pods; one that is started by hand has the coverage data.
-fn coverage_inspector() -> Value {
-    let component = "dpc-coverdata-inspector";
-    let mut own_labels = labels();
-    own_labels["app.kubernetes.io/component"] = json!(component);
-    let container = json!({
-        "name": "inspector",
-        "image": "HELM_IMAGE_OF_INSPECTOR",
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["sleep", "86400"],
-        "volumeMounts": [{ "name": "coverdata", "mountPath": COVERAGE_FOLDER }],
-    });
-    let volume =
-        json!({ "name": "coverdata", "persistentVolumeClaim": { "claimName": "HELM_CLAIM" } });
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": { "name": "HELM_INSPECTOR_NAME", "labels": own_labels },
-        "spec": {
-            "replicas": 0,
-            "selector": { "matchLabels": selector(Some(component)) },
-            "template": {
-                "metadata": { "labels": selector(Some(component)) },
-                "spec": {
-                    "serviceAccountName": "HELM_ACCOUNT",
-                    "containers": [container],
-                    "volumes": [volume],
-                },
-            },
-        },
     })
 }
 
@@ -495,16 +312,6 @@ fn policy(name: &str, pods: Value, port: Value, below: Value, above: Value) -> V
             ],
         },
     })
-}
-
-/// Returns the fields of an object that was written as one.
-fn object(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(fields) => fields,
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            Map::new()
-        }
-    }
 }
 
 /// Renders objects as templates: placeholders become helm expressions, conditions actions.

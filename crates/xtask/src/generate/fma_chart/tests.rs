@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use gantry::manifests::manifests;
 
 use super::*;
+use crate::image::PROGRAM;
 
 fn files() -> Vec<Generated> {
     make(&Tree::default()).unwrap()

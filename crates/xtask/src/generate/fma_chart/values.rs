@@ -151,8 +151,8 @@ fn own_entries() -> [ChartValue; 6] {
             "tokenSecret",
             json!(""),
             json!({ "type": "string", "maxLength": 253 }),
-            "A Secret in this namespace whose key `token` has a bearer token, which the controllers \
-             send to requesters and launchers. These have to ask for it: `--token-file` or \
+            "A Secret in this namespace whose key `token` has a bearer token. The controllers send \
+             it to requesters and launchers, which have to ask for it: `--token-file` or \
              `$GANTRY_TOKEN_FILE`. Empty: no token.",
         ),
         entry(
