@@ -6,9 +6,11 @@
 
 mod admin_roles;
 mod chart;
+mod chart_values;
 mod cli_reference;
 mod configuration;
 mod crds;
+mod fma_chart;
 mod kubernetes_schemas;
 mod operator;
 mod requirements;
@@ -37,6 +39,11 @@ const GENERATORS: &[Generator] = &[
     },
     Generator { name: "operator's manifests", owns: &["config/operator"], make: operator::make },
     Generator { name: "chart", owns: &["charts/gantry"], make: chart::make },
+    Generator {
+        name: "chart of the actuation controllers",
+        owns: &["charts/fma-controllers"],
+        make: fma_chart::make,
+    },
     Generator { name: "configuration reference", owns: &[], make: configuration::make },
     Generator { name: "command-line reference", owns: &[], make: cli_reference::make },
     Generator { name: "requirement index", owns: &[], make: requirements::index },

@@ -23,7 +23,7 @@ use self::shared_libraries::{ImageFile, LibraryDirectories, collect};
 use crate::workspace;
 
 /// Where the binary is in the image.
-const PROGRAM: &str = "/usr/bin/gantry";
+pub(crate) const PROGRAM: &str = "/usr/bin/gantry";
 
 /// The entry point of must-gather images: another name of the program, which collects diagnostic
 /// data when it is started by it.

@@ -1,6 +1,7 @@
 //! Tests manifests of the originals: accepted, or rejected with the field named, as each file
 //! states.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -28,6 +29,59 @@ fn every_manifest_reads_as_its_first_lines_say() {
         compare(&name, "warns at ", &text, &warnings, &mut wrong);
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// Shapes of the manifests of the original's tests, examples and guides. `make e2e` sends them to a
+/// server, too.
+#[test]
+fn as_13_manifests_of_the_original_are_accepted() {
+    let mut kinds = BTreeSet::new();
+    for name in [
+        "around",
+        "inferenceserverconfig-shapes",
+        "launcherconfig-shapes",
+        "launcherpopulationpolicy-shapes",
+        "requesters-direct",
+        "requesters-launcher",
+    ] {
+        let text = fs::read_to_string(root().join(format!("models/{name}.yaml"))).unwrap();
+        for document in decode::documents(&text, Options::default()).unwrap() {
+            assert_eq!(document.errors, [], "{name}");
+        }
+        for tree in gantry_yaml::read(&text).unwrap() {
+            kinds.insert(tree.to_json()["kind"].as_str().unwrap().to_owned());
+        }
+    }
+    let expected = [
+        "ClusterRole",
+        "ConfigMap",
+        "Deployment",
+        "HorizontalPodAutoscaler",
+        "InferenceServerConfig",
+        "LauncherConfig",
+        "LauncherPopulationPolicy",
+        "Pod",
+        "ReplicaSet",
+        "Role",
+        "RoleBinding",
+        "ServiceAccount",
+        "StatefulSet",
+    ];
+    assert_eq!(kinds.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+}
+
+/// The samples that users apply are accepted without a warning.
+#[test]
+fn samples_are_accepted() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/samples");
+    let files = files_below(folder);
+    assert!(files.len() >= 5, "only {} samples found", files.len());
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        for document in decode::documents(&text, Options::default()).unwrap() {
+            assert_eq!((&document.errors, &document.warnings), (&vec![], &vec![]), "{file:?}");
+        }
+    }
 }
 
 /// Reading, writing and reading again changes nothing and gives no more findings.
@@ -77,8 +131,12 @@ fn root() -> PathBuf {
 
 /// Every fixture, by name.
 pub(crate) fn files() -> Vec<PathBuf> {
+    files_below(root())
+}
+
+fn files_below(folder: PathBuf) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    let mut folders = vec![root()];
+    let mut folders = vec![folder];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();

@@ -15,7 +15,7 @@ use similar::TextDiff;
 use super::shell::{Outcome, Shell};
 use super::{say, toolchain};
 
-const PACKAGE: &str = "helm.sh/helm/v3/cmd/helm";
+pub(super) const PACKAGE: &str = "helm.sh/helm/v3/cmd/helm";
 
 /// The timeout for what must happen: many times what a loaded machine needs.
 const CONDITION_TIMEOUT: Duration = Duration::from_secs(60);
@@ -33,21 +33,22 @@ deployment.apps/team-gantry
 const LIST: &str = "kubectl get serviceaccount,role,rolebinding,configmap,networkpolicy,service,deployment \
                     -o name -l app.kubernetes.io/instance=team";
 
-async fn embedded() -> EmbeddedServer {
+pub(super) async fn embedded() -> EmbeddedServer {
     Plan::new(env!("CARGO_BIN_EXE_gantry")).start(&Clock::system()).await.unwrap()
 }
 
 /// A shell with helm and the charts.
-fn user_shell(kubeconfig: &Path, helm: &Path) -> Shell {
+pub(super) fn user_shell(kubeconfig: &Path, helm: &Path) -> Shell {
     let shell = Shell::new(kubeconfig);
     shell.link("charts", "../../charts");
     shell.link("config", "../../config");
     shell.link("chart-tests", "tests/clients/chart");
+    shell.link("fma-chart-tests", "tests/clients/fma_chart");
     std::os::unix::fs::symlink(helm, shell.home().join("bin/helm")).unwrap();
     shell
 }
 
-fn run_ok(shell: &Shell, script: &str) -> Outcome {
+pub(super) fn run_ok(shell: &Shell, script: &str) -> Outcome {
     let outcome = shell.run(script);
     assert_eq!(outcome.code, Some(0), "{script}: {}{}", outcome.out, outcome.err);
     outcome
@@ -69,7 +70,7 @@ fn namespace_admin_shell(namespace: &str, admin: &Shell, kubeconfig: &Path, helm
 }
 
 /// Sends requests until the response has this code.
-fn wait_for_exit_code(shell: &Shell, script: &str, code: i32) {
+pub(super) fn wait_for_exit_code(shell: &Shell, script: &str, code: i32) {
     let clock = Clock::system();
     let give_up = clock.moment() + CONDITION_TIMEOUT;
     loop {
@@ -90,7 +91,7 @@ fn become_account(namespace: &str, account: &str, admin: &Shell, shell: Shell) -
     shell
 }
 
-fn run_table(shell: &Shell, table: &[(&str, i32, &str)]) {
+pub(super) fn run_table(shell: &Shell, table: &[(&str, i32, &str)]) {
     for (script, code, text) in table {
         let outcome = shell.run(script);
         let said = format!("{}{}", outcome.out, outcome.err);
@@ -100,7 +101,7 @@ fn run_table(shell: &Shell, table: &[(&str, i32, &str)]) {
 }
 
 /// A shell without a server.
-fn offline_shell(helm: &Path) -> Shell {
+pub(super) fn offline_shell(helm: &Path) -> Shell {
     let nowhere = tempfile::NamedTempFile::new().unwrap();
     user_shell(nowhere.path(), helm)
 }
@@ -120,20 +121,32 @@ fn the_chart_renders_what_was_agreed() {
         ),
     ];
     for (name, script) in table {
-        let rendered = run_ok(&shell, script).out;
-        let golden = golden().join(name);
-        let expected = fs::read_to_string(&golden).unwrap_or_default();
-        let fresh = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        fs::write(&fresh, &rendered).unwrap();
-        let diff = TextDiff::from_lines(&expected, &rendered);
-        let diff = diff.unified_diff().context_radius(2).header("agreed", "rendered").to_string();
-        assert!(
-            expected == rendered,
-            "{diff}\nif it is meant: cp {} {}",
-            fresh.display(),
-            golden.display()
-        );
+        renders_as_agreed(&shell, &golden(), name, name, script);
     }
+}
+
+/// Compares what a command renders with a file in the folder of agreed output. What was rendered is
+/// in a file of the other name.
+pub(super) fn renders_as_agreed(
+    shell: &Shell,
+    agreed: &Path,
+    name: &str,
+    fresh: &str,
+    script: &str,
+) {
+    let rendered = run_ok(shell, script).out;
+    let golden = agreed.join(name);
+    let expected = fs::read_to_string(&golden).unwrap_or_default();
+    let fresh = Path::new(env!("CARGO_TARGET_TMPDIR")).join(fresh);
+    fs::write(&fresh, &rendered).unwrap();
+    let diff = TextDiff::from_lines(&expected, &rendered);
+    let diff = diff.unified_diff().context_radius(2).header("agreed", "rendered").to_string();
+    assert!(
+        expected == rendered,
+        "{diff}\nif it is meant: cp {} {}",
+        fresh.display(),
+        golden.display()
+    );
 }
 
 fn golden() -> PathBuf {

@@ -9,6 +9,7 @@ mod chart;
 mod containers;
 mod devices;
 mod document;
+mod fma_chart;
 mod go;
 mod helm;
 mod mask;

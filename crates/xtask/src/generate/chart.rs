@@ -15,7 +15,7 @@ use gantry::version::VERSION;
 use gantry_yaml as yaml;
 use serde_json::{Value, json};
 
-use super::Generated;
+use super::{Generated, chart_values};
 use crate::tree::Tree;
 
 /// The placeholders for what a release decides, and their helm expressions. Names come from the
@@ -111,11 +111,12 @@ pub(super) fn make(_: &Tree) -> anyhow::Result<Vec<Generated>> {
     let keys = CONFIGURATION.replace("KEY", WRITTEN_KEY).replace("PORT", &port);
     configuration.content.push_str(&keys);
     let view = ".Values.global.nodeViewClusterRole";
+    let schema = chart_values::schema("gantry", &entries);
     Ok(vec![
         file("Chart.yaml", yaml::write(&about())?),
-        file("values.yaml", values::yaml(&entries)?),
-        file("values.schema.json", serde_json::to_string_pretty(&values::schema(&entries))? + "\n"),
-        file("README.md", values::readme(&entries)?),
+        file("values.yaml", chart_values::values_yaml(&entries)?),
+        file("values.schema.json", serde_json::to_string_pretty(&schema)? + "\n"),
+        file("README.md", chart_values::readme(include_str!("chart/readme.txt"), &entries)?),
         file("templates/NOTES.txt", NOTES.replace("PORT", &port)),
         template("service-account.yaml", &named(deployed("ServiceAccount")?))?,
         template("role.yaml", &role()?)?,

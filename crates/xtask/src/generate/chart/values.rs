@@ -1,25 +1,10 @@
-//! The values of the chart: one table, from which `values.yaml`, its schema and the README are
-//! generated.
-
-use std::fmt::Write as _;
+//! The values of the chart.
 
 use gantry::config::keys::KEYS;
 use gantry::config::value_type::ValueType;
-use gantry_yaml as yaml;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-/// One value.
-#[derive(Debug)]
-pub(super) struct ChartValue {
-    /// Its path from the root: a section and a name.
-    path: [&'static str; 2],
-    /// Its default.
-    default: Value,
-    /// Its JSON schema.
-    form: Value,
-    /// Its description.
-    about: &'static str,
-}
+use super::super::chart_values::ChartValue;
 
 /// Keys of the configuration that the Deployment decides: ports, probes, the lease, and the
 /// connection to the server.
@@ -153,58 +138,6 @@ pub(super) fn entries(deployment: &Value) -> Vec<ChartValue> {
     ]
 }
 
-/// Renders `values.yaml`: every value with its default, below its description.
-pub(super) fn yaml(entries: &[ChartValue]) -> anyhow::Result<String> {
-    let mut text = String::new();
-    let mut section = "";
-    for ChartValue { path: [above, name], default, about, .. } in entries {
-        if *above != section {
-            let gap = if section.is_empty() { "" } else { "\n" };
-            writeln!(text, "{gap}{above}:")?;
-            section = above;
-        }
-        for line in wrapped(about, 94) {
-            writeln!(text, "  # {line}")?;
-        }
-        for line in yaml::write(&json!({ *name: default }))?.lines() {
-            writeln!(text, "  {line}")?;
-        }
-    }
-    Ok(text)
-}
-
-/// Renders `values.schema.json`, which helm checks before it installs anything.
-pub(super) fn schema(entries: &[ChartValue]) -> Value {
-    let mut sections = Map::new();
-    for ChartValue { path: [section, name], form, about, .. } in entries {
-        let mut form = form.clone();
-        form["description"] = json!(about);
-        // Values of a parent chart for all of its subcharts are in `global` too.
-        let open = *section == "global";
-        let empty = json!({
-            "type": "object", "properties": {}, "additionalProperties": open,
-        });
-        let properties = sections.entry(*section).or_insert(empty);
-        properties["properties"][*name] = form;
-    }
-    json!({
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        "title": "Values of the chart gantry",
-        "type": "object",
-        "properties": sections,
-        "additionalProperties": false,
-    })
-}
-
-/// Renders the README: `readme.txt`, and the table of values.
-pub(super) fn readme(entries: &[ChartValue]) -> anyhow::Result<String> {
-    let mut table = String::from("| Value | Default | Meaning |\n|---|---|---|\n");
-    for ChartValue { path: [section, name], default, about, .. } in entries {
-        writeln!(table, "| `{section}.{name}` | `{default}` | {about} |")?;
-    }
-    Ok(include_str!("readme.txt").replace("VALUES\n", &table))
-}
-
 /// Returns the keys of the configuration that are left to the user. Types are checked before
 /// anything is installed, everything else when the operator starts.
 fn configuration() -> Value {
@@ -247,19 +180,4 @@ fn form(form: ValueType) -> Value {
         ValueType::Switches => json!({ "type": ["object", "array", "null"] }),
         ValueType::Opaque => json!({ "type": ["object", "null"] }),
     }
-}
-
-/// Wraps text in lines of at most this many letters.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            Some(_) | None => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
