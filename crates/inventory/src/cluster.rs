@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv4Addr;
 
+use crate::expression::Evaluation;
 use crate::finding::{Finding, Place};
 use crate::inventory::{self, Inventory};
 use crate::tree::HostId;
@@ -209,9 +210,12 @@ impl HostFacts {
         let names: Vec<&'static str> = names.collect();
         for (host, _) in inventory.tree.hosts() {
             let variables = inventory.variables(host);
-            for name in names.iter().filter(|name| variables.contains_key(**name)) {
+            let evaluation = Evaluation::new(inventory, host, &variables);
+            for name in &names {
+                let winner = variables.get(*name).and_then(|candidates| candidates.last());
                 // What has no value was reported when the inventory was read.
-                if let Ok(Some(value)) = inventory.value(host, name) {
+                let value = winner.and_then(|winner| evaluation.value(winner.value).ok());
+                if let Some(value) = value.filter(|value| value.value != Value::Null) {
                     values.insert((host, *name), value);
                 }
             }

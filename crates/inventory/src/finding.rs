@@ -165,7 +165,8 @@ impl Finding {
     #[must_use]
     pub fn render(&self, files: &Files) -> String {
         let Self { severity, place, width, message, remedy, shows_line } = self;
-        let name = files.name(place.file);
+        let [name, message, remedy] =
+            [files.name(place.file), message.as_str(), remedy.as_str()].map(printable);
         let kind = match severity {
             Severity::Error => "",
             Severity::Warning => "warning: ",
@@ -183,7 +184,7 @@ impl Finding {
             source.chars().take(before).map(|c| if c == '\t' { c } else { ' ' }).collect();
         let left = source.chars().count().saturating_sub(before).max(1);
         let carets = "^".repeat((*width).clamp(1, left));
-        let source: String = source.chars().map(|c| if is_visible(c) { c } else { '?' }).collect();
+        let source = printable(source);
         format!(
             "{name}:{line}:{column}: {kind}{message}\n{line:>4} | {source}\n     | \
              {indent}{carets} {remedy}\n"
@@ -198,8 +199,9 @@ fn may_hold_secret(line: &str) -> bool {
         && !line.contains("_file")
 }
 
-fn is_visible(c: char) -> bool {
-    c == '\t' || !c.is_control()
+/// Replaces control characters, with which the content of a file could control the terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c == '\t' || !c.is_control() { c } else { '?' }).collect()
 }
 
 /// Returns the known name that is closest to a misspelt one, if one is close.

@@ -83,7 +83,8 @@ fn is_address(text: &str) -> bool {
     plain.parse::<Ipv6Addr>().is_ok()
 }
 
-/// Whether a text is labels of letters, digits, `_` and `-`, separated by dots, perhaps with ranges.
+/// Whether a text is labels of letters, digits, `_` and `-` with dots between them, perhaps with
+/// ranges.
 fn is_host_name(text: &str) -> bool {
     let mut rest = text;
     // What the previous character was: nothing yet, part of a label, or `-` and `_` inside one.
@@ -234,7 +235,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_range_has_as_many_hosts_as_numbers(first in 0u64..50, more in 0u64..50, step in 1u64..9) {
+        fn a_range_has_as_many_hosts_as_numbers(
+            first in 0u64..50,
+            more in 0u64..50,
+            step in 1u64..9,
+        ) {
             let names = expand(&format!("n[{first}:{}:{step}]", first + more)).unwrap().names;
             prop_assert_eq!(names.len() as u64, more / step + 1);
             prop_assert_eq!(&names[0], &format!("n{first}"));

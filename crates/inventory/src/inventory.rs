@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::finding::{Files, Finding, Place, Severity};
 use crate::reader::Reader;
-use crate::source::{self, Entity, Source, TextFile};
+use crate::source::{self, Entity, Source, TextFile, VariableFiles};
 use crate::tree::{ALL, Assignment, GroupId, HostId, Tree};
 use crate::value::Node;
 use crate::vault::VaultPassword;
@@ -148,22 +148,23 @@ fn read_variable_files(reader: &mut Reader<'_>, files: &[TextFile]) -> OwnVariab
     if files.is_empty() {
         return (of_groups, of_hosts);
     }
+    let files = VariableFiles::new(files);
     for (id, name) in &groups {
-        let found = assignments(reader, source::variable_files(files, Entity::Group, name));
+        let found = assignments(reader, files.of(Entity::Group, name));
         if !found.is_empty() {
             of_groups.insert(*id, found);
         }
     }
     for (id, name) in &hosts {
-        let found = assignments(reader, source::variable_files(files, Entity::Host, name));
+        let found = assignments(reader, files.of(Entity::Host, name));
         if !found.is_empty() {
             of_hosts.insert(*id, found);
         }
     }
     let names: Vec<String> = groups.into_iter().map(|(_, name)| name).collect();
-    source::warn_of_orphans(reader, Entity::Group, files, &names);
+    source::warn_of_orphans(reader, Entity::Group, &files, &names);
     let names: Vec<String> = hosts.into_iter().map(|(_, name)| name).collect();
-    source::warn_of_orphans(reader, Entity::Host, files, &names);
+    source::warn_of_orphans(reader, Entity::Host, &files, &names);
     (of_groups, of_hosts)
 }
 

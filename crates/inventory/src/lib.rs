@@ -33,7 +33,8 @@ pub use inventory::{
     Candidate, ExtraVariables, HostVariables, Input, Inventory, Layer, has_errors, read,
 };
 pub use pattern::{PatternError, select, split};
-pub use source::{Source, TextFile};
+pub use report::ListForm;
+pub use source::{Source, TextFile, is_read};
 pub use tags::{SPECIAL_TAGS, TagSelection};
 pub use tree::{ALL, Assignment, Group, GroupId, Host, HostId, Tree, UNGROUPED};
 pub use value::{Key, Node, Value, VaultText};

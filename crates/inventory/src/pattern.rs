@@ -200,6 +200,7 @@ enum Piece {
 impl Matcher {
     fn new(expression: &str) -> Result<Self, String> {
         match expression.strip_prefix('~') {
+            Some("") => Err("a regular expression follows `~`".to_owned()),
             Some(regex) => Regex::new(&format!("^(?:{regex})")).map(Self::Regex).map_err(|error| {
                 let text = error.to_string();
                 let last = text.lines().last().unwrap_or_default().to_owned();
@@ -341,11 +342,12 @@ mod tests {
             ("!db", "w1 w3 a.x b.x"),
             ("&db", "w2 d1"),
             ("w?", "w1 w2 w3"),
-            ("w[13]", "w1 w3"),
+            ("[wd]1", "w1 d1"),
             ("w[!13]", "w2"),
-            ("w[1-2]", "w1 w2"),
+            ("w[!2-3]", "w1"),
+            ("web[1-2]", "w2 w3"),
             ("~w[12]", "w1 w2"),
-            ("~(w1|d).*", "d1 w2 w1"),
+            ("~(w1|d).*", "d1 w2 a.x b.x w1"),
             ("web[0]", "w1"),
             ("web[-1]", "w3"),
             ("web[1:]", "w2 w3"),
@@ -369,6 +371,7 @@ mod tests {
             ("web:!nothing", "no host and no group"),
             ("web[7]", "only 3 hosts"),
             ("web[-4]", "only 3 hosts"),
+            ("~(", "regular expression"),
             ("~[", "regular expression"),
             ("empty", "no host is left"),
             ("web:!web", "no host is left"),

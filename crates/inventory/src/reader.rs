@@ -1,5 +1,7 @@
 //! Builds the tree from texts, and collects everything that is wrong with them.
 
+use std::collections::HashMap;
+
 use gantry_yaml::node::Position;
 use gantry_yaml::written::{Written, WrittenNode};
 
@@ -112,7 +114,7 @@ impl<'a> Reader<'a> {
             self.error(place, width, message, "expected 1 to 65535");
             return Vec::new();
         }
-        if self.tree.hosts().count() + expanded.names.len() > MAX_HOSTS {
+        if self.tree.host_count() + expanded.names.len() > MAX_HOSTS {
             let message = format!("more than {MAX_HOSTS} hosts");
             self.error(place, width, message, "split the inventory");
             return Vec::new();
@@ -247,12 +249,16 @@ impl<'a> Reader<'a> {
         file: FileId,
         written: &'w [(WrittenNode, WrittenNode)],
     ) -> Vec<(Key, &'w WrittenNode)> {
-        let mut merged: Vec<(Key, &WrittenNode)> = Vec::new();
-        let mut own: Vec<(Key, &WrittenNode)> = Vec::new();
+        let mut entries = Entries::default();
+        for (key, value) in written {
+            if key.content == Written::Plain("<<".to_owned()) {
+                self.merge(file, value, &mut entries);
+            }
+        }
+        let mut own: HashMap<String, Place> = HashMap::new();
         for (key, value) in written {
             let at = Place { file, at: key.at };
             if key.content == Written::Plain("<<".to_owned()) {
-                self.merge(file, value, &mut merged);
                 continue;
             }
             let Some((name, is_text)) = key_name(key) else {
@@ -260,29 +266,19 @@ impl<'a> Reader<'a> {
                 self.error(at, 1, "a key is not a plain value", remedy);
                 continue;
             };
-            if let Some((first, _)) = own.iter().find(|(other, _)| other.name == name) {
+            if let Some(first) = own.get(&name) {
                 let message = format!("duplicate key `{name}`");
-                let remedy = format!("keep one; the first is on line {}", first.at.at.line);
+                let remedy = format!("keep one; the first is on line {}", first.at.line);
                 self.error(at, name.chars().count(), message, remedy);
                 continue;
             }
-            own.push((Key { at, name, is_text }, value));
+            own.insert(name.clone(), at);
+            entries.replace(Key { at, name, is_text }, value);
         }
-        for (key, value) in own {
-            match merged.iter_mut().find(|(other, _)| other.name == key.name) {
-                Some(old) => *old = (key, value),
-                None => merged.push((key, value)),
-            }
-        }
-        merged
+        entries.list
     }
 
-    fn merge<'w>(
-        &mut self,
-        file: FileId,
-        value: &'w WrittenNode,
-        merged: &mut Vec<(Key, &'w WrittenNode)>,
-    ) {
+    fn merge<'w>(&mut self, file: FileId, value: &'w WrittenNode, merged: &mut Entries<'w>) {
         let maps = match &value.content {
             Written::List(items) => items.iter().collect(),
             Written::Map(_) | Written::Plain(_) | Written::Quoted(_) => vec![value],
@@ -295,8 +291,8 @@ impl<'a> Reader<'a> {
             };
             // The first of several maps wins.
             for (key, value) in self.entries(file, entries) {
-                if !merged.iter().any(|(other, _)| other.name == key.name) {
-                    merged.push((key, value));
+                if !merged.places.contains_key(&key.name) {
+                    merged.replace(key, value);
                 }
             }
         }
@@ -337,6 +333,26 @@ impl<'a> Reader<'a> {
                 let place = Place { file, at: Position { line: 1, column: 1 } };
                 self.error(place, 1, message, remedy);
                 None
+            }
+        }
+    }
+}
+
+/// The entries of a map in order, with the place of each key among them.
+#[derive(Default)]
+struct Entries<'w> {
+    list: Vec<(Key, &'w WrittenNode)>,
+    places: HashMap<String, usize>,
+}
+
+impl<'w> Entries<'w> {
+    /// Sets the value of a key; one that is there stays where it is.
+    fn replace(&mut self, key: Key, value: &'w WrittenNode) {
+        match self.places.get(&key.name) {
+            Some(place) => self.list[*place] = (key, value),
+            None => {
+                self.places.insert(key.name.clone(), self.list.len());
+                self.list.push((key, value));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What `gantry cluster inventory` prints: the JSON of `ansible-inventory`, a graph, and origins.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value as Json, json};
@@ -47,18 +47,30 @@ const INTERNAL: [&str; 34] = [
     "omit",
 ];
 
+/// Which variables a list has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListForm {
+    /// For each host what its variables come to.
+    Resolved,
+    /// For each group and host the variables that are set for it.
+    Export,
+}
+
 impl Inventory {
     /// All groups and the variables of the given hosts, as `ansible-inventory --list` prints them:
     /// expressions stay as they are, and encrypted texts stay encrypted.
     #[must_use]
-    pub fn list(&self, hosts: &[HostId]) -> Json {
+    pub fn list(&self, hosts: &[HostId], form: ListForm) -> Json {
         let available: HashSet<HostId> = hosts.iter().copied().collect();
         let mut list = Map::new();
         let mut has_group = HashSet::new();
-        self.list_group(ALL, &available, &mut has_group, &mut list);
+        self.list_group(ALL, form, &available, &mut has_group, &mut list);
         let mut host_variables = Map::new();
         for host in hosts {
-            let variables = self.host_json(*host);
+            let variables = match form {
+                ListForm::Resolved => self.host_json(*host),
+                ListForm::Export => own_json(self.own_variables(*host)),
+            };
             if variables.as_object().is_some_and(|it| !it.is_empty()) {
                 host_variables.insert(self.tree.host(*host).name.clone(), variables);
             }
@@ -71,6 +83,7 @@ impl Inventory {
     fn list_group(
         &self,
         id: GroupId,
+        form: ListForm,
         available: &HashSet<HostId>,
         has_group: &mut HashSet<GroupId>,
         list: &mut Map<String, Json>,
@@ -87,12 +100,21 @@ impl Inventory {
         if !hosts.is_empty() {
             entry.insert("hosts".to_owned(), json!(hosts));
         }
+        if form == ListForm::Export {
+            let mut variables = own_json(self.group_variables(id));
+            if let (Json::Object(map), true) = (&mut variables, group.priority != 1) {
+                map.insert("ansible_group_priority".to_owned(), group.priority.into());
+            }
+            if variables.as_object().is_some_and(|it| !it.is_empty()) {
+                entry.insert("vars".to_owned(), variables);
+            }
+        }
         if !entry.is_empty() {
             list.insert(group.name.clone(), Json::Object(entry));
         }
         for child in &group.children {
             if has_group.insert(*child) {
-                self.list_group(*child, available, has_group, list);
+                self.list_group(*child, form, available, has_group, list);
             }
         }
     }
@@ -171,6 +193,13 @@ impl Inventory {
             Layer::Extra => "command line".to_owned(),
         }
     }
+}
+
+fn own_json(variables: BTreeMap<&str, &Node>) -> Json {
+    let shown = variables.into_iter().filter(|(name, _)| !INTERNAL.contains(name));
+    Json::Object(
+        shown.map(|(name, node)| (name.to_owned(), sorted_value(node.to_json()))).collect(),
+    )
 }
 
 fn graph_line(name: &str, depth: usize, lines: &mut String) {

@@ -1,6 +1,7 @@
 //! What an inventory is read from, and which of its files hold what.
 
 use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
 
 use crate::finding::{FileId, Place, did_you_mean};
 use crate::ini_file;
@@ -67,6 +68,20 @@ pub(crate) fn read(reader: &mut Reader<'_>, source: &Source) {
                 inventory_file(reader, file);
             }
         }
+    }
+}
+
+/// Whether a file below the folder of an inventory is read, by its path with `/` between the parts.
+/// Others need not be text.
+#[must_use]
+pub fn is_read(inside: &str) -> bool {
+    let variables = [Entity::Group, Entity::Host]
+        .iter()
+        .find_map(|entity| inside.strip_prefix(entity.folder())?.strip_prefix('/'));
+    match variables.map(|rest| rest.split_once('/').map_or(rest, |(_, rest)| rest)) {
+        // The name of a group or a host may have dots.
+        Some(rest) => !rest.starts_with('.') && (holds_variables(rest) || !rest.contains('/')),
+        None => is_inventory(inside),
     }
 }
 
@@ -161,7 +176,7 @@ pub(crate) struct VariableFile {
 }
 
 /// The kind of what a file of variables is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Entity {
     Group,
     Host,
@@ -186,30 +201,52 @@ impl Entity {
 /// Ends of the names of files of variables, in the order in which they are looked for.
 const ENDS: [&str; 4] = ["", ".yml", ".yaml", ".json"];
 
-/// Returns the files of variables of a group or a host: a folder with its name, or the first file.
-pub(crate) fn variable_files<'f>(
+/// The files of variables of a source by the first part of their path below `group_vars` or
+/// `host_vars`: there may be thousands of hosts, and of files.
+pub(crate) struct VariableFiles<'f> {
     files: &'f [TextFile],
-    entity: Entity,
-    name: &str,
-) -> Vec<&'f TextFile> {
-    if name.starts_with('/') {
-        return Vec::new();
-    }
-    for end in ENDS {
-        let path = format!("{}/{name}{end}", entity.folder());
-        let below = format!("{path}/");
-        let mut inside: Vec<&TextFile> =
-            files.iter().filter(|file| file.inside.starts_with(&below)).collect();
-        if !inside.is_empty() {
-            inside.retain(|file| holds_variables(&file.inside[below.len()..]));
-            inside.sort_by(|left, right| by_parts(&left.inside, &right.inside));
-            return inside;
+    by_name: HashMap<(Entity, &'f str), Vec<&'f TextFile>>,
+}
+
+impl<'f> VariableFiles<'f> {
+    pub(crate) fn new(files: &'f [TextFile]) -> Self {
+        let mut by_name: HashMap<_, Vec<&TextFile>> = HashMap::new();
+        for file in files {
+            let Some((folder, rest)) = file.inside.split_once('/') else { continue };
+            let first = rest.split('/').next().unwrap_or(rest);
+            for entity in [Entity::Group, Entity::Host] {
+                if entity.folder() == folder {
+                    by_name.entry((entity, first)).or_default().push(file);
+                }
+            }
         }
-        if let Some(file) = files.iter().find(|file| file.inside == path) {
-            return vec![file];
-        }
+        Self { files, by_name }
     }
-    Vec::new()
+
+    /// Returns the files of a group or a host: a folder with its name, or the first file.
+    pub(crate) fn of(&self, entity: Entity, name: &str) -> Vec<&'f TextFile> {
+        if name.starts_with('/') {
+            return Vec::new();
+        }
+        for end in ENDS {
+            let path = format!("{name}{end}");
+            let first = path.split('/').next().unwrap_or(&path);
+            let Some(files) = self.by_name.get(&(entity, first)) else { continue };
+            let path = format!("{}/{path}", entity.folder());
+            let below = format!("{path}/");
+            let mut inside: Vec<&TextFile> =
+                files.iter().copied().filter(|file| file.inside.starts_with(&below)).collect();
+            if !inside.is_empty() {
+                inside.retain(|file| holds_variables(&file.inside[below.len()..]));
+                inside.sort_by(|left, right| by_parts(&left.inside, &right.inside));
+                return inside;
+            }
+            if let Some(file) = files.iter().find(|file| file.inside == path) {
+                return vec![file];
+            }
+        }
+        Vec::new()
+    }
 }
 
 fn holds_variables(rest: &str) -> bool {
@@ -269,39 +306,38 @@ pub(crate) fn read_map(
 pub(crate) fn warn_of_orphans(
     reader: &mut Reader<'_>,
     entity: Entity,
-    files: &[TextFile],
+    files: &VariableFiles<'_>,
     known: &[String],
 ) {
+    let names: HashSet<&str> = known.iter().map(String::as_str).collect();
     let prefix = format!("{}/", entity.folder());
-    for source in files {
+    for source in files.files {
         let Some(rest) = source.inside.strip_prefix(&prefix) else { continue };
         let first = rest.split('/').next().unwrap_or_default();
         if first.starts_with('.') || first.ends_with('~') {
             continue;
         }
-        let is_folder = rest.contains('/');
         let stems = ENDS.iter().filter_map(|end| first.strip_suffix(end));
-        let mut used = stems.filter(|stem| known.iter().any(|name| name == stem)).peekable();
-        if used.peek().is_some() {
-            let chosen = used.any(|name| {
-                let files = variable_files(files, entity, name);
-                files.iter().any(|file| file.inside == source.inside)
-            });
-            if !chosen && !is_folder {
-                let file = reader.files.add(&source.path, &source.text);
-                let place = Place { file, ..Place::default() };
-                let remedy = "keep one of them; what it is read before it has another ending";
-                reader.warning(place, 1, "not read: another file has these variables", remedy);
-            }
+        let used: Vec<&str> = stems.filter(|stem| names.contains(stem)).collect();
+        let is_read =
+            |name: &&str| files.of(entity, name).iter().any(|it| it.inside == source.inside);
+        // Files of a folder that are no variables need no warning.
+        if used.iter().any(is_read) || !used.is_empty() && rest.contains('/') {
             continue;
         }
-        let stem = ENDS.iter().skip(1).find_map(|end| first.strip_suffix(end)).unwrap_or(first);
+        let (message, remedy) = if used.is_empty() {
+            let stem = ENDS.iter().skip(1).find_map(|end| first.strip_suffix(end));
+            let stem = stem.unwrap_or(first);
+            let word = entity.word();
+            let hint = did_you_mean(stem, names.iter().copied());
+            let message = format!("not read: there is no {word} `{stem}`");
+            (message, format!("name the file after a {word}{hint}"))
+        } else {
+            let remedy = "keep one; without an ending is read first, then .yml, .yaml and .json";
+            ("not read: another file has these variables".to_owned(), remedy.to_owned())
+        };
         let file = reader.files.add(&source.path, &source.text);
-        let place = Place { file, ..Place::default() };
-        let word = entity.word();
-        let hint = did_you_mean(stem, known.iter().map(String::as_str));
-        let message = format!("not read: there is no {word} `{stem}`");
-        reader.warning(place, 1, message, format!("name the file after a {word}{hint}"));
+        reader.warning(Place { file, ..Place::default() }, 1, message, remedy);
     }
 }
 
@@ -344,7 +380,7 @@ mod tests {
         ];
         for (names, expected) in table {
             let files: Vec<TextFile> = names.iter().map(|name| file(name)).collect();
-            let found = variable_files(&files, Entity::Group, "g");
+            let found = VariableFiles::new(&files).of(Entity::Group, "g");
             let found: Vec<&str> = found.iter().map(|file| file.inside.as_str()).collect();
             assert_eq!(found, expected, "{names:?}");
         }

@@ -202,6 +202,12 @@ impl Tree {
         self.hosts.iter().enumerate().map(|(index, host)| (HostId(index), host))
     }
 
+    /// How many hosts there are.
+    #[must_use]
+    pub fn host_count(&self) -> usize {
+        self.hosts.len()
+    }
+
     /// A group.
     #[must_use]
     pub fn group(&self, id: GroupId) -> &Group {
@@ -338,7 +344,9 @@ mod tests {
     proptest! {
         /// Whatever edges are added, there is no cycle, and a child is deeper than its parents.
         #[test]
-        fn depth_grows_downwards(edges in proptest::collection::vec((0usize..8, 0usize..8), 0..30)) {
+        fn depth_grows_downwards(
+            edges in proptest::collection::vec((0usize..8, 0usize..8), 0..30),
+        ) {
             let mut tree = Tree::default();
             let ids: Vec<_> = (0..8).map(|n| tree.add_group(&format!("g{n}"), place())).collect();
             for (parent, child) in edges {

@@ -1,7 +1,7 @@
 //! The variables that Gantry knows: types, defaults and documentation, and the check of values.
 
 use crate::expression::{Evaluation, contains_expression};
-use crate::finding::{Finding, did_you_mean};
+use crate::finding::{Finding, suggest};
 use crate::inventory::Inventory;
 use crate::tree::Assignment;
 use crate::value::{Node, Value};
@@ -79,16 +79,14 @@ fn check_assignment(inventory: &Inventory, assignment: &Assignment, into: &mut V
         Some(shape) if !has_expression(value) => shape::check(name, &shape, value, into),
         Some(_) => {}
         None if name.starts_with(PREFIX) => {
-            let hint = did_you_mean(name, VARIABLES.iter().map(|it| it.name));
+            let hint = hint(name, PREFIX);
             let remedy = format!("expected a variable of docs/provision.md{hint}");
             into.push(Finding::error(*at, width, format!("unknown variable `{name}`"), remedy));
         }
+        None if connection::is_ignored(name) => {}
         None => {
-            let known = VARIABLES.iter().map(|it| it.name);
-            let known = known.chain(CONNECTION_VARIABLES.iter().map(|it| it.name));
-            let is_ours = name.starts_with("ansible_") || name.starts_with("gantry");
-            let hint = if is_ours { did_you_mean(name, known) } else { String::new() };
-            if !hint.is_empty() && !connection::is_ignored(name) {
+            let hint = hint(name, "ansible_");
+            if !hint.is_empty() {
                 let message = format!("`{name}` has no effect");
                 let remedy = format!("expected the name of a variable{hint}");
                 into.push(Finding::warning(*at, width, message, remedy));
@@ -98,6 +96,15 @@ fn check_assignment(inventory: &Inventory, assignment: &Assignment, into: &mut V
     connection::check_secret(inventory, assignment, into);
 }
 
+/// Suggests a name with the same prefix, which does not count as similarity.
+fn hint(name: &str, prefix: &str) -> String {
+    let Some(wrong) = name.strip_prefix(prefix) else { return String::new() };
+    let known = VARIABLES.iter().map(|it| it.name);
+    let known = known.chain(CONNECTION_VARIABLES.iter().map(|it| it.name));
+    let hint = suggest(wrong, known.filter_map(|name| name.strip_prefix(prefix)));
+    hint.map(|rest| format!(" (did you mean `{prefix}{rest}`?)")).unwrap_or_default()
+}
+
 fn has_expression(node: &Node) -> bool {
     let mut found = false;
     node.each_text(&mut |_, text| found |= contains_expression(text));
@@ -105,6 +112,13 @@ fn has_expression(node: &Node) -> bool {
 }
 
 impl Inventory {
+    /// The names of variables of the original that have no effect here.
+    #[must_use]
+    pub fn ignored_variables(&self) -> std::collections::BTreeSet<&str> {
+        let names = self.assignments().map(|it| it.name.as_str());
+        names.filter(|it| it.starts_with("ansible_") && connection::find(it).is_none()).collect()
+    }
+
     /// The value of a variable of a host, with its expressions replaced.
     ///
     /// # Errors

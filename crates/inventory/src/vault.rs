@@ -1,7 +1,7 @@
 //! Encrypted texts of inventories: format 1.1 and 1.2 of `ansible-vault`.
 //!
 //! A header line, then hexadecimal digits of three lines, each in hexadecimal digits again: salt,
-//! HMAC-SHA-256 of the ciphertext, ciphertext. AES-256-CTR; its keys are made from the password with
+//! HMAC-SHA-256 of the ciphertext, ciphertext. AES-256-CTR; its keys are made of the password by
 //! PBKDF2. The password is checked before anything is decrypted.
 
 use std::num::NonZeroU32;

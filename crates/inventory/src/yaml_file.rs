@@ -4,8 +4,9 @@ use gantry_yaml::written::{Written, WrittenNode};
 
 use crate::finding::{FileId, Place, did_you_mean};
 use crate::reader::Reader;
+use crate::scalar;
 use crate::tree::GroupId;
-use crate::value::Key;
+use crate::value::{Key, Value};
 
 /// What a group may contain.
 const GROUP_KEYS: [&str; 3] = ["hosts", "children", "vars"];
@@ -89,9 +90,7 @@ fn hosts(reader: &mut Reader<'_>, file: FileId, group: GroupId, written: &Writte
     let group_name = reader.tree.group(group).name.clone();
     let listed: Vec<&WrittenNode> = match &written.content {
         Written::List(items) => items.iter().collect(),
-        Written::Plain(text) | Written::Quoted(text) if !text.is_empty() && !is_null(written) => {
-            vec![written]
-        }
+        _ if host_name(written).is_some() => vec![written],
         Written::Plain(_) | Written::Quoted(_) | Written::Map(_) => Vec::new(),
     };
     if !listed.is_empty() {
@@ -100,13 +99,11 @@ fn hosts(reader: &mut Reader<'_>, file: FileId, group: GroupId, written: &Writte
         reader.warning(at, 1, message, "expected a map: each name followed by a colon");
         for item in listed {
             let at = Place { file, at: item.at };
-            match &item.content {
-                Written::Plain(name) | Written::Quoted(name) => {
+            match host_name(item) {
+                Some(name) => {
                     reader.hosts(name, group, at);
                 }
-                Written::List(_) | Written::Map(_) => {
-                    reader.error(at, 1, "not the name of a host", "expected text");
-                }
+                None => reader.error(at, 1, "not the name of a host", "expected text"),
             }
         }
         return;
@@ -157,6 +154,17 @@ fn section_entries<'w>(
     }
 }
 
+/// The text of a value that is text.
+fn host_name(written: &WrittenNode) -> Option<&str> {
+    match &written.content {
+        Written::Quoted(text) => Some(text),
+        Written::Plain(text) => {
+            matches!(scalar::plain(text), Ok(Value::Text(_))).then_some(text.as_str())
+        }
+        Written::List(_) | Written::Map(_) => None,
+    }
+}
+
 fn is_null(written: &WrittenNode) -> bool {
-    matches!(&written.content, Written::Plain(text) if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
+    matches!(&written.content, Written::Plain(text) if scalar::plain(text) == Ok(Value::Null))
 }

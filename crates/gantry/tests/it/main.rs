@@ -7,6 +7,7 @@
 mod access;
 mod bad_input;
 mod broken_webhooks;
+mod cluster;
 mod commands;
 mod conformance;
 mod contention;

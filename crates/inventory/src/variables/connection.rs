@@ -4,7 +4,7 @@ use super::Shape;
 use crate::finding::Finding;
 use crate::inventory::Inventory;
 use crate::tree::Assignment;
-use crate::value::{Node, Value};
+use crate::value::Value;
 
 /// A variable of connections.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,7 @@ pub const CONNECTION_VARIABLES: &[ConnectionVariable] = &[
 ];
 
 /// Variables of the original that nothing here needs.
-const IGNORED: [&str; 8] = [
+const IGNORED: [&str; 11] = [
     "ansible_python_interpreter",
     "ansible_shell_type",
     "ansible_shell_executable",
@@ -70,6 +70,10 @@ const IGNORED: [&str; 8] = [
     "ansible_ssh_retries",
     "ansible_become_exe",
     "ansible_become_flags",
+    // These have a warning of their own.
+    "ansible_password",
+    "ansible_ssh_pass",
+    "ansible_ssh_password",
 ];
 
 pub(super) fn find(name: &str) -> Option<&'static ConnectionVariable> {
@@ -109,13 +113,9 @@ pub(super) fn check_secret(
     }
     let message = format!("`{name}` stands here in plain text");
     let remedy = "expected `!vault`, or `@FILE` with the password in a file";
-    into.push(if inventory.files.is_private(place_of(value).file) {
+    into.push(if inventory.files.is_private(value.at.file) {
         Finding::warning(*at, width, message, remedy).without_line()
     } else {
         Finding::error(*at, width, message, remedy).without_line()
     });
-}
-
-fn place_of(node: &Node) -> crate::finding::Place {
-    node.at
 }

@@ -85,7 +85,7 @@ impl fmt::Display for Shape {
             }
             Self::Bool => f.write_str("true or false"),
             Self::Integer(low, high) => write!(f, "integer, {low} to {high}"),
-            Self::ClusterName => f.write_str("name of at most 40 characters"),
+            Self::ClusterName => f.write_str("lower-case letters, digits and `-`, at most 40"),
             Self::Path => f.write_str("absolute path"),
             Self::LocalPath => f.write_str("path"),
             Self::Cidr => f.write_str("IPv4 network"),
