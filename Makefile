@@ -74,13 +74,21 @@ e2e: ## Run the tests that need a real Kubernetes; the first time builds it
 	@testbed/kernels
 	@testbed/images
 	@testbed/builder
-	cargo test --workspace --features gantry/e2e,gantry-testkit/e2e,gantry-conformance/e2e,gantry-kmod/e2e,gantry-oci/e2e,gantry-registry/e2e,xtask/e2e --test e2e --test clients
+	@testbed/ansible
+	cargo test --workspace --features gantry/e2e,gantry-testkit/e2e,gantry-conformance/e2e,gantry-inventory/e2e,gantry-kmod/e2e,gantry-oci/e2e,gantry-registry/e2e,xtask/e2e --test e2e --test clients
 
 .PHONY: drill-queue
 drill-queue: ## Run the failure drill of the queue and print its timeline (ARGS='--seed 7 --size small')
 	@scripts/check-tools
 	cargo build --release --package gantry --package gantry-testkit --bin gantry --bin drill-queue
 	"$(CARGO_TARGET_DIR)/release/drill-queue" $(ARGS)
+
+.PHONY: inventory-oracle
+inventory-oracle: ## Compare generated inventories with ansible-core (SEED=7 CASES=1000); needs Python
+	@scripts/check-tools
+	@testbed/ansible
+	GANTRY_ORACLE_SEED=$(SEED) GANTRY_ORACLE_CASES=$(CASES) \
+		cargo test --package gantry-inventory --features e2e --test e2e
 
 # How long each target runs, and which; FUZZ has its own build output, because everything in it is
 # instrumented.

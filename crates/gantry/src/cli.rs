@@ -4,6 +4,7 @@ mod actuation;
 mod amounts;
 mod apiserver;
 mod check;
+mod cluster;
 mod cluster_client;
 mod crds;
 mod devices;
@@ -55,6 +56,8 @@ Examples:
   gantry queue                            show the queue and what each AppWrapper waits for
   gantry explain appwrapper/train         show the state of a job, the reason and the remedy
   gantry gather                           collect what helps to find out what is wrong
+  gantry cluster inventory -i hosts.yaml --graph
+                                          show the hosts that clusters are made of
   gantry schedule -f cluster/ --explain   show which devices pods would get, and why not others
   gantry devices top                      show how many devices are used and free
   gantry modules sign-file sha256 key.pem cert.pem driver.ko
@@ -96,6 +99,7 @@ enum Command {
     Node(node::Arguments),
     Apiserver(Box<apiserver::Arguments>),
     Check(check::Arguments),
+    Cluster(cluster::Arguments),
     Crds(crds::Arguments),
     Install(Box<install::Arguments>),
     Uninstall(Box<uninstall::Arguments>),
@@ -213,6 +217,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments = model_programs::by_executable(arguments);
     let arguments = actuation::by_executable(arguments);
     let arguments = legacy_spelling::translate_legacy_flags(arguments);
+    let arguments = cluster::translate_verbosity(arguments);
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -247,12 +252,13 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// The exit code for a wrong command line. Commands for shared clusters use 2 for a missing
 /// permission, so for them it is 1: scripts tell the two apart. The original `schedule` had no 2
-/// either.
+/// either. For commands on hosts 2 is a host that failed.
 fn usage_code(arguments: &[OsString]) -> u8 {
     let known = command();
     let named = |it: &&OsString| known.get_subcommands().any(|sub| sub.get_name() == **it);
     match arguments.iter().skip(1).find(named).and_then(|it| it.to_str()) {
         Some("install" | "uninstall" | "share" | "schedule" | "devices") => 1,
+        Some("cluster") => cluster::USAGE_CODE,
         _ => 2,
     }
 }
@@ -271,6 +277,7 @@ fn dispatch(
         Command::Node(arguments) => node::run(&arguments, output),
         Command::Apiserver(arguments) => apiserver::run(*arguments, output),
         Command::Check(arguments) => check::run(&arguments, output),
+        Command::Cluster(arguments) => cluster::run(&arguments, &log, output),
         Command::Crds(arguments) => crds::run(&arguments, output),
         Command::Install(arguments) => install::run(&arguments, output),
         Command::Uninstall(arguments) => uninstall::run(&arguments, output),

@@ -146,6 +146,15 @@ pub fn sign_pin() -> Option<Zeroizing<Vec<u8>>> {
     Some(Zeroizing::new(std::os::unix::ffi::OsStringExt::into_vec(pin)))
 }
 
+/// Returns the environment, for `lookup('env', …)` in inventories. What is not UTF-8 is left out.
+#[must_use]
+pub fn environment() -> std::collections::BTreeMap<String, String> {
+    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    std::env::vars_os().filter_map(text).collect()
+}
+
 /// Returns the directory for application data of this user.
 ///
 /// # Errors

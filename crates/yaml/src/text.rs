@@ -55,7 +55,7 @@ pub fn read_last_wins(text: &str) -> Result<(Vec<Node>, Vec<DuplicateKey>), Synt
 /// Where duplicate keys are collected; without, they are errors.
 type Duplicates = Option<Vec<DuplicateKey>>;
 
-fn with_stack<T: Send>(
+pub(crate) fn with_stack<T: Send>(
     parse: impl FnOnce() -> Result<T, SyntaxError> + Send,
 ) -> Result<T, SyntaxError> {
     // The parser recurses for every level, and uses up to 40 KB of stack for each. The caller may
@@ -88,7 +88,7 @@ fn parse(text: &str, duplicates: &mut Duplicates) -> Result<Vec<Node>, SyntaxErr
 }
 
 /// Levels of a document. The deepest definitions of kinds have about fifty.
-const MAX_DEPTH: usize = 100;
+pub(crate) const MAX_DEPTH: usize = 100;
 /// Bytes of stack for them. The system allocates only what is used.
 const PARSER_STACK_BYTES: usize = 16 << 20;
 

@@ -8,6 +8,7 @@ mod access;
 mod actuation_commands;
 mod bad_input;
 mod broken_webhooks;
+mod cluster;
 mod commands;
 mod conformance;
 mod contention;
