@@ -1,9 +1,9 @@
 //! What programs may do in simulated pods.
 //!
 //! A simulated pod runs as the user who started the cluster, and everybody on the machine reaches
-//! its ports. So whoever writes a pod, or calls a launcher, must not decide what runs: in a simulated
-//! pod engines are Gantry's own, their variables are those of a list, no option names a file or a
-//! program, and all of them together are bounded. They end with the cluster: see
+//! its ports. So the authors of pods and the callers of a launcher must not decide what runs: in a
+//! simulated pod engines are Gantry's own, their variables are those of a list, no option names a
+//! file or a program, and all of them together are bounded. They end with the cluster: see
 //! [`Input::Tether`](gantry_process::children::Input::Tether).
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Work that goes on when the request that asked for it is given up.
 //!
-//! A client that disconnects drops its request at whatever it waits for. What changes an engine must
-//! not end there: half a change is one that nobody knows of.
+//! A client that disconnects drops its request at whatever it waits for. What changes an engine
+//! must not end there: half a change is one that nobody knows of.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -104,8 +104,8 @@ impl<'a> Notifier<'a> {
             let is_own = |it: &http::Uri| it.host().is_some_and(|it| it == own.to_string());
             if !uri.as_ref().is_some_and(is_own) {
                 return Err(format!(
-                    "LAUNCHER_BASE_URL is {launcher:?}: in simulated pods use http://127.0.0.1:PORT, \
-                     a container of the same pod"
+                    "LAUNCHER_BASE_URL is {launcher:?}: in simulated pods use \
+                     http://127.0.0.1:PORT, a container of the same pod"
                 ));
             }
         }

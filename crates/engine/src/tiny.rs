@@ -5,6 +5,7 @@
 //! the root alone leaks both.
 
 mod completion;
+mod core_child;
 pub mod core_process;
 pub mod fault;
 pub(crate) mod link;

@@ -1,9 +1,9 @@
 //! Child processes: the only place that starts programs of the operating system.
 //!
 //! A child has a process group of its own, the environment it is given and nothing of ours, and no
-//! input, unless [`Input`] says otherwise. The owner of a [`Child`] owns the whole group: when the child has ended, and when it is
-//! dropped, every process that is left in the group is killed. So no process outlives its owner
-//! unnoticed.
+//! input, unless [`Input`] says otherwise. The owner of a [`Child`] owns the whole group: when the
+//! child has ended, and when it is dropped, every process that is left in the group is killed. So
+//! no process outlives its owner unnoticed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -67,7 +67,7 @@ pub fn end_with_input() -> io::Result<()> {
                 Ok(0) | Err(_) => break,
             }
         }
-        // Nothing is cleaned up: whoever would use that is gone.
+        // Nothing is cleaned up: its owner is gone.
         let _ = kill_process(rustix::process::getpid(), Signal::KILL);
     };
     std::thread::Builder::new().name("tether".to_owned()).spawn(wait).map(drop)

@@ -2,8 +2,8 @@
 //! launcher, must do nothing. Pure.
 //!
 //! A call names the binding it is made for: the UID of the requester, and a counter that grows when
-//! the launcher is bound and when a binding begins to end. Once a call with a counter was seen, those
-//! with lower ones are refused. Calls that name nothing are not fenced.
+//! the launcher is bound and when a binding begins to end. Once a call with a counter was seen,
+//! those with lower ones are refused. Calls that name nothing are not fenced.
 
 use http::{HeaderMap, HeaderName, StatusCode};
 

@@ -1,7 +1,7 @@
 //! Calls that go to engines: those of a newer binding wait for those of older ones.
 //!
-//! A call is forwarded until the engine has answered, also when the client is gone. Otherwise a wake
-//! that was given up could reach the engine after the sleep that followed it.
+//! A call is forwarded until the engine has answered, also when the client is gone. Otherwise a
+//! wake that was given up could reach the engine after the sleep that followed it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
-use gantry_process::children::{Child, Command, Input};
 use gantry_process::clock::{Clock, Moment};
 use gantry_process::tasks::{OnLoss, Tasks};
 use gantry_serve::Body;
@@ -19,9 +18,10 @@ use rustix::process::{Signal, getpid, kill_process};
 use serde_json::{Value, json};
 
 use super::completion::{CompletionRequest, pieces};
+use super::core_child::{CORE_TIMEOUT, done, start_core};
 use super::core_process::{CoreReply, CoreRequest, CoreSettings};
 use super::fault::{Fault, Faults};
-use super::link::{self, Link};
+use super::link::Link;
 use super::options::{Arguments, Options};
 use super::state::{Gate, Serving, SleepMode};
 use crate::confinement::EngineSlot;
@@ -33,8 +33,6 @@ use crate::host::Host;
 const MAX_BODY_BYTES: usize = 1 << 20;
 /// How long requests may take when it stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long its core may take to connect.
-const CORE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The exit code of wrong options.
 const USAGE_EXIT_CODE: u8 = 2;
 /// The exit code of an engine that failed.
@@ -163,50 +161,6 @@ async fn serve(options: Options, host: &Host, tasks: &mut Tasks) -> Result<(), S
     }
     drop(core);
     Ok(())
-}
-
-/// Starts the core, and returns it when it is connected. Its output is that of this process.
-async fn start_core(
-    host: &Host,
-    clock: &Clock,
-    tasks: &mut Tasks,
-) -> Result<(Child, Link), String> {
-    let failed = |error: std::io::Error| format!("could not start the engine core: {error}");
-    let (listener, name) = link::listen().map_err(failed)?;
-    let command = Command {
-        program: host.executable.clone(),
-        args: vec!["engine-core".to_owned(), name],
-        environment: host.environment.clone(),
-        directory: "/".into(),
-        input: if host.confinement().is_some() { Input::Inherited } else { Input::Null },
-    };
-    let (child, mut output) = command.start().map_err(failed)?;
-    let log = host.clone();
-    tasks.spawn("core output", OnLoss::CarryOn, move |stop| async move {
-        loop {
-            let line = tokio::select! {
-                biased;
-                // Either may be dropped: lines that were read are kept.
-                () = stop.cancelled() => return Ok(()),
-                line = output.next() => line,
-            };
-            let Some(line) = line else { return Ok(()) };
-            log.log(&line);
-        }
-    });
-    let accepted = clock.timeout(CORE_TIMEOUT, link::accept(&listener, child.id())).await;
-    let link = accepted.map_err(|_| "the engine core did not start in time".to_owned())?;
-    Ok((child, link.map_err(failed)?))
-}
-
-/// Returns the fingerprint in a reply that says that it is done.
-fn done(reply: std::io::Result<CoreReply>) -> Result<String, String> {
-    match reply {
-        Ok(CoreReply::Done { fingerprint }) => Ok(fingerprint),
-        Ok(CoreReply::Failed { message }) => Err(message),
-        Ok(CoreReply::Text { .. }) => Err("the engine core gave a wrong answer".to_owned()),
-        Err(error) => Err(format!("the engine core does not answer: {error}")),
-    }
 }
 
 /// Ends this process as a crash does: nothing is cleaned up, and children live on.

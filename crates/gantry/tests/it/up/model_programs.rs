@@ -223,8 +223,9 @@ async fn a_launcher_serves_a_model_on_the_accelerator_of_a_requester() {
     cluster.stop(Signal::TERM).await;
 }
 
-/// A launcher of a simulated pod runs as the user who started the cluster. Whoever writes the pod,
-/// or reaches its port, cannot have anything run but the small engine, with variables of a list.
+/// A launcher of a simulated pod runs as the user who started the cluster. Its author,
+/// and those who reach its port, cannot have anything run but the small engine, with variables of a
+/// list.
 #[tokio::test(flavor = "multi_thread")]
 async fn attack_nobody_decides_what_a_launcher_runs() {
     let folder = tempfile::tempdir().unwrap();
