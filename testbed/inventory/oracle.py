@@ -63,7 +63,7 @@ def values_of(loader, variables, host):
         if not name.startswith("t"):
             continue
         try:
-            values[name] = {"value": json.loads(json.dumps(templar.template(found[name])))}
+            values[name] = {"value": json.loads(json.dumps(templar.template(found[name]), default=str))}
         except Exception as error:
             values[name] = {"error": str(error).split("\n")[0]}
     return values

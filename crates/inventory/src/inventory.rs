@@ -107,7 +107,7 @@ pub fn read(input: &Input) -> (Inventory, Vec<Finding>) {
         host_files.push(hosts);
     }
     let extra = extra::read(&mut reader, &input.extra_variables);
-    let Reader { tree, files, mut findings, passwords: _, group_uses } = reader;
+    let Reader { tree, files, mut findings, group_uses, .. } = reader;
     let inventory = Inventory {
         tree,
         files,

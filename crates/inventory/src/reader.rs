@@ -19,6 +19,8 @@ pub(crate) struct Reader<'a> {
     pub(crate) files: Files,
     pub(crate) findings: Vec<Finding>,
     pub(crate) passwords: &'a [VaultPassword],
+    /// Whether the text being read is JSON as a whole, whose numbers are those of JSON.
+    is_json: bool,
     /// Names of groups of roles by the file that uses them.
     pub(crate) group_uses: Vec<(GroupId, Place)>,
 }
@@ -33,6 +35,7 @@ impl<'a> Reader<'a> {
             files: Files::default(),
             findings: Vec::new(),
             passwords,
+            is_json: false,
             group_uses: Vec::new(),
         }
     }
@@ -179,6 +182,7 @@ impl<'a> Reader<'a> {
 
     /// Reads the only document of a YAML text.
     pub(crate) fn document(&mut self, file: FileId, text: &str) -> Option<WrittenNode> {
+        self.is_json = serde_json::from_str::<serde_json::Value>(text).is_ok();
         let documents = match gantry_yaml::written::read_written(text) {
             Ok(documents) => documents,
             Err(error) => {
@@ -211,7 +215,7 @@ impl<'a> Reader<'a> {
                 self.error(at, 1, message, "expected `!vault`, or no tag");
                 Value::Null
             }
-            (Written::Plain(text), _) => match scalar::plain(text) {
+            (Written::Plain(text), _) => match self.scalar(text) {
                 Ok(value) => value,
                 Err(error) => {
                     let (message, remedy) = match error {
@@ -230,6 +234,9 @@ impl<'a> Reader<'a> {
             (Written::List(items), _) => {
                 Value::List(items.iter().map(|item| self.value(file, item)).collect())
             }
+            (Written::Map(entries), _) if self.is_json && json_vault(entries).is_some() => {
+                self.vault(json_vault(entries).unwrap_or_default(), at)
+            }
             (Written::Map(entries), _) => Value::Map(
                 self.entries(file, entries)
                     .into_iter()
@@ -241,6 +248,10 @@ impl<'a> Reader<'a> {
             ),
         };
         Node { at, value }
+    }
+
+    fn scalar(&self, text: &str) -> Result<Value, ScalarError> {
+        if self.is_json { scalar::json(text) } else { scalar::plain(text) }
     }
 
     /// The entries of a map with merge keys merged; a duplicate key is an error.
@@ -335,6 +346,15 @@ impl<'a> Reader<'a> {
                 None
             }
         }
+    }
+}
+
+/// The encrypted text in the form that it has in JSON.
+fn json_vault(entries: &[(WrittenNode, WrittenNode)]) -> Option<&str> {
+    let [(key, value)] = entries else { return None };
+    match (&key.content, &value.content) {
+        (Written::Quoted(key), Written::Quoted(text)) if key == "__ansible_vault" => Some(text),
+        _ => None,
     }
 }
 

@@ -213,10 +213,10 @@ fn graph_line(name: &str, depth: usize, lines: &mut String) {
 
 /// A value on one line. A secret is not shown.
 fn shown(node: &Node) -> String {
-    match &node.value {
-        Value::Vault(_) => "«encrypted»".to_owned(),
-        _ => hide_secrets(node).to_string(),
+    if matches!(node.value, Value::Vault(_)) {
+        return "«encrypted»".to_owned();
     }
+    hide_secrets(node).to_string()
 }
 
 fn hide_secrets(node: &Node) -> Json {

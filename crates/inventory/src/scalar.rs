@@ -33,6 +33,25 @@ pub(crate) fn plain(text: &str) -> Result<Value, ScalarError> {
     Ok(Value::Text(text.to_owned()))
 }
 
+/// Returns the value of a scalar without quotes in a text that is JSON.
+pub(crate) fn json(text: &str) -> Result<Value, ScalarError> {
+    let is_number = text.starts_with(|c: char| c == '-' || c.is_ascii_digit());
+    if !is_number {
+        return plain(text);
+    }
+    if let Ok(number) = text.parse::<i64>() {
+        return Ok(Value::Number(number.into()));
+    }
+    if let Ok(number) = text.parse::<u64>() {
+        return Ok(Value::Number(number.into()));
+    }
+    if !text.contains(['.', 'e', 'E']) {
+        return Err(ScalarError::TooLarge);
+    }
+    let number = text.parse().ok().and_then(Number::from_f64);
+    number.map(Value::Number).ok_or(ScalarError::NotFinite)
+}
+
 fn boolean(text: &str) -> Option<bool> {
     let capital = |word: &str| word[..1].to_uppercase() + &word[1..];
     let is = |word: &str| text == word || text == capital(word) || text == word.to_uppercase();
@@ -241,6 +260,13 @@ mod tests {
         for (text, expected) in table {
             assert_eq!(json(text), expected, "{text:?}");
         }
+        for (text, expected) in [("1e3", 1000.0), ("1E-2", 0.01), ("-1.5", -1.5)] {
+            assert_eq!(super::json(text), Ok(Value::Number(Number::from_f64(expected).unwrap())));
+        }
+        assert_eq!(super::json("-0"), Ok(Value::Number(0.into())));
+        assert_eq!(super::json("null"), Ok(Value::Null));
+        assert_eq!(super::json("99999999999999999999"), Err(ScalarError::TooLarge));
+        assert_eq!(super::json("1e999"), Err(ScalarError::NotFinite));
         assert_eq!(plain(".inf"), Err(ScalarError::NotFinite));
         assert_eq!(plain(".NaN"), Err(ScalarError::NotFinite));
         assert_eq!(plain("99999999999999999999"), Err(ScalarError::TooLarge));

@@ -51,7 +51,7 @@ fn group(
     let at = Place { file, at: written.at };
     let entries = match &written.content {
         Written::Map(entries) => entries,
-        _ if is_null(written) => return Some(id),
+        Written::Plain(_) if is_null(written) => return Some(id),
         Written::Plain(_) | Written::Quoted(_) | Written::List(_) => {
             let message = format!("group `{}` is not a map", key.name);
             reader.error(at, 1, message, format!("expected keys: {}", GROUP_KEYS.join(", ")));
@@ -90,7 +90,7 @@ fn hosts(reader: &mut Reader<'_>, file: FileId, group: GroupId, written: &Writte
     let group_name = reader.tree.group(group).name.clone();
     let listed: Vec<&WrittenNode> = match &written.content {
         Written::List(items) => items.iter().collect(),
-        _ if host_name(written).is_some() => vec![written],
+        Written::Plain(_) | Written::Quoted(_) if host_name(written).is_some() => vec![written],
         Written::Plain(_) | Written::Quoted(_) | Written::Map(_) => Vec::new(),
     };
     if !listed.is_empty() {
@@ -117,7 +117,7 @@ fn hosts(reader: &mut Reader<'_>, file: FileId, group: GroupId, written: &Writte
         let ids = reader.hosts(&key.name, group, key.at);
         let variables = match &value.content {
             Written::Map(entries) => entries,
-            _ if is_null(value) => continue,
+            Written::Plain(_) if is_null(value) => continue,
             Written::Plain(_) | Written::Quoted(_) | Written::List(_) => {
                 let at = Place { file, at: value.at };
                 let message = format!("the variables of host `{}` are not a map", key.name);
@@ -144,7 +144,7 @@ fn section_entries<'w>(
 ) -> Vec<(Key, &'w WrittenNode)> {
     match &written.content {
         Written::Map(entries) => reader.entries(file, entries),
-        _ if is_null(written) => Vec::new(),
+        Written::Plain(_) if is_null(written) => Vec::new(),
         Written::Plain(_) | Written::Quoted(_) | Written::List(_) => {
             let at = Place { file, at: written.at };
             let message = format!("`{section}` of group `{group}` is not a map");

@@ -143,13 +143,29 @@ pub(crate) fn check(name: &str, shape: &Shape, node: &Node, into: &mut Vec<Findi
                 into.push(finding);
             }
         }
-        _ if fits(shape, node) => {}
         Shape::Cidr if node.text().is_some_and(|text| text.contains(':')) => {
             let message = format!("`{name}` is an IPv6 network");
             let remedy = "expected an IPv4 network: clusters have IPv4 addresses only";
             into.push(Finding::error(node.at, node.width(), message, remedy));
         }
-        _ => into.push(wrong(name, shape, node)),
+        Shape::Text
+        | Shape::Bool
+        | Shape::Integer(..)
+        | Shape::ClusterName
+        | Shape::Path
+        | Shape::LocalPath
+        | Shape::Cidr
+        | Shape::HostPort
+        | Shape::Address
+        | Shape::User
+        | Shape::Version
+        | Shape::Quantity
+        | Shape::Rolling
+        | Shape::Any => {
+            if !fits(shape, node) {
+                into.push(wrong(name, shape, node));
+            }
+        }
     }
 }
 

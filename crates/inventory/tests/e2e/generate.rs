@@ -78,7 +78,7 @@ const YAML_VALUES: [&str; 44] = [
     "a: b",
     "[1, two, {a: b}]",
     "{k: v, n: [1, ~]}",
-    "{1: a, yes: b, 1.5: c}",
+    "{1: a, 2.5: c}",
     "!!str 12",
     "[]",
     "{}",
@@ -89,6 +89,9 @@ const YAML_VALUES: [&str; 44] = [
     "é",
     "v # a comment",
 ];
+/// Values in JSON, whose numbers are others than those of YAML.
+const JSON_VALUES: [&str; 9] =
+    ["1e3", "-0", "1E-2", "12", "true", "null", "\"yes\"", "[1.5, {\"a\": 1e2}]", "{}"];
 /// Values on host lines of INI.
 const INI_WORDS: [&str; 24] = [
     "1",
@@ -250,6 +253,13 @@ impl Generated {
             }
             2 => {
                 self.files.insert(path.to_owned(), VAULT_FILE.to_owned());
+            }
+            3 => {
+                let values = (0..rng.usize(..4)).map(|_| (name(rng), pick(&JSON_VALUES, rng)));
+                let values: BTreeMap<String, &str> = values.collect();
+                let entries = values.iter().map(|(name, value)| format!("\"{name}\": {value}"));
+                let text = format!("{{{}}}\n", entries.collect::<Vec<_>>().join(", "));
+                self.files.insert(format!("{path}.json"), text);
             }
             _ => {
                 let end = pick(&["", ".yaml", ".yml", ".json"], rng);

@@ -11,7 +11,7 @@ mod oracle;
 use std::io::Write as _;
 use std::path::Path;
 
-use gantry_inventory::{ALL, HostId, Inventory, ListForm, has_errors, read, select, split};
+use gantry_inventory::{ALL, HostId, Inventory, ListForm, Node, has_errors, read, select, split};
 use serde_json::{Value, json};
 
 use generate::Generated;
@@ -100,12 +100,12 @@ fn compare(generated: &Generated, reply: &Reply, counts: &mut Counts) -> Vec<Str
         for name in variables.keys().filter(|name| name.starts_with('t')) {
             counts.values += 1;
             let ours = match inventory.value(id, name) {
-                Ok(value) => json!({"value": value.map_or(Value::Null, |it| it.to_json())}),
+                Ok(value) => json!({"value": value.map_or(Value::Null, |it| reveal(&it))}),
                 Err(error) => json!({"error": error.message}),
             };
             let theirs = &theirs[*name];
             let both_fail = ours.get("error").is_some() && theirs.get("error").is_some();
-            if !both_fail && !same(&ours, theirs) {
+            if !both_fail && !same(&sorted_names(ours.clone()), &sorted_names(theirs.clone())) {
                 found.push(format!("{} {name}: {ours}, the original {theirs}", host.name));
             }
         }
@@ -115,6 +115,32 @@ fn compare(generated: &Generated, reply: &Reply, counts: &mut Counts) -> Vec<Str
 
 fn names(inventory: &Inventory, hosts: &[HostId]) -> Vec<String> {
     hosts.iter().map(|host| inventory.tree.host(*host).name.clone()).collect()
+}
+
+/// A value with its secrets, which the original shows where an expression stands for one.
+fn reveal(node: &Node) -> Value {
+    match &node.value {
+        gantry_inventory::Value::Vault(vault) => json!(vault.secret()),
+        gantry_inventory::Value::List(items) => items.iter().map(reveal).collect(),
+        gantry_inventory::Value::Map(entries) => {
+            entries.iter().map(|(key, value)| (key.name.clone(), reveal(value))).collect()
+        }
+        _ => node.to_json(),
+    }
+}
+
+/// A list of hosts has no determined order in the original.
+fn sorted_names(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            map.into_iter().map(|(key, value)| (key, sorted_names(value))).collect()
+        }
+        Value::Array(mut items) if items.iter().all(Value::is_string) => {
+            items.sort_by_key(ToString::to_string);
+            Value::Array(items)
+        }
+        other => other,
+    }
 }
 
 /// Lists what differs by its path.

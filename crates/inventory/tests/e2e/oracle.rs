@@ -38,6 +38,7 @@ impl Oracle {
         let home = tempfile::tempdir().unwrap();
         let password = home.path().join("password");
         std::fs::write(&password, super::generate::PASSWORD).unwrap();
+        std::fs::write(home.path().join("ansible.cfg"), "").unwrap();
         let mut child = command(&folder.join("bin/python"), home.path())
             .args(["-B".as_ref(), testbed().join("inventory/oracle.py").as_os_str()])
             .env("PYTHONPATH", folder.join("lib/ansible"))
@@ -102,7 +103,8 @@ fn command(program: &Path, home: &Path) -> Command {
     command
         .env_clear()
         .envs([("PATH", "/usr/bin:/bin"), ("LC_ALL", "C.UTF-8"), ("SITE", "lab")])
-        .envs([("ANSIBLE_CONFIG", "/dev/null"), ("ANSIBLE_NOCOLOR", "1")])
+        .env("ANSIBLE_CONFIG", home.join("ansible.cfg"))
+        .env("ANSIBLE_NOCOLOR", "1")
         .env("ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED", "true")
         .env("HOME", home)
         .env("ANSIBLE_HOME", home);
