@@ -179,13 +179,10 @@ async fn run(image: ModelProgram, mut context: ProgramContext, tasks: Tasks) -> 
         (CONFINEMENT_VARIABLE, programs.shared.to_string_lossy().into_owned()),
     ];
     let own = own.map(|(name, value)| (name.to_owned(), value));
-    let (name, arguments) = match process_of(invocation) {
-        Some(process) => process,
-        None => {
-            context.environment.extend(own);
-            let host = host(programs.executable.clone(), context, api);
-            return command.run(host, tasks).await;
-        }
+    let Some((name, arguments)) = process_of(invocation) else {
+        context.environment.extend(own);
+        let host = host(programs.executable.clone(), context, api);
+        return command.run(host, tasks).await;
     };
     let guard = match RunGuard::begin(&programs, &context.uid, ledgers, tasks.clock()) {
         Ok(guard) => guard,

@@ -223,6 +223,69 @@ async fn a_launcher_serves_a_model_on_the_accelerator_of_a_requester() {
     cluster.stop(Signal::TERM).await;
 }
 
+/// A launcher that cannot read `gpu-map` knows the accelerators of claims of its node, also those
+/// of pods that came after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn accelerators_of_claims_are_known_to_the_launchers_of_their_node() {
+    const RESOURCES: &str = "/apis/resource.k8s.io/v1";
+    let folder = tempfile::tempdir().unwrap();
+    let (cluster, node) = started(folder.path()).await;
+    let probe = json!({"httpGet": {"path": "/health", "port": 8001}, "periodSeconds": 1});
+    let launcher = json!({
+        "metadata": {"name": "launcher"},
+        "spec": {"nodeName": node, "containers": [{
+            "name": "c", "image": "gantry.dev/launcher", "readinessProbe": probe,
+        }]},
+    });
+    cluster.post(PODS, &launcher).await;
+    let launcher = cluster.wait_until(&format!("{PODS}/launcher"), "became ready", is_ready).await;
+
+    let class = json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass",
+        "metadata": {"name": "gpus"}, "spec": {},
+    });
+    cluster.post(&format!("{RESOURCES}/deviceclasses"), &class).await;
+    let exactly = json!({"deviceClassName": "gpus"});
+    let claim = json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "mine"},
+        "spec": {"devices": {"requests": [{"name": "one", "exactly": exactly}]}},
+    });
+    let claims = format!("{RESOURCES}/namespaces/default/resourceclaims");
+    cluster.post(&claims, &claim).await;
+    let results =
+        json!([{"request": "one", "driver": "gpu.example.com", "pool": "p", "device": "gpu-1"}]);
+    let allocation = json!({"status": {"allocation": {"devices": {"results": results}}}});
+    cluster.merge(&format!("{claims}/mine/status"), &allocation).await;
+    let requester = json!({
+        "metadata": {"name": "requester"},
+        "spec": {
+            "nodeSelector": {"kubernetes.io/hostname": node},
+            "containers": [{
+                "name": "inference-server", "image": "gantry.dev/requester",
+                "resources": {"claims": [{"name": "gpu"}]},
+            }],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}],
+        },
+    });
+    cluster.post(PODS, &requester).await;
+    let requester = cluster.wait_until(&format!("{PODS}/requester"), "ran", is_ready).await;
+    let spi = address(&requester, 8081);
+    cluster.wait_for_port(&spi).await;
+    let (code, uuids) = ask("GET", &spi, "/v1/dual-pods/accelerators", "").await;
+    assert_eq!((code, uuids.as_str()), (200, r#"["p/gpu-1"]"#));
+
+    let api = address(&launcher, 8001);
+    let body = json!({"options": "--model tiny/a --port 8005", "gpu_uuids": ["p/gpu-1"]});
+    let (code, state) = cluster.put_instance(&api, "a", &body).await;
+    assert_eq!((code, &state["env_vars"]["CUDA_VISIBLE_DEVICES"]), (201, &json!("0")), "{state}");
+    let ledgers = folder.path().join("data/accelerators").join(&node);
+    let ledger = Ledger::find(&ledgers, "p/gpu-1").unwrap();
+    cluster.eventually("took memory", async || ledger.read().unwrap().used() > 0).await;
+    let unknown = json!({"options": "--port 8006", "gpu_uuids": ["p/gpu-2"]});
+    assert_eq!(cluster.put_instance(&api, "b", &unknown).await.0, 400);
+    stop(cluster, Signal::TERM, folder.path()).await;
+}
+
 /// A launcher of a simulated pod runs as the user who started the cluster. Its author,
 /// and those who reach its port, cannot have anything run but the small engine, with variables of a
 /// list.
@@ -342,13 +405,17 @@ async fn attack_nobody_decides_what_a_launcher_runs() {
     assert_eq!(code, 200);
 
     // Nothing survives the cluster, however it ends.
-    let Cluster { mut process, client, clock } = cluster;
-    drop(client);
-    process.signal(Signal::KILL).unwrap();
-    assert!(process.wait_for_exit(CONDITION_TIMEOUT, &clock).await.is_some());
+    assert_eq!(processes(folder.path()).len(), 3);
+    stop(cluster, Signal::KILL, folder.path()).await;
+}
+
+/// Ends a cluster, and waits until no process of its pods is left.
+async fn stop(cluster: Cluster, signal: Signal, folder: &Path) {
+    let clock = cluster.clock.clone();
+    cluster.stop(signal).await;
     let began = clock.moment();
-    while !processes(folder.path()).is_empty() {
-        assert!(clock.moment() - began < CONDITION_TIMEOUT, "{:?}", processes(folder.path()));
+    while !processes(folder).is_empty() {
+        assert!(clock.moment() - began < CONDITION_TIMEOUT, "{:?}", processes(folder));
         clock.sleep(POLL_INTERVAL).await;
     }
 }
