@@ -145,8 +145,8 @@ impl Fact for AcceleratorMemory {
 }
 
 impl AcceleratorMemory {
-    /// What keeps an engine on these accelerators from being woken: one that is missing, or one with
-    /// more than this amount in use.
+    /// Returns what keeps an engine on these accelerators from being woken: one that is missing, or
+    /// one with more than this amount in use.
     #[must_use]
     pub fn problem(&self, accelerators: &[String], most: u64) -> Option<String> {
         accelerators.iter().find_map(|uuid| match self.used.get(uuid) {

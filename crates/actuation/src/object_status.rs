@@ -136,8 +136,8 @@ mod tests {
 
     use super::*;
 
-    fn observe(world: &World, resource: Resource, object: &Value) {
-        let store = world.single_store_for(&resource).unwrap();
+    fn observe(world: &World, resource: &Resource, object: &Value) {
+        let store = world.single_store_for(resource).unwrap();
         store.observe(&object.to_string()).unwrap().unwrap();
     }
 
@@ -177,11 +177,11 @@ mod tests {
     fn g_27_what_is_wrong_with_configs_and_policies_is_in_their_status() {
         let controller = ObjectStatusController::new(LiveSettings::default());
         let world = World::new(controller.kinds());
-        observe(&world, LauncherConfig::RESOURCE, &config("good", "inference-server"));
-        observe(&world, LauncherConfig::RESOURCE, &config("bad", "main"));
+        observe(&world, &LauncherConfig::RESOURCE, &config("good", "inference-server"));
+        observe(&world, &LauncherConfig::RESOURCE, &config("bad", "main"));
         observe(
             &world,
-            LauncherPopulationPolicy::RESOURCE,
+            &LauncherPopulationPolicy::RESOURCE,
             &policy("Near", &["good", "bad", "none"]),
         );
         let good = written(&world, "launcherconfigs/good");
@@ -204,7 +204,7 @@ mod tests {
         let world = World::new(controller.kinds());
         let mut right = config("good", "inference-server");
         right["status"] = json!({"observedGeneration": 3});
-        observe(&world, LauncherConfig::RESOURCE, &right);
+        observe(&world, &LauncherConfig::RESOURCE, &right);
         assert_eq!(written(&world, "launcherconfigs/good"), None);
     }
 }

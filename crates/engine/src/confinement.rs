@@ -218,7 +218,8 @@ mod tests {
         let mut slots: Vec<EngineSlot> =
             (0..MAX_ENGINES).map(|_| EngineSlot::take(folder.path()).unwrap()).collect();
         assert!(EngineSlot::take(folder.path()).unwrap_err().contains("already: delete some"));
-        slots.pop();
+        drop(slots.pop());
+        assert_eq!(slots.len(), MAX_ENGINES - 1);
         EngineSlot::take(folder.path()).unwrap();
     }
 }

@@ -185,16 +185,16 @@ impl Inventory {
             collect(&mut variables, Layer::Group(*group), assignments);
         }
         for files in &self.group_files {
-            collect(&mut variables, Layer::AllFile, of(files, ALL));
+            collect(&mut variables, Layer::AllFile, of(files, &ALL));
         }
         for files in &self.group_files {
             for group in &groups {
-                collect(&mut variables, Layer::GroupFile(*group), of(files, *group));
+                collect(&mut variables, Layer::GroupFile(*group), of(files, group));
             }
         }
         collect(&mut variables, Layer::Host, &self.tree.host(host).variables);
         for files in &self.host_files {
-            collect(&mut variables, Layer::HostFile, of(files, host));
+            collect(&mut variables, Layer::HostFile, of(files, &host));
         }
         collect(&mut variables, Layer::Extra, &self.extra);
         variables
@@ -204,7 +204,7 @@ impl Inventory {
     #[must_use]
     pub fn group_variables(&self, group: GroupId) -> BTreeMap<&str, &Node> {
         let own = self.tree.group(group).variables.iter();
-        let files = self.group_files.iter().flat_map(|files| of(files, group));
+        let files = self.group_files.iter().flat_map(|files| of(files, &group));
         own.chain(files).map(|it| (it.name.as_str(), &it.value)).collect()
     }
 
@@ -212,7 +212,7 @@ impl Inventory {
     #[must_use]
     pub fn own_variables(&self, host: HostId) -> BTreeMap<&str, &Node> {
         let own = self.tree.host(host).variables.iter();
-        let files = self.host_files.iter().flat_map(|files| of(files, host));
+        let files = self.host_files.iter().flat_map(|files| of(files, &host));
         own.chain(files).map(|it| (it.name.as_str(), &it.value)).collect()
     }
 
@@ -247,6 +247,9 @@ fn collect<'i>(variables: &mut HostVariables<'i>, layer: Layer, assignments: &'i
     }
 }
 
-fn of<K: std::hash::Hash + Eq>(files: &HashMap<K, Vec<Assignment>>, key: K) -> &[Assignment] {
-    files.get(&key).map(Vec::as_slice).unwrap_or_default()
+fn of<'f, K: std::hash::Hash + Eq>(
+    files: &'f HashMap<K, Vec<Assignment>>,
+    key: &K,
+) -> &'f [Assignment] {
+    files.get(key).map(Vec::as_slice).unwrap_or_default()
 }

@@ -107,7 +107,7 @@ fn select_one(tree: &Tree, pattern: &str) -> Result<Vec<HostId>, PatternError> {
         Some((expression, subscript)) => (expression, Some(subscript)),
         None => (pattern, None),
     };
-    let matcher = Matcher::new(expression).map_err(|reason| error(reason.to_string()))?;
+    let matcher = Matcher::new(expression).map_err(error)?;
     let mut hosts = Vec::new();
     let mut has_group = false;
     for (id, group) in tree.groups() {

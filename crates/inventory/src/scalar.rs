@@ -77,7 +77,7 @@ fn integer(text: &str) -> Option<Result<Number, ScalarError>> {
     } else if let Some(rest) = digits.strip_prefix('0') {
         (8, rest)
     } else if digits.contains(':') {
-        return sexagesimal(digits).map(|amount| number(negative, amount));
+        return sexagesimal(digits).map(|amount| number(negative, amount.ok()));
     } else if digits.starts_with(|c: char| c.is_ascii_digit()) {
         (10, digits)
     } else {
@@ -101,7 +101,7 @@ fn integer(text: &str) -> Option<Result<Number, ScalarError>> {
 }
 
 /// `1:30:00`, in units of the last part.
-fn sexagesimal(digits: &str) -> Option<Option<u128>> {
+fn sexagesimal(digits: &str) -> Option<Result<u128, ScalarError>> {
     let mut parts = digits.split(':');
     let first = parts.next()?;
     let is_first = first.starts_with(|c: char| ('1'..='9').contains(&c))
@@ -123,7 +123,7 @@ fn sexagesimal(digits: &str) -> Option<Option<u128>> {
         let part = part.parse::<u128>().ok()?;
         sum = sum.and_then(|sum| sum.checked_mul(60)?.checked_add(part));
     }
-    Some(sum)
+    Some(sum.ok_or(ScalarError::TooLarge))
 }
 
 pub(crate) fn number(negative: bool, amount: Option<u128>) -> Result<Number, ScalarError> {

@@ -39,7 +39,7 @@ impl TagSelection {
 
     /// Returns a message about the first tag that no step has.
     #[must_use]
-    pub fn unknown<'a>(&self, known: &[&'a str]) -> Option<String> {
+    pub fn unknown(&self, known: &[&str]) -> Option<String> {
         let is_known =
             |tag: &&String| known.contains(&tag.as_str()) || SPECIAL_TAGS.contains(&tag.as_str());
         let wrong = self.only.iter().chain(&self.skip).find(|tag| !is_known(tag))?;

@@ -1,8 +1,8 @@
 //! YAML as it is written: scalars with their style and tag, and maps with all of their entries.
 //!
 //! [`crate::read`] decides what a scalar means and refuses duplicate keys. Readers of other
-//! dialects decide that themselves: the same text stands for another value where YAML 1.1 of Python is
-//! meant, and tags such as `!vault` have a meaning there.
+//! dialects decide that themselves: the same text stands for another value where YAML 1.1 of Python
+//! is meant, and tags such as `!vault` have a meaning there.
 
 use std::collections::HashMap;
 

@@ -68,8 +68,8 @@ impl PeerMetrics {
         Ok(Self { latency })
     }
 
-    pub(super) fn sent(&self, labels: HttpLabels, took: Duration) {
-        self.latency.get_or_create(&labels).observe(took.as_secs_f64());
+    pub(super) fn sent(&self, labels: &HttpLabels, took: Duration) {
+        self.latency.get_or_create(labels).observe(took.as_secs_f64());
     }
 }
 

@@ -119,7 +119,7 @@ impl PeerClient {
         let outcome = self.exchange(request).await;
         let took = self.clock.moment() - begun;
         let code = outcome.as_ref().map_or(0, |it| it.status);
-        self.metrics.sent(HttpLabels { status_code: code, ..labels }, took);
+        self.metrics.sent(&HttpLabels { status_code: code, ..labels }, took);
         let error = outcome.as_ref().err();
         // Benchmarks look for the key of the start. Failed questions are logged where they are
         // asked.

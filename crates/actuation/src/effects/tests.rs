@@ -93,6 +93,7 @@ impl Server {
         let received: Arc<Mutex<Vec<Received>>> = Arc::default();
         let shared = Shared { received: Arc::clone(&received), handler };
         let router = Router::new().fallback(answer).with_state(shared);
+        #[expect(clippy::disallowed_methods, reason = "`drop` ends it")]
         let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self { address, received, task }
     }
@@ -303,6 +304,7 @@ async fn connections_are_used_again() {
         },
     );
     let service = router.into_make_service_with_connect_info::<SocketAddr>();
+    #[expect(clippy::disallowed_methods, reason = "it is aborted below")]
     let task = tokio::spawn(async move { axum::serve(listener, service).await.unwrap() });
     let (client, _) = client(local());
     let endpoint = Endpoint {
@@ -351,7 +353,7 @@ async fn a_token_is_sent_to_requesters_and_launchers_and_never_to_engines() {
     assert!(error.starts_with("could not read actuation.tokenFile"), "{error}");
 }
 
-fn pod(name: &str, server: &Server, extra: Value) -> Value {
+fn pod(name: &str, server: &Server, extra: &Value) -> Value {
     let mut pod = json!({
         "metadata": {
             "namespace": "n", "name": name, "uid": name, "resourceVersion": "1",
@@ -406,8 +408,8 @@ async fn as_69_a_call_has_the_fence_of_its_binding_and_the_status_is_the_reply()
         _ => status(400, "unexpected"),
     })
     .await;
-    let launcher = pod("l", &server, json!({}));
-    let (world, launcher) = (world(&[launcher.clone()]), read(&launcher));
+    let launcher = pod("l", &server, &json!({}));
+    let (world, launcher) = (world(std::slice::from_ref(&launcher)), read(&launcher));
     let (caller, metrics) = caller();
     let engine = |boot| Engine { provider: &launcher, port: 8005, instance: Some("I1"), boot };
     let config = crate::instance::InstanceConfig {
@@ -441,7 +443,7 @@ async fn as_69_a_call_has_the_fence_of_its_binding_and_the_status_is_the_reply()
 #[tokio::test]
 async fn pods_that_are_not_those_of_the_plan_are_not_called() {
     let server = Server::start(|_| status(200, "")).await;
-    let stored = pod("l", &server, json!({}));
+    let stored = pod("l", &server, &json!({}));
     let launcher = read(&stored);
     let (caller, _) = caller();
     let call = || directed(calls::delete_instance(&launcher, None, "I1"), &server);
@@ -449,7 +451,7 @@ async fn pods_that_are_not_those_of_the_plan_are_not_called() {
     moved["status"]["podIP"] = json!("127.9.9.9");
     let table = [
         (vec![], "pod n/l is gone"),
-        (vec![pod("l", &server, json!({"uid": "other"}))], "pod n/l is gone"),
+        (vec![pod("l", &server, &json!({"uid": "other"}))], "pod n/l is gone"),
         (vec![moved], "another address"),
     ];
     for (pods, expected) in table {
@@ -471,9 +473,9 @@ async fn as_82_a_proxy_that_has_its_target_already_is_configured() {
     let requester = pod(
         "req",
         &server,
-        json!({"annotations": {"dual-pods.llm-d.ai/inference-server-config": "a"}, "labels": {}}),
+        &json!({"annotations": {"dual-pods.llm-d.ai/inference-server-config": "a"}, "labels": {}}),
     );
-    let (world, requester) = (world(&[requester.clone()]), read(&requester));
+    let (world, requester) = (world(std::slice::from_ref(&requester)), read(&requester));
     let (caller, _) = caller();
     for (ip, expected) in [("10.0.0.7", true), ("10.0.0.8", false)] {
         let provider: ActuationPod = serde_json::from_value(json!({
@@ -492,17 +494,17 @@ async fn the_first_relay_of_a_requester_is_measured_with_its_path() {
     let mut stored = pod(
         "req",
         &server,
-        json!({"annotations": {"dual-pods.llm-d.ai/inference-server-config": "a"}, "labels": {}}),
+        &json!({"annotations": {"dual-pods.llm-d.ai/inference-server-config": "a"}, "labels": {}}),
     );
     stored["status"]["containerStatuses"] = json!([{
         "name": "inference-server",
-        "state": {"running": {"startedAt": (jiff::Timestamp::now() - Duration::from_secs(4))
+        "state": {"running": {"startedAt": (Clock::system().now() - Duration::from_secs(4))
             .to_string()}},
     }]);
     let launcher = pod(
         "l",
         &server,
-        json!({"annotations": {
+        &json!({"annotations": {
             "dual-pods.llm-d.ai/requester": "req req",
             "actuation.gantry.dev/record":
                 "{\"requester\":\"req\",\"path\":\"warm\",\"instancesDeleted\":2}",

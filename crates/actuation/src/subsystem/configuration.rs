@@ -153,6 +153,7 @@ pub const KEYS: &[Key] = &[
 /// The configuration of actuation.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "these are settings, one by one")]
 pub struct Configuration {
     /// Whether pods are paired.
     pub enabled: bool,

@@ -44,7 +44,7 @@ fn requester(
     let is_unread = request.unread.contains(&ActuationPod::RESOURCE);
     let providers = request.world.store::<ActuationPod>().by_index(&bound_to(&pod.metadata.uid));
     let provider = providers.iter().find(|it| pod.dual() == Some(&it.metadata.name));
-    let provider = provider.or(providers.first()).cloned();
+    let provider = provider.or_else(|| providers.first()).cloned();
     let record = provider.as_ref().and_then(|it| ActuationRecord::read(it, &pod.metadata.uid));
     match &provider {
         Some(provider) => lines.extend(served_by(provider, &pod.metadata.uid)),

@@ -52,8 +52,9 @@ fn as_66_no_two_engines_are_awake_in_random_worlds() {
     assert_proof(proof);
 }
 
-/// What users do: requesters come and go. One whose accelerators another one still has is created
-/// before or after that one is deleted, because its containers end before its object is gone (FC-1).
+/// Returns what users do: requesters come and go. One whose accelerators another one still has is
+/// created before or after that one is deleted, because its containers end before its object is
+/// gone (FC-1).
 fn script(random: &mut fastrand::Rng) -> Vec<UserAction> {
     let mut actions = Vec::new();
     let mut living: Vec<(&'static str, &'static str)> = Vec::new();

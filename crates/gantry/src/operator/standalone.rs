@@ -226,7 +226,7 @@ fn is_final(error: &DiscoveryError) -> bool {
         DiscoveryError::Refused { code, .. } => code.is_client_error(),
         DiscoveryError::NoResponse(_) | DiscoveryError::Malformed(_) => false,
         // What else there is are mistakes in a path.
-        _ => true,
+        DiscoveryError::InvalidApiVersion(_) => true,
     }
 }
 

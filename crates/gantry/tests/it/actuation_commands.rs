@@ -132,7 +132,7 @@ async fn as_33_both_controllers_can_be_scraped_and_stop_cleanly() {
         assert!(status.success(), "{command}: {status}\n{said}");
     }
     // What is wrong with the object is in its status.
-    let object = client.send(Request::get(&format!("{path}/bad"))).await.unwrap();
+    let object = client.send(Request::get(format!("{path}/bad"))).await.unwrap();
     let object: serde_json::Value = object.json().unwrap();
     assert_eq!(object["status"]["observedGeneration"], object["metadata"]["generation"]);
     let error = object["status"]["errors"][0].as_str().unwrap();

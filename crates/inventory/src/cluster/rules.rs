@@ -57,7 +57,8 @@ pub(super) fn check(
             if facts.text(*host, "gantry_environment") == Some("prod")
                 && !has_item(facts.get(*host, "gantry_acknowledge"), "kind-in-prod")
             {
-                let at = facts.place(*host, "gantry_environment").unwrap_or(declared(*host));
+                let at = facts.place(*host, "gantry_environment");
+                let at = at.unwrap_or_else(|| declared(*host));
                 let message = format!("host `{}` is a kind cluster in `prod`", host_name(*host));
                 let remedy = "use kubeadm, or accept it: gantry_acknowledge: [kind-in-prod]";
                 findings.push(Finding::error(at, 4, message, remedy));

@@ -328,7 +328,7 @@ impl<V: View> AnyStore for Store<V> {
                 self.assume_deleted(&key, write)
             }
             Outcome::Done(Some(object)) => {
-                // Read as text, as watches are: reading trees as well would double the code of views.
+                // Read as text, as watches are: reading trees too would double the code of views.
                 let view: V = serde_json::from_str(&object.to_string()).ok()?;
                 let mut state = self.write();
                 let news = view.meta().resource_version > state.last_sync_revision;

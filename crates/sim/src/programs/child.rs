@@ -20,8 +20,9 @@ const NOT_STARTED_EXIT_CODE: u8 = 127;
 /// It has the environment of its pod and nothing else, starts in the directory of its pod, and its
 /// output is the log of its container. Nothing is written to its input, which closes when this
 /// process ends, even if it is killed: it should end then. It is ready as soon as it runs; a
-/// readiness probe refines that. When it is to stop it gets SIGTERM, and SIGKILL, with all its descendants, when the grace
-/// period is over. The registration of the image decides which program it is, never a pod.
+/// readiness probe refines that. When it is to stop it gets SIGTERM, and SIGKILL, with all its
+/// descendants, when the grace period is over. The registration of the image decides which program
+/// it is, never a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildProcess {
     program: PathBuf,

@@ -275,7 +275,7 @@ fn launcher_policy() -> Value {
         ],
     });
     let (below, above) = (LAUNCHER_PORT - 1, LAUNCHER_PORT + 1);
-    policy("HELM_LAUNCHERS", selector, json!(LAUNCHER_PORT), json!(below), json!(above))
+    policy("HELM_LAUNCHERS", &selector, &[json!(LAUNCHER_PORT), json!(below), json!(above)])
 }
 
 /// Admits to the port for controllers of requesters only the controllers of this release. A
@@ -283,14 +283,13 @@ fn launcher_policy() -> Value {
 fn requester_policy() -> Value {
     policy(
         "HELM_REQUESTERS",
-        json!({ "matchLabels": "HELM_REQUESTER_LABELS" }),
-        json!("HELM_SPI_PORT"),
-        json!("HELM_BELOW_SPI_PORT"),
-        json!("HELM_ABOVE_SPI_PORT"),
+        &json!({ "matchLabels": "HELM_REQUESTER_LABELS" }),
+        &[json!("HELM_SPI_PORT"), json!("HELM_BELOW_SPI_PORT"), json!("HELM_ABOVE_SPI_PORT")],
     )
 }
 
-fn policy(name: &str, pods: Value, port: Value, below: Value, above: Value) -> Value {
+/// Returns the policy of `pods`. Their port for controllers lies between the ports below and above.
+fn policy(name: &str, pods: &Value, [port, below, above]: &[Value; 3]) -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
         "metadata": { "name": name, "labels": labels() },

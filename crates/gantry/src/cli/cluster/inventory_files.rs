@@ -68,7 +68,7 @@ fn source(named: &str) -> anyhow::Result<Source> {
     }
     let inside = path.file_name().and_then(|name| name.to_str()).unwrap_or("inventory");
     let file = text_file(path, inside)?;
-    let folder = path.parent().unwrap_or(Path::new(""));
+    let folder = path.parent().unwrap_or_else(|| Path::new(""));
     let mut variables = Vec::new();
     for name in ["group_vars", "host_vars"] {
         let below = folder.join(name);

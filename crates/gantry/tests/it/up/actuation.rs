@@ -239,7 +239,7 @@ async fn as_24_a_model_that_slept_in_a_launcher_is_served_hot() {
     let kubeconfig = cluster.process.kubeconfig().to_str().unwrap();
     let pod = format!("pod/{}", name(&requester));
     let explained = gantry(&["explain", &pod, "-o", "json", "--kubeconfig", kubeconfig]);
-    let text = String::from_utf8_lossy(&explained.stdout).into_owned();
+    let text = explained.out;
     assert!(text.contains("path: hot; there is no better one"), "{text}");
     assert!(text.contains("time line from its creation: scheduled"), "{text}");
 

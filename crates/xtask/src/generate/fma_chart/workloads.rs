@@ -62,11 +62,11 @@ pub(super) fn pairing() -> Value {
         token_volume(),
         "HELM_END",
     ]);
-    let mut pod = pod(container);
+    let mut pod = pod(&container);
     pod.insert("HELM_IF_VOLUMES".to_owned(), Value::Null);
     pod.insert("volumes".to_owned(), volumes);
     pod.insert("HELM_END".to_owned(), Value::Null);
-    deployment("HELM_PAIRING", PAIRING, json!(1), pod)
+    deployment("HELM_PAIRING", PAIRING, &json!(1), &pod)
 }
 
 /// Returns the Deployment of the controller that keeps the stock of launchers.
@@ -92,16 +92,16 @@ pub(super) fn population() -> Value {
         "volumeMounts": [token_mount()],
         "HELM_END": null,
     }));
-    let mut pod = pod(container);
+    let mut pod = pod(&container);
     pod.insert("HELM_IF_TOKEN".to_owned(), Value::Null);
     pod.insert("volumes".to_owned(), json!([token_volume()]));
     pod.insert("HELM_END".to_owned(), Value::Null);
-    deployment("HELM_POPULATION", POPULATION, json!("HELM_REPLICAS"), pod)
+    deployment("HELM_POPULATION", POPULATION, &json!("HELM_REPLICAS"), &pod)
 }
 
 /// Returns a Deployment that ends the old process before it starts the new one: the original has no
 /// lease, so that it must not run beside ours while a release of it is upgraded.
-fn deployment(name: &str, component: &str, replicas: Value, pod: Map<String, Value>) -> Value {
+fn deployment(name: &str, component: &str, replicas: &Value, pod: &Map<String, Value>) -> Value {
     let mut own_labels = labels();
     own_labels["app.kubernetes.io/component"] = json!(component);
     let mut pod_labels = selector(Some(component));
@@ -120,7 +120,7 @@ fn deployment(name: &str, component: &str, replicas: Value, pod: Map<String, Val
 
 /// Returns what the pods of both controllers have. There is no user: the image names one by number,
 /// and platforms that assign users to namespaces assign theirs.
-fn pod(container: Map<String, Value>) -> Map<String, Value> {
+fn pod(container: &Map<String, Value>) -> Map<String, Value> {
     object(json!({
         "serviceAccountName": "HELM_ACCOUNT",
         "securityContext": {
