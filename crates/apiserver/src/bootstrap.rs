@@ -79,21 +79,21 @@ impl Api {
             collector.run_garbage_collector(stop).await;
             Ok(())
         });
-        let keeper = api.clone();
-        tasks.spawn("quota keeper", OnLoss::EndOwner, |stop| async move {
-            keeper.run_quota_controller(stop).await;
+        let quota = api.clone();
+        tasks.spawn("quota controller", OnLoss::EndOwner, |stop| async move {
+            quota.run_quota_controller(stop).await;
             Ok(())
         });
         if api.0.settings.token_secrets {
-            let keeper = api.clone();
+            let tokens = api.clone();
             tasks.spawn("token controller", OnLoss::EndOwner, |stop| async move {
-                keeper.run_token_controller(stop).await;
+                tokens.run_token_controller(stop).await;
                 Ok(())
             });
         }
-        let janitor = api.clone();
-        tasks.spawn("janitor", OnLoss::EndOwner, |stop| async move {
-            janitor.run_termination_controller(stop).await;
+        let termination = api.clone();
+        tasks.spawn("termination controller", OnLoss::EndOwner, |stop| async move {
+            termination.run_termination_controller(stop).await;
             Ok(())
         });
         Ok(api)

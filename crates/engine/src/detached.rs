@@ -34,7 +34,7 @@ impl Detached {
                     work = receiver.recv() => work,
                 };
                 let Some(work) = work else { break };
-                running.spawn("one piece of work", OnLoss::CarryOn, |_| async move {
+                running.spawn("detached request", OnLoss::CarryOn, |_| async move {
                     work.await;
                     Ok(())
                 });

@@ -39,7 +39,8 @@ pub struct HookConfiguration {
 impl AdmissionHooks {
     /// Creates the webhooks of all subsystems.
     ///
-    /// # Errors The settings were not checked.
+    /// # Errors
+    /// The settings were not checked.
     pub fn new(values: &Values, offers: &HostExtensions) -> Result<Self, serde_json::Error> {
         let mut all = Vec::new();
         for subsystem in SUBSYSTEMS {
@@ -94,7 +95,8 @@ impl AdmissionHooks {
 /// configurations are objects like any other; when a user deletes them, no reviews are sent until
 /// the next start.
 ///
-/// # Errors The server rejects the configurations.
+/// # Errors
+/// The server rejects the configurations.
 pub async fn install_webhooks(
     api: &Api,
     api_client: &InProcessClient,

@@ -95,7 +95,8 @@ impl From<GlobalFlags> for Settings {
 
 /// Returns the directory of a server's data: the given one, or the default for this user.
 ///
-/// # Errors No directory is given, and neither `XDG_DATA_HOME` nor `HOME` is set.
+/// # Errors
+/// No directory is given, and neither `XDG_DATA_HOME` nor `HOME` is set.
 pub fn data_dir(said: Option<&Path>) -> anyhow::Result<PathBuf> {
     match said {
         Some(directory) => Ok(directory.to_owned()),

@@ -19,7 +19,8 @@ const FILE: &str = "endpoint.json";
 impl Endpoint {
     /// Reads the record in this data directory; `None` if the server never listened.
     ///
-    /// # Errors The record cannot be read.
+    /// # Errors
+    /// The record cannot be read.
     pub fn read(directory: &Path) -> anyhow::Result<Option<Self>> {
         let path = directory.join(FILE);
         let Some(bytes) = gantry_serve::files::read_private(&path)? else { return Ok(None) };
@@ -30,7 +31,8 @@ impl Endpoint {
 
     /// Writes the record.
     ///
-    /// # Errors The record cannot be written.
+    /// # Errors
+    /// The record cannot be written.
     pub fn write(&self, directory: &Path) -> anyhow::Result<()> {
         let text = serde_json::to_string_pretty(self)?;
         Ok(gantry_serve::files::write_private(&directory.join(FILE), text.as_bytes())?)

@@ -93,7 +93,8 @@ pub fn announce() {
 
 /// Runs the operator until it is stopped.
 ///
-/// # Errors An address is in use, or the API server did not answer the requests of the start.
+/// # Errors
+/// An address is in use, or the API server did not answer the requests of the start.
 pub async fn run(
     start: StartOptions,
     mut shell: ProcessContext,

@@ -91,7 +91,8 @@ pub struct RunningServer {
 
 /// Starts a server; its tasks belong to `tasks`.
 ///
-/// # Errors The directory, the keys, the log or the address cannot be used.
+/// # Errors
+/// The directory, the keys, the log or the address cannot be used.
 pub async fn start(
     plan: ServerConfig,
     tasks: &mut Tasks,

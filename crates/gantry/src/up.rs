@@ -103,7 +103,8 @@ pub struct Cluster {
 /// Starts the nodes, the scheduler and the controllers. Their tasks belong to `tasks`. The output
 /// of containers goes to `logs`.
 ///
-/// # Errors A mistake in the wiring.
+/// # Errors
+/// A mistake in the wiring.
 pub async fn start(
     api: &Api,
     settings: &EmbeddedSettings,
@@ -268,7 +269,8 @@ impl Cluster {
 
     /// Waits until the caches of the controllers have synced.
     ///
-    /// # Errors It takes too long; the error says what is missing.
+    /// # Errors
+    /// It takes too long; the error says what is missing.
     pub async fn wait_for_cache_sync(&self, clock: &Clock) -> anyhow::Result<()> {
         let Err(late) =
             clock.timeout(CLUSTER_READY_TIMEOUT, self.handle.wait_for_cache_sync()).await
@@ -286,7 +288,8 @@ impl Cluster {
     /// Declares the groups of the shapes, and adds missing nodes: those of the shapes, or the
     /// usual ones if the cluster has no nodes. Returns the resulting number of nodes.
     ///
-    /// # Errors The server rejects one.
+    /// # Errors
+    /// The server rejects one.
     pub async fn make_nodes(
         &self,
         api_client: &InProcessClient,
@@ -329,7 +332,8 @@ impl Cluster {
 
     /// Waits until this number of nodes is ready, and describes them.
     ///
-    /// # Errors It takes too long; the error names the nodes that are not ready.
+    /// # Errors
+    /// It takes too long; the error names the nodes that are not ready.
     pub async fn wait_for_ready_nodes(
         &self,
         clock: &Clock,

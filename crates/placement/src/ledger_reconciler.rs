@@ -39,7 +39,7 @@ type PoolObject = DeviceObject<DevicePool>;
 
 impl Controller for LedgerReconciler {
     fn name(&self) -> &'static str {
-        "device-books"
+        "device-ledger"
     }
 
     fn kinds(&self) -> Vec<Kind> {

@@ -44,7 +44,7 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
         controllers: &[
             ControllerSwitch::on("device-scheduler"),
             ControllerSwitch::on("device-release"),
-            ControllerSwitch::on("device-books"),
+            ControllerSwitch::on("device-ledger"),
             ControllerSwitch::on("device-results"),
             ControllerSwitch::on("device-gate"),
             ControllerSwitch::on("device-classes"),

@@ -281,7 +281,7 @@ pub fn newest_since(status: &AppWrapperStatus, kind: &str) -> Option<Timestamp> 
 const RECLAIMED_MESSAGE: (&str, &str) = ("Quota was reclaimed by AppWrapper ", ".");
 /// The message of an AppWrapper that is preempted for a higher priority.
 const EVICTED_MESSAGE: (&str, &str) =
-    ("Makes room for AppWrapper ", ", which has a higher priority.");
+    ("Preempted by AppWrapper ", ", which has a higher priority.");
 
 /// Returns the AppWrapper that is named between two pieces of text.
 fn parse_preemptor(entry: &AppWrapperCondition, (before, after): (&str, &str)) -> Option<Key> {

@@ -58,13 +58,15 @@ pub trait Clients: Sync {
     /// Returns the client for writes of an account. On a cluster it is the operator's, and writes
     /// only while the operator is the leader.
     ///
-    /// # Errors The credentials cannot be used.
+    /// # Errors
+    /// The credentials cannot be used.
     fn writer(&self, account: &Identity) -> Result<Client, StartError>;
 
     /// Returns the client for reads and reviews of an account, whether the operator is the leader
     /// or not.
     ///
-    /// # Errors The credentials cannot be used.
+    /// # Errors
+    /// The credentials cannot be used.
     fn reader(&self, account: &Identity) -> Result<Client, StartError>;
 }
 
@@ -96,7 +98,8 @@ impl Identity {
 impl Setup<'_> {
     /// Returns the actor of an account: its client, field manager and event source.
     ///
-    /// # Errors The credentials cannot be used.
+    /// # Errors
+    /// The credentials cannot be used.
     pub fn actor(
         &self,
         account: &Identity,

@@ -281,6 +281,7 @@ impl Engine {
             self.host.log("WARNING: the engine is asleep already");
             return exchange::text(StatusCode::OK, "");
         }
+        self.host.log(&format!("going to sleep, level {level}"));
         if self.consume(Fault::CrashInSleep) {
             crash();
         }

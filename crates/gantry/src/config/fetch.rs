@@ -155,7 +155,8 @@ pub(crate) async fn fetch(
 
 /// Reads the file of `--config-file`, if it exists.
 ///
-/// # Errors The file exists and cannot be read, or is too large for a configuration.
+/// # Errors
+/// The file exists and cannot be read, or is too large for a configuration.
 pub fn read_file(path: Option<&Path>) -> Result<ConfigFile, FetchError> {
     let Some(path) = path else { return Ok(ConfigFile::NotConfigured) };
     let failed = |error| FetchError::File { path: path.to_owned(), error };
@@ -175,7 +176,8 @@ pub fn read_file(path: Option<&Path>) -> Result<ConfigFile, FetchError> {
 
 /// Returns the operator's own namespace: the given one, else the one of its pod.
 ///
-/// # Errors No namespace is given, or it is not a valid namespace name.
+/// # Errors
+/// No namespace is given, or it is not a valid namespace name.
 pub fn namespace(
     said: Option<&str>,
     account: impl FnOnce() -> io::Result<String>,

@@ -64,7 +64,8 @@ pub struct LoadedConfig {
 impl ConfigSources {
     /// Returns the operator's own namespace.
     ///
-    /// # Errors No namespace is given, or it is not a valid namespace name.
+    /// # Errors
+    /// No namespace is given, or it is not a valid namespace name.
     pub fn own_namespace(&self) -> Result<String, NamespaceError> {
         fetch::namespace(self.namespace.as_deref(), || {
             std::fs::read_to_string(fetch::NAMESPACE_FILE)

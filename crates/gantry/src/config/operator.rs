@@ -196,7 +196,8 @@ pub struct CheckedConfig {
 ///
 /// `report` has the findings of reading the layers; `controllers` are the existing controllers.
 ///
-/// # Errors Everything that is wrong, not only the first problem.
+/// # Errors
+/// Everything that is wrong, not only the first problem.
 pub fn merge_and_check<'a>(
     layers: impl IntoIterator<Item = &'a Layer>,
     mut report: ConfigReport,

@@ -125,7 +125,8 @@ fn found(data: &[String], binary: &[String]) -> String {
 /// Returns the next step: use the file if it exists, else the configured ConfigMap, else, if that
 /// is Gantry's own, the one of the operator that it replaces, else the defaults.
 ///
-/// # Errors A ConfigMap does not have exactly one key. Such a ConfigMap is not skipped: its author
+/// # Errors
+/// A ConfigMap does not have exactly one key. Such a ConfigMap is not skipped: its author
 /// intended it to be used.
 pub fn next_step<'a>(seen: &'a SourceState<'_>) -> Result<NextStep<'a>, KeysError> {
     let SourceState { file, name, named, legacy } = seen;

@@ -13,7 +13,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// (`KUBECONFIG`, `~/.kube/config`, the service account of the pod). `server` overrides the server
 /// of the configuration.
 ///
-/// # Errors There is no such file, or its content cannot be used.
+/// # Errors
+/// There is no such file, or its content cannot be used.
 pub async fn kube_config(
     kubeconfig: &str,
     server: Option<&Uri>,
@@ -40,7 +41,8 @@ pub async fn kube_config(
 
 /// Creates a client for the server that [`kube_config`] finds.
 ///
-/// # Errors As for [`kube_config`], or the credentials cannot be used.
+/// # Errors
+/// As for [`kube_config`], or the credentials cannot be used.
 pub async fn connect(kubeconfig: &str, server: Option<&Uri>) -> Result<kube::Client, ConnectError> {
     client(&kube_config(kubeconfig, server).await?)
 }
@@ -59,7 +61,8 @@ pub struct KubeconfigEntries {
 /// Returns the client configuration for these entries of a kubeconfig; without a file, of the
 /// default locations.
 ///
-/// # Errors There is no such file or entry, or the credentials cannot be used.
+/// # Errors
+/// There is no such file or entry, or the credentials cannot be used.
 pub async fn kube_config_for_entries(
     kubeconfig: &str,
     entries: KubeconfigEntries,
@@ -83,7 +86,8 @@ pub async fn kube_config_for_entries(
 /// Returns the client configuration for one context of a kubeconfig; without a file, of the default
 /// locations.
 ///
-/// # Errors There is no such file or context, or the credentials cannot be used.
+/// # Errors
+/// There is no such file or context, or the credentials cannot be used.
 pub async fn kube_config_for_context(
     kubeconfig: Option<&str>,
     context: &str,
@@ -102,7 +106,8 @@ pub async fn kube_config_for_context(
 
 /// Creates a client from a client configuration.
 ///
-/// # Errors The credentials cannot be used.
+/// # Errors
+/// The credentials cannot be used.
 pub fn client(config: &kube::Config) -> Result<kube::Client, ConnectError> {
     let client = kube::Client::try_from(config.clone());
     client.map_err(|error| ConnectError::InvalidCredentials(error.into()))
@@ -192,7 +197,8 @@ pub enum CallError {
 
 /// Waits for a call with a timeout, and describes its failure.
 ///
-/// # Errors The call failed or took too long.
+/// # Errors
+/// The call failed or took too long.
 pub async fn call<T>(
     clock: &Clock,
     asked: impl Fn() -> RequestDescription,

@@ -134,7 +134,8 @@ impl OperatorStatus {
 
 /// Determines what is to run, and with what: the part of the start that reads the cluster.
 ///
-/// # Errors A client could not be created, or a subsystem cannot start.
+/// # Errors
+/// A client could not be created, or a subsystem cannot start.
 pub(super) async fn prepare(
     start: &StartOptions,
     shell: &ProcessContext,
@@ -174,7 +175,8 @@ pub(super) struct PreparedControllers {
 /// An operator in which no controller runs is alive and never ready, so that the mistake is
 /// noticed.
 ///
-/// # Errors A client could not be created, or two components were wired to the same thing.
+/// # Errors
+/// A client could not be created, or two components were wired to the same thing.
 pub(super) fn start(
     start: &StartOptions,
     shell: &mut ProcessContext,
@@ -399,7 +401,7 @@ mod tests {
                 vec![
                     "device-scheduler",
                     "device-release",
-                    "device-books",
+                    "device-ledger",
                     "device-gate",
                     "device-classes",
                     "device-drivers",

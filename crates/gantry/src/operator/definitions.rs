@@ -64,7 +64,8 @@ const ESTABLISH_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Returns the definitions of these kinds that cannot be used. Definitions that are only not
 /// established yet are given some time.
 ///
-/// # Errors The server did not respond.
+/// # Errors
+/// The server did not respond.
 pub async fn missing_definitions(
     client: &kube::Client,
     clock: &Clock,

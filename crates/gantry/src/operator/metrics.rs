@@ -44,7 +44,8 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Serves the pages at the configured address, if there is one.
 ///
-/// # Errors The certificate cannot be used, or the address is in use.
+/// # Errors
+/// The certificate cannot be used, or the address is in use.
 pub(super) async fn serve(
     start: &StartOptions,
     client: kube::Client,

@@ -71,7 +71,8 @@ pub enum StandaloneExit {
 
 /// Runs until it is stopped.
 ///
-/// # Errors A port is in use, or the API server did not answer.
+/// # Errors
+/// A port is in use, or the API server did not answer.
 pub async fn run(
     options: StandaloneOptions,
     mut shell: ProcessContext,
@@ -195,7 +196,8 @@ fn state_response(
 /// Returns what the cluster does not serve of these kinds, as one line. Discovery is open to every
 /// user, so that no right on definitions is needed. A server that does not answer is asked again.
 ///
-/// # Errors It never answered.
+/// # Errors
+/// It never answered.
 async fn missing_kinds(
     client: &kube::Client,
     clock: &Clock,

@@ -55,7 +55,8 @@ const PREVIOUS_AUTHORITY: &str = "former-ca.crt";
 
 /// Serves the webhooks, if any is enabled, and configures the API server.
 ///
-/// # Errors The address is in use, or the operator lacks a permission.
+/// # Errors
+/// The address is in use, or the operator lacks a permission.
 pub(super) async fn start(
     start: &StartOptions,
     counters: Counters,

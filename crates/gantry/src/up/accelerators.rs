@@ -24,7 +24,8 @@ const RESOURCE: &str = "nvidia.com/gpu";
 impl Cluster {
     /// Starts a driver that publishes the accelerators of all nodes. Returns the number of devices.
     ///
-    /// # Errors A mistake in the wiring.
+    /// # Errors
+    /// A mistake in the wiring.
     pub fn publish_devices(&self, api: &Api, tasks: &mut Tasks) -> anyhow::Result<usize> {
         let nodes = self.handle.world().store::<Node>().list();
         let pools: Vec<DevicePool> = nodes.iter().filter_map(|node| pool(node)).collect();

@@ -15,7 +15,8 @@ const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
 /// Creates the default StorageClass, unless one of its name or another default exists: classes of
 /// users are left alone, and most of a class cannot be changed.
 ///
-/// # Errors The server rejects it.
+/// # Errors
+/// The server rejects it.
 pub(super) async fn install(api_client: &InProcessClient) -> anyhow::Result<()> {
     let class = default_class();
     let path = StorageClass::RESOURCE.collection("")?;

@@ -44,7 +44,8 @@ impl InProcessClient {
 
     /// Sends a request and reads the whole response.
     ///
-    /// # Errors The response is truncated or not JSON.
+    /// # Errors
+    /// The response is truncated or not JSON.
     pub async fn request(
         &self,
         method: Method,
@@ -68,7 +69,8 @@ impl InProcessClient {
     /// Creates or replaces an object. Returns whether that changed anything: an object from the
     /// same source is left as users have changed it since.
     ///
-    /// # Errors The server rejects the object.
+    /// # Errors
+    /// The server rejects the object.
     pub async fn install(&self, path: &ApiPath, object: &Value) -> anyhow::Result<bool> {
         let source = fingerprint(&[&object.to_string()]);
         let (status, found) = self.request(Method::GET, path, "application/json", None).await?;

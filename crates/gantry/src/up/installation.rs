@@ -21,7 +21,8 @@ use crate::subsystems::SUBSYSTEMS;
 /// Validating and compiling definitions is most of the work of a start, so API groups are installed
 /// in parallel. Definitions of one group are not: the server resolves their names together.
 ///
-/// # Errors The server rejects one of them.
+/// # Errors
+/// The server rejects one of them.
 pub async fn install_kinds(api_client: &InProcessClient, values: &Values) -> anyhow::Result<usize> {
     let mut groups: BTreeMap<&str, Vec<&'static Kind>> = BTreeMap::new();
     for kind in KINDS {
@@ -73,7 +74,8 @@ async fn install_roles(api_client: &InProcessClient, values: &Values) -> anyhow:
 
 /// Creates the objects of a text. Returns their number.
 ///
-/// # Errors The text is not YAML with objects, or the server rejects one of them.
+/// # Errors
+/// The text is not YAML with objects, or the server rejects one of them.
 pub async fn apply(
     api_client: &InProcessClient,
     clock: &Clock,

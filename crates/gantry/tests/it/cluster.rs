@@ -99,12 +99,14 @@ fn prv_7_a_list_of_hosts_is_an_inventory() {
 fn prv_4_exit_codes_of_cluster() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "hosts.yaml", HOSTS);
-    let table: [(&[&str], i32, &str); 8] = [
+    let table: [(&[&str], i32, &str); 10] = [
         (&["--list-hosts"], 0, ""),
         (&["--list-hosts", "-vvv"], 0, ""),
         (&[], 5, "required arguments"),
         (&["--list", "--graph"], 5, "cannot be used"),
-        (&["--list", "--origin"], 5, ""),
+        (&["--list", "--origin"], 5, "cannot be used"),
+        (&["--host", "gpu-0", "--export"], 5, "cannot be used"),
+        (&["--list", "master"], 5, "cannot be used"),
         (&["--list", "-l", "gpu-9"], 1, "did you mean `gpu-0`?"),
         (&["--host", "gpu-9"], 1, "no host is named gpu-9"),
         (&["--list", "-i", "missing.yaml"], 1, "could not read the inventory missing.yaml"),

@@ -9,7 +9,8 @@ use super::duration;
 
 /// Reads a text and parses it.
 ///
-/// # Errors The text cannot be parsed.
+/// # Errors
+/// The text cannot be parsed.
 pub fn parsed<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<T, D::Error>
 where
     T: FromStr<Err: std::fmt::Display>,
@@ -19,7 +20,8 @@ where
 
 /// Reads a duration in Go's format.
 ///
-/// # Errors The text is not a duration.
+/// # Errors
+/// The text is not a duration.
 pub fn length<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     duration::parse(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is not a duration")))
@@ -27,7 +29,8 @@ pub fn length<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D:
 
 /// Reads a number of seconds.
 ///
-/// # Errors The value is not a number of seconds.
+/// # Errors
+/// The value is not a number of seconds.
 pub fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     u32::deserialize(deserializer).map(|seconds| Duration::from_secs(seconds.into()))
 }

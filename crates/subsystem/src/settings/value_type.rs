@@ -79,7 +79,8 @@ pub enum ParsedValue {
 impl ValueType {
     /// Parses a value into its canonical form.
     ///
-    /// # Errors The value found, and what is expected.
+    /// # Errors
+    /// The value found, and what is expected.
     pub fn parse_node(self, node: &Node) -> Result<ParsedValue, String> {
         if node.is_null() {
             return Ok(ParsedValue::Default);
@@ -151,7 +152,8 @@ impl ValueType {
 
     /// Parses a word of the command line or of the environment.
     ///
-    /// # Errors As [`ValueType::parse_node`].
+    /// # Errors
+    /// As [`ValueType::parse_node`].
     pub fn parse_str(self, word: &str) -> Result<ParsedValue, String> {
         let content = match self {
             Self::Bool => match word {

@@ -190,7 +190,8 @@ impl Values {
 
     /// Reads one section, such as `devices`, into the type of the subsystem that it belongs to.
     ///
-    /// # Errors The keys of the section and the fields of the type disagree, or a value that no
+    /// # Errors
+    /// The keys of the section and the fields of the type disagree, or a value that no
     /// [`ValueType`] can describe is wrong; the rules of the subsystem reject those first.
     ///
     /// [`ValueType`]: super::value_type::ValueType

@@ -6,19 +6,33 @@ use super::Violation;
 use crate::rust_text::{RustFile, line_of};
 
 /// Crates that decide. Their `effects` module carries decisions out.
-const DECISION_CRATES: [&str; 8] = [
-    "kernel-modules",
-    "devices",
-    "placement",
-    "queue",
-    "scaling",
-    "actuation",
-    "sharing",
-    "provision",
-];
+const DECISION_CRATES: [&str; 7] =
+    ["actuation", "kernel-modules", "kube-controllers", "placement", "queue", "scaling", "sharing"];
 
 /// Crates without any I/O.
-const DATA_CRATES: [&str; 2] = ["api", "cel"];
+const DATA_CRATES: [&str; 21] = [
+    "admission",
+    "api",
+    "builtin",
+    "cel",
+    "columns",
+    "devices",
+    "dockerfile",
+    "inventory",
+    "kinds",
+    "kmod",
+    "oci",
+    "openapi",
+    "patch",
+    "pods",
+    "provision",
+    "quantity",
+    "rbac",
+    "reconcile",
+    "schema",
+    "token",
+    "yaml",
+];
 
 /// Looks for the runtime and the client in crates that decide.
 pub(super) fn check(sources: &[RustFile]) -> anyhow::Result<Vec<Violation>> {

@@ -68,15 +68,16 @@ pub(in super::super) struct Arguments {
     actions: Actions,
 
     /// With --list: the variables of groups and hosts where they are set, not what they come to.
-    #[arg(long, requires = "list")]
+    // An argument that conflicts with one that is given is not required, so conflicts are named.
+    #[arg(long, requires = "list", conflicts_with_all = ["host", "graph", "list_hosts"])]
     export: bool,
 
     /// With --host: where each variable is set, and which places lose.
-    #[arg(long, requires = "host")]
+    #[arg(long, requires = "host", conflicts_with_all = ["list", "graph", "list_hosts"])]
     origin: bool,
 
     /// With --graph: the group at the top.
-    #[arg(value_name = "GROUP", requires = "graph")]
+    #[arg(value_name = "GROUP", requires = "graph", conflicts_with_all = ["list", "host", "list_hosts"])]
     group: Option<String>,
 }
 

@@ -20,7 +20,8 @@ const OTHER_NAMESPACED: [&str; 2] = ["deviceclaimtemplates", "poddevices"];
 
 /// Reads the devices and nodes of a cluster, and a pod if one is named.
 ///
-/// # Errors The cluster does not respond, does not serve device kinds, or the caller may not read
+/// # Errors
+/// The cluster does not respond, does not serve device kinds, or the caller may not read
 /// them.
 pub(in crate::cli) async fn read(
     reach: &ClusterFlags,

@@ -56,7 +56,8 @@ impl CertificateSource {
 
     /// Loads the current certificate.
     ///
-    /// # Errors A file cannot be read, or there is no source of randomness.
+    /// # Errors
+    /// A file cannot be read, or there is no source of randomness.
     pub(super) fn load(&self, now: Timestamp) -> anyhow::Result<ServedCertificate> {
         let (identity, renew_at) = match self {
             Self::Files { certificate, key } => {

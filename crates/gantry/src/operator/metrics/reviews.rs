@@ -141,7 +141,8 @@ impl<R: AccessReviewer> MetricsAuthorizer<R> {
 
     /// Returns the decision about a token on this path.
     ///
-    /// # Errors The review failed; failures are not cached.
+    /// # Errors
+    /// The review failed; failures are not cached.
     pub(super) async fn decide(&self, token: &str, path: &str) -> Result<Decision, CallError> {
         let digest = digest_of(token, path);
         if let Some(decision) = self.cached_decision(&digest) {
