@@ -111,6 +111,7 @@ fn the_schema_knows_every_value_and_leaves_out_what_the_chart_decides() {
         "simulation",
         "devices",
         "modules",
+        "actuation",
     ];
     assert_eq!(names, expected);
     let election = config["leaderElection"]["properties"].as_object().unwrap();
