@@ -13,7 +13,7 @@ from ansible.errors import AnsibleError
 from ansible.inventory.manager import InventoryManager, split_host_pattern
 from ansible.module_utils.common.collections import ImmutableDict
 from ansible.parsing.dataloader import DataLoader
-from ansible.parsing.vault import VaultSecret
+from ansible.parsing.vault import VaultSecret, VaultSecretsContext
 from ansible.template import Templar
 from ansible.vars.manager import VariableManager
 
@@ -72,7 +72,11 @@ def values_of(loader, variables, host):
 def answer(request):
     arguments()
     loader = DataLoader()
-    loader.set_vault_secrets([("default", VaultSecret(request["password"].encode()))])
+    secrets = [("default", VaultSecret(request["password"].encode()))]
+    loader.set_vault_secrets(secrets)
+    # Expressions that name encrypted values read the secrets of the process.
+    VaultSecretsContext._current = None
+    VaultSecretsContext.initialize(VaultSecretsContext(secrets))
     manager = InventoryManager(loader=loader, sources=request["sources"])
     variables = VariableManager(loader=loader, inventory=manager)
     cli = InventoryCLI(["ansible-inventory", "--list"])

@@ -34,6 +34,7 @@ pub use inventory::{
 };
 pub use pattern::{PatternError, select, split};
 pub use report::ListForm;
+pub use shell_words::split_words;
 pub use source::{Source, TextFile, is_read};
 pub use tags::{SPECIAL_TAGS, TagSelection};
 pub use tree::{ALL, Assignment, Group, GroupId, Host, HostId, Tree, UNGROUPED};

@@ -14,6 +14,13 @@ pub(crate) enum WordError {
     EscapedEnd(usize),
 }
 
+/// Splits a text into words as a shell does, without expansions; none if a quote is not closed.
+#[must_use]
+pub fn split_words(text: &str) -> Option<Vec<String>> {
+    let words = split(text, false).ok()?;
+    Some(words.into_iter().map(|word| word.text).collect())
+}
+
 /// Splits at blanks. Quotes group, a backslash escapes, and `#` begins a comment, also inside a
 /// word.
 pub(crate) fn split(line: &str, with_comments: bool) -> Result<Vec<Word>, WordError> {

@@ -21,6 +21,9 @@ use oracle::{Oracle, Reply};
 const SEED: Option<&str> = option_env!("GANTRY_ORACLE_SEED");
 const CASES: Option<&str> = option_env!("GANTRY_ORACLE_CASES");
 
+/// How many inventories are generated at the most to find two with hosts.
+const MAX_SEEDS: u64 = 20;
+
 /// Prints to the user who runs the tests, past the harness, which captures the output of passing
 /// tests.
 fn say(what: &str) {
@@ -105,7 +108,12 @@ fn compare(generated: &Generated, reply: &Reply, counts: &mut Counts) -> Vec<Str
             };
             let theirs = &theirs[*name];
             let both_fail = ours.get("error").is_some() && theirs.get("error").is_some();
-            if !both_fail && !same(&sorted_names(ours.clone()), &sorted_names(theirs.clone())) {
+            // The original prints such values as Python does; here that is refused by design.
+            let is_refused = ours["error"] == "a list, a map or a secret inside of a text";
+            if !both_fail
+                && !is_refused
+                && !same(&sorted_names(ours.clone()), &sorted_names(theirs.clone()))
+            {
                 found.push(format!("{} {name}: {ours}, the original {theirs}", host.name));
             }
         }
@@ -135,8 +143,11 @@ fn sorted_names(value: Value) -> Value {
         Value::Object(map) => {
             map.into_iter().map(|(key, value)| (key, sorted_names(value))).collect()
         }
-        Value::Array(mut items) if items.iter().all(Value::is_string) => {
-            items.sort_by_key(ToString::to_string);
+        Value::Array(items) => {
+            let mut items: Vec<Value> = items.into_iter().map(sorted_names).collect();
+            if items.iter().all(Value::is_string) {
+                items.sort_by_key(ToString::to_string);
+            }
             Value::Array(items)
         }
         other => other,
@@ -183,18 +194,24 @@ fn same(ours: &Value, theirs: &Value) -> bool {
 #[test]
 fn pvs_8_the_oracle_says_what_the_programs_print() {
     let Some(mut oracle) = Oracle::start() else { return };
-    for seed in [1, 2] {
+    let mut compared = 0;
+    for seed in 1..=MAX_SEEDS {
+        if compared == 2 {
+            break;
+        }
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().canonicalize().unwrap();
         let generated = Generated::new(seed, &folder);
         generated.write();
+        let (inventory, _) = read(&generated.input());
+        // Some generated inventories have no hosts.
+        let Some((id, host)) = inventory.tree.hosts().next() else { continue };
+        compared += 1;
         let reply = oracle.ask(&generated.sources, &generated.patterns);
         let Reply::Answer(answer) = reply else { panic!("{reply:?}") };
         let source = &generated.sources;
         let list = oracle.run("ansible-inventory", source, &["--list"], &folder);
         assert_eq!(serde_json::from_str::<Value>(&list).unwrap(), answer["list"]);
-        let (inventory, _) = read(&generated.input());
-        let (id, host) = inventory.tree.hosts().next().unwrap();
         let printed = oracle.run("ansible-inventory", source, &["--host", &host.name], &folder);
         let printed: Value = serde_json::from_str(&printed).unwrap();
         assert!(same(&inventory.host_json(id), &printed), "{printed}");
@@ -207,6 +224,7 @@ fn pvs_8_the_oracle_says_what_the_programs_print() {
         ours.sort();
         assert_eq!(ours, theirs);
     }
+    assert_eq!(compared, 2, "inventories with hosts");
 }
 
 fn testbed() -> std::path::PathBuf {
