@@ -14,8 +14,8 @@ use std::path::PathBuf;
 use std::process::{self, ExitStatus, Stdio};
 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
-use tokio::io::AsyncReadExt as _;
 use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::pipe;
 
 /// The longest line of output; a longer one is split.
@@ -47,6 +47,9 @@ pub enum Input {
     Tether,
     /// That of this process: descendants of a tethered process are tethered, too.
     Inherited,
+    /// A pipe to which its owner writes; only [`Command::start_piped`] gives it out, otherwise it
+    /// is a [`Input::Tether`].
+    Piped,
 }
 
 /// Ends this process at once when its input closes. A process that is tethered, and all of its
@@ -138,6 +141,39 @@ impl Command {
         }
     }
 
+    /// Starts it, inside a runtime, with a pipe for each stream, of which bytes are written and
+    /// read as they are. Without [`Input::Piped`] there is no pipe for input.
+    ///
+    /// # Errors
+    /// As [`Command::start`].
+    pub fn start_piped(&self) -> io::Result<(Child, Pipes)> {
+        let mut command = self.prepare();
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        let is_piped = self.input == Input::Piped;
+        let stdin = if is_piped { child.stdin.take().map(OwnedFd::from) } else { None };
+        let stdout = child.stdout.take().map(OwnedFd::from);
+        let stderr = child.stderr.take().map(OwnedFd::from);
+        let group = Pid::from_child(&child);
+        let prepared = || -> io::Result<(AsyncFd<OwnedFd>, Pipes)> {
+            let end = async_fd(pidfd_open(group, PidfdFlags::NONBLOCK)?)?;
+            let receiver = |pipe: Option<OwnedFd>| -> io::Result<OutputBytes> {
+                Ok(OutputBytes { pipe: pipe.map(pipe::Receiver::from_owned_fd).transpose()? })
+            };
+            let stdin = stdin.map(pipe::Sender::from_owned_fd).transpose()?;
+            let (stdout, stderr) = (receiver(stdout)?, receiver(stderr)?);
+            Ok((end, Pipes { stdin: InputBytes { pipe: stdin }, stdout, stderr }))
+        };
+        match prepared() {
+            Ok((end, pipes)) => Ok((Child { child: Some(child), end, group }, pipes)),
+            Err(error) => {
+                kill_group(group);
+                reap(child);
+                Err(error)
+            }
+        }
+    }
+
     fn prepare(&self) -> process::Command {
         let mut command = process::Command::new(&self.program);
         command
@@ -147,7 +183,7 @@ impl Command {
             .current_dir(&self.directory)
             .stdin(match self.input {
                 Input::Null => Stdio::null(),
-                Input::Tether => Stdio::piped(),
+                Input::Tether | Input::Piped => Stdio::piped(),
                 Input::Inherited => Stdio::inherit(),
             })
             .process_group(0);
@@ -325,6 +361,41 @@ impl OutputBytes {
     }
 }
 
+/// The pipes of a process.
+#[derive(Debug)]
+pub struct Pipes {
+    /// What is written to its input.
+    pub stdin: InputBytes,
+    /// Its output.
+    pub stdout: OutputBytes,
+    /// Its messages.
+    pub stderr: OutputBytes,
+}
+
+/// The input of a process. It closes when this is dropped.
+#[derive(Debug)]
+pub struct InputBytes {
+    /// Absent when it is closed.
+    pipe: Option<pipe::Sender>,
+}
+
+impl InputBytes {
+    /// Writes all bytes, and waits while the pipe is full. If this is cancelled, some may have been
+    /// written.
+    ///
+    /// # Errors
+    /// The process has closed its input, or it was closed here: `BrokenPipe`.
+    pub async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let pipe = self.pipe.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        pipe.write_all(bytes).await
+    }
+
+    /// Closes it: the process reads the end of its input.
+    pub fn close(&mut self) {
+        self.pipe = None;
+    }
+}
+
 /// One stream, in lines.
 #[derive(Debug)]
 struct LineReader {
@@ -465,6 +536,42 @@ mod tests {
         }
         assert_eq!(all, b"a\nb\xffc");
         assert_eq!(child.wait().await.unwrap(), ChildExit::Exited(4));
+    }
+
+    #[tokio::test]
+    async fn pipes_carry_bytes_in_both_directions() {
+        let script = "printf 'e\\377' >&2; exec cat";
+        let command =
+            Command { input: Input::Piped, ..shell(script, &[("PATH", "/usr/bin:/bin")]) };
+        let (mut child, mut pipes) = command.start_piped().unwrap();
+        // More than a pipe holds, so that writing has to wait for reading.
+        let sent: Vec<u8> = (0..300_000_u32).map(|it| it.to_le_bytes()[0]).collect();
+        let write = async {
+            pipes.stdin.write(&sent).await.unwrap();
+            pipes.stdin.close();
+            pipes.stdin.write(b"x").await.unwrap_err().kind()
+        };
+        let read = async {
+            let mut all = Vec::new();
+            while let Some(bytes) = pipes.stdout.next().await {
+                all.extend(bytes);
+            }
+            all
+        };
+        let (after_close, received) = tokio::join!(write, read);
+        assert_eq!(after_close, io::ErrorKind::BrokenPipe);
+        assert!(received == sent, "{} bytes", received.len());
+        assert_eq!(pipes.stderr.next().await.as_deref(), Some(&b"e\xff"[..]));
+        assert_eq!(child.wait().await.unwrap(), ChildExit::Exited(0));
+    }
+
+    #[tokio::test]
+    async fn a_process_that_ends_closes_its_input() {
+        let command = Command { input: Input::Piped, ..shell("exit 5", &[]) };
+        let (mut child, mut pipes) = command.start_piped().unwrap();
+        assert_eq!(child.wait().await.unwrap(), ChildExit::Exited(5));
+        let error = pipes.stdin.write(&[0; 10]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
     }
 
     #[tokio::test]

@@ -24,6 +24,9 @@ const FAMILY_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// The largest environment of a process that is searched for the mark of its family.
 const MAX_ENVIRONMENT_BYTES: u64 = 1 << 20;
 
+/// The flag of a process that exits, in `/proc/PID/stat` (`PF_EXITING`).
+const EXITING_FLAG: u32 = 0x4;
+
 /// Makes this process the parent of orphaned descendants.
 ///
 /// # Errors
@@ -50,6 +53,8 @@ struct Process {
     group: i32,
     session: i32,
     is_zombie: bool,
+    /// Whether it is on its way out, and may hold files still.
+    is_exiting: bool,
     /// With the id it names one process for ever.
     start_time: u64,
 }
@@ -75,7 +80,8 @@ impl Family {
         }
     }
 
-    /// Kills and reaps each member once, and returns the ids of those that were there.
+    /// Kills and reaps each member once, and returns the ids of those that were there. With a mark
+    /// these are also the ids of all processes that exit just now: whose they are is not known.
     ///
     /// # Errors
     /// The processes of this machine cannot be listed.
@@ -96,7 +102,15 @@ impl Family {
         }
         // Zombies of other parents hold nothing, and are theirs to wait for.
         let left = members.iter().filter(|it| !it.is_zombie || it.parent == own);
-        Ok(left.map(|it| it.id).collect())
+        let mut left: Vec<i32> = left.map(|it| it.id).collect();
+        if self.mark.is_some() {
+            // A process that exits has no environment any more, but has its files for a moment:
+            // whose family it is of cannot be known, so its end is waited for.
+            let exiting = all.iter().filter(|it| it.is_exiting && !left.contains(&it.id));
+            let exiting: Vec<i32> = exiting.map(|it| it.id).collect();
+            left.extend(exiting);
+        }
+        Ok(left)
     }
 }
 
@@ -175,10 +189,13 @@ fn read_process(id: i32) -> Option<Process> {
 fn parse_stat(id: i32, text: &str) -> Option<Process> {
     let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_ascii_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<i32>().ok();
+    // The first thread may have ended before the others, which still hold files and memory.
+    let is_zombie = matches!(*fields.first()?, "Z" | "X") && number(17)? <= 1;
+    let flags: u32 = fields.get(6)?.parse().ok()?;
     Some(Process {
         id,
-        // The first thread may have ended before the others, which still hold files and memory.
-        is_zombie: matches!(*fields.first()?, "Z" | "X") && number(17)? <= 1,
+        is_zombie,
+        is_exiting: !is_zombie && flags & EXITING_FLAG != 0,
         parent: number(1)?,
         group: number(2)?,
         session: number(3)?,
@@ -258,7 +275,7 @@ mod tests {
     use crate::children::Command;
 
     fn process(id: i32, parent: i32, group: i32, session: i32) -> Process {
-        Process { id, parent, group, session, is_zombie: false, start_time: 1 }
+        Process { id, parent, group, session, is_zombie: false, is_exiting: false, start_time: 1 }
     }
 
     #[test]
@@ -274,6 +291,10 @@ mod tests {
         let threads = rest.replacen('S', "Z", 1).replace(" 20 0 1 0 ", " 20 0 3 0 ");
         let ending = parse_stat(4, &format!("4 (a) {threads}")).unwrap();
         assert!(!ending.is_zombie, "threads are left");
+        let exiting = rest.replace(" 4194560 ", " 4194564 ");
+        assert!(parse_stat(4, &format!("4 (a) {exiting}")).unwrap().is_exiting);
+        let exited = exiting.replacen('S', "Z", 1);
+        assert!(!parse_stat(4, &format!("4 (a) {exited}")).unwrap().is_exiting);
         for bad in ["", "4 (a)", "4 (a) S x 8 9", "4 (a) S 7 8 9"] {
             assert_eq!(parse_stat(4, bad), None, "{bad}");
         }
