@@ -142,6 +142,8 @@ pub(crate) struct Details {
 #[serde(default)]
 pub(crate) struct Cause {
     pub(crate) field: String,
+    pub(crate) reason: String,
+    pub(crate) message: String,
 }
 
 impl ApiResponse {

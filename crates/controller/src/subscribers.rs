@@ -271,7 +271,7 @@ impl Subscribers {
     }
 
     /// Delivers a change of a fact to the observers that follow such facts, and then to the
-    /// controllers that read them.
+    /// controllers and inquiries that read them.
     pub(crate) fn notify_fact(&self, change: &FactChange) {
         for listener in &self.subscribers {
             match listener {
@@ -283,6 +283,10 @@ impl Subscribers {
                     if controller.facts().contains(&change.kind()) =>
                 {
                     let keys = || controller.enqueue_for_fact(&self.world, change);
+                    enqueue(queue, self.catch_panic(listener.name(), change, keys));
+                }
+                Subscriber::Inquiry(inquiry, queue) if inquiry.facts().contains(&change.kind()) => {
+                    let keys = || inquiry.enqueue_for_fact(&self.world, change);
                     enqueue(queue, self.catch_panic(listener.name(), change, keys));
                 }
                 Subscriber::Observer(_) | Subscriber::Controller(..) | Subscriber::Inquiry(..) => {}

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use gantry_reconcile::inquiry::{InquiryAttempt, Question, QuestionTable, WantedQuestions};
-use gantry_reconcile::{Call, Change, FactChange, Inquiry, Key, Kind, Observer, Reply, World};
+use gantry_reconcile::{
+    Call, Change, FactChange, FactKind, Inquiry, Key, Kind, Observer, Reply, World,
+};
 use jiff::Timestamp;
 
 use crate::server::Server;
@@ -139,6 +141,12 @@ pub trait AnySimulatedInquiry: fmt::Debug {
     /// The keys whose questions may differ after a change.
     fn enqueue(&self, world: &World, change: &Change) -> Vec<Key>;
 
+    /// The kinds of facts that determine which questions are open.
+    fn facts(&self) -> Vec<FactKind>;
+
+    /// The keys whose questions may differ after a change of a fact.
+    fn enqueue_for_fact(&self, world: &World, change: &FactChange) -> Vec<Key>;
+
     /// The inquiry in a process that has asked nothing yet.
     fn start(&self) -> Box<dyn InquiryRunner + '_>;
 }
@@ -183,6 +191,14 @@ impl<I: Inquiry> AnySimulatedInquiry for SimulatedInquiry<I> {
         self.inquiry.enqueue(world, change)
     }
 
+    fn facts(&self) -> Vec<FactKind> {
+        self.inquiry.facts()
+    }
+
+    fn enqueue_for_fact(&self, world: &World, change: &FactChange) -> Vec<Key> {
+        self.inquiry.enqueue_for_fact(world, change)
+    }
+
     fn start(&self) -> Box<dyn InquiryRunner + '_> {
         Box::new(OpenQuestions {
             inquiry: self,
@@ -213,7 +229,7 @@ struct PendingAnswer<I: Inquiry> {
 impl<I: Inquiry> InquiryRunner for OpenQuestions<'_, I> {
     fn refresh(&mut self, world: &World, key: &Key, now: Timestamp) -> Vec<FactChange> {
         let inquiry = &self.inquiry.inquiry;
-        let WantedQuestions { questions, stale, requeue_at } =
+        let WantedQuestions { questions, stale, expedited, requeue_at } =
             inquiry.wanted_questions(world, key, now);
         match requeue_at {
             Some(at) => drop(self.requeue.insert(key.clone(), at)),
@@ -226,6 +242,7 @@ impl<I: Inquiry> InquiryRunner for OpenQuestions<'_, I> {
                 self.table.expedite(question, now);
             }
         }
+        expedited.iter().for_each(|it| self.table.expedite(it, now));
         let mut forgotten = Vec::new();
         for (question, asked) in dropped {
             self.under_way.retain(|it| Some(it.attempt) != asked);

@@ -79,7 +79,7 @@ impl<'a> Replica<'a> {
         for change in &filled {
             replica.notify(change, server.now());
         }
-        facts.iter().for_each(|it| replica.notify_fact(it));
+        facts.iter().for_each(|it| replica.notify_fact(it, server.now()));
         replica
     }
 
@@ -150,17 +150,23 @@ impl<'a> Replica<'a> {
 
     fn refresh(&mut self, place: usize, key: &Key, now: Timestamp) {
         for change in self.inquiry_runners[place].refresh(&self.world, key, now) {
-            self.notify_fact(&change);
+            self.notify_fact(&change, now);
         }
     }
 
-    fn notify_fact(&mut self, change: &FactChange) {
+    fn notify_fact(&mut self, change: &FactChange, now: Timestamp) {
         let scenario = self.scenario;
         for (place, controller) in scenario.controllers.iter().enumerate() {
             if controller.facts().contains(&change.kind()) {
                 for key in controller.enqueue_for_fact(&self.world, change) {
                     self.enqueue((place, key));
                 }
+            }
+        }
+        let inquiries = scenario.external.inquiries.iter().enumerate();
+        for (place, inquiry) in inquiries.filter(|(_, it)| it.facts().contains(&change.kind())) {
+            for key in inquiry.enqueue_for_fact(&self.world, change) {
+                self.refresh(place, &key, now);
             }
         }
     }
@@ -186,7 +192,7 @@ impl<'a> Replica<'a> {
     pub(super) fn answer(&mut self, (inquiry, which): (usize, usize), now: Timestamp, lost: bool) {
         let change = self.inquiry_runners[inquiry].arrive(which, &self.world, now, lost);
         if let Some(change) = change {
-            self.notify_fact(&change);
+            self.notify_fact(&change, now);
         }
     }
 

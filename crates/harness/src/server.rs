@@ -181,6 +181,14 @@ impl Server {
             Write::Bind { uid, node, annotations, .. } => {
                 self.bind(&key, uid.as_str(), node, annotations)
             }
+            // Budgets are the interceptor's: see `Server::intercept`.
+            Write::Evict { .. } => {
+                match self.remove(&PODS, &key, None, Some(Propagation::Background)) {
+                    // The response has no object.
+                    Outcome::Done(_) => Outcome::Done(None),
+                    other => other,
+                }
+            }
         }
     }
 

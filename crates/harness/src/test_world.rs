@@ -216,6 +216,7 @@ impl<'a> TestWorld<'a> {
                 self.store(write.resource(), object);
             }
             Write::Apply { .. } => panic!("the controllers under test do not apply"),
+            Write::Evict { .. } => panic!("the controllers under test do not evict"),
         }
     }
 }

@@ -41,7 +41,9 @@ impl Held {
     ) -> Option<Self> {
         let (reason, why) = match outcome {
             Outcome::Done(_) => return None,
-            Outcome::NotFound if matches!(write, Write::Delete { .. }) => return None,
+            Outcome::NotFound if matches!(write, Write::Delete { .. } | Write::Evict { .. }) => {
+                return None;
+            }
             Outcome::NotFound => (Cow::Borrowed("NotFound"), "the object does not exist"),
             Outcome::Conflict(why) => (Cow::Borrowed("Conflict"), why.as_str()),
             Outcome::Refused(refusal) => {

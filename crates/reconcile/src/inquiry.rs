@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::fact::Fact;
+use crate::fact::{Fact, FactChange, FactKind};
 use crate::object::Key;
 use crate::world::{Change, Kind, World};
 
@@ -31,6 +31,17 @@ pub trait Inquiry: Send + Sync {
 
     /// Returns the keys whose questions may differ after a change. Pure.
     fn enqueue(&self, world: &World, change: &Change) -> Vec<Key>;
+
+    /// The kinds of facts that decide which questions are open, or which answers are too old.
+    fn facts(&self) -> Vec<FactKind> {
+        Vec::new()
+    }
+
+    /// Returns the keys whose questions may differ after a change of such a fact. Pure.
+    fn enqueue_for_fact(&self, world: &World, change: &FactChange) -> Vec<Key> {
+        let _ = (world, change);
+        Vec::new()
+    }
 
     /// Returns the questions of one key. Pure.
     fn wanted_questions(
@@ -75,13 +86,22 @@ pub struct WantedQuestions<Q> {
     /// their next refresh, unless an attempt is in flight, or the last attempt failed and is to be
     /// retried.
     pub stale: BTreeSet<Q>,
+    /// Those of them that are asked now even if the last attempt failed, because something says
+    /// that the next one will not. A question may be here once for each such event, or it is asked
+    /// without a pause.
+    pub expedited: BTreeSet<Q>,
     /// When the questions may differ even if nothing changes.
     pub requeue_at: Option<Timestamp>,
 }
 
 impl<Q> Default for WantedQuestions<Q> {
     fn default() -> Self {
-        Self { questions: BTreeSet::new(), stale: BTreeSet::new(), requeue_at: None }
+        Self {
+            questions: BTreeSet::new(),
+            stale: BTreeSet::new(),
+            expedited: BTreeSet::new(),
+            requeue_at: None,
+        }
     }
 }
 

@@ -67,6 +67,14 @@ pub enum Write {
         /// Annotations that the binding adds to the pod.
         annotations: BTreeMap<String, String>,
     },
+    /// Evicts a pod: deletes it, unless a PodDisruptionBudget would be violated. The server refuses
+    /// that with the code 429.
+    Evict {
+        /// The pod.
+        key: Key,
+        /// The UID and revision that the pod must have.
+        fence: Fence,
+    },
 }
 
 /// A user as API servers know them, to be impersonated by a write.
@@ -126,7 +134,7 @@ impl Propagation {
     }
 }
 
-/// The pods resource, which [`Write::Bind`] writes.
+/// The pods resource, which [`Write::Bind`] and [`Write::Evict`] write.
 pub static PODS: Resource = Resource::namespaced("", "v1", "pods", "Pod");
 
 impl Write {
@@ -144,7 +152,7 @@ impl Write {
             | Self::Merge { resource, .. }
             | Self::Apply { resource, .. }
             | Self::Delete { resource, .. } => resource,
-            Self::Bind { .. } => &PODS,
+            Self::Bind { .. } | Self::Evict { .. } => &PODS,
         }
     }
 
@@ -159,7 +167,8 @@ impl Write {
             Self::Merge { key, .. }
             | Self::Apply { key, .. }
             | Self::Delete { key, .. }
-            | Self::Bind { key, .. } => key.clone(),
+            | Self::Bind { key, .. }
+            | Self::Evict { key, .. } => key.clone(),
         }
     }
 
@@ -167,7 +176,9 @@ impl Write {
     #[must_use]
     pub fn fence(&self) -> Option<&Fence> {
         match self {
-            Self::Merge { fence, .. } | Self::Delete { fence, .. } => Some(fence),
+            Self::Merge { fence, .. } | Self::Delete { fence, .. } | Self::Evict { fence, .. } => {
+                Some(fence)
+            }
             Self::Apply { fence, .. } => fence.as_ref(),
             Self::Create { .. } | Self::Bind { .. } => None,
         }
@@ -182,6 +193,7 @@ impl Write {
             Self::Apply { .. } => "apply",
             Self::Delete { .. } => "delete",
             Self::Bind { .. } => "bind",
+            Self::Evict { .. } => "evict",
         }
     }
 }

@@ -53,6 +53,8 @@ pub struct Grant {
     pub webhook: bool,
     /// The rules.
     pub rules: Vec<Value>,
+    /// Other objects that the rules are about.
+    pub objects: Vec<Value>,
 }
 
 /// The scope of a grant.
@@ -75,6 +77,8 @@ pub enum GrantBinding {
     AggregatedByLabel(&'static str),
     /// It is the role that aggregates all roles with this label.
     AggregatesLabel(&'static str),
+    /// It is bound to nobody here: the operator, or an administrator, binds accounts to it.
+    Unbound,
 }
 
 impl Grant {
@@ -87,7 +91,16 @@ impl Grant {
         rules: Vec<Value>,
     ) -> Self {
         let (reach, membership) = (GrantScope::Cluster, GrantBinding::Direct);
-        Self { file, name, about, scope: reach, binding: membership, webhook: false, rules }
+        Self {
+            file,
+            name,
+            about,
+            scope: reach,
+            binding: membership,
+            webhook: false,
+            rules,
+            objects: Vec::new(),
+        }
     }
 
     /// Creates rules of the role that every operator has.
@@ -106,6 +119,12 @@ impl Grant {
     #[must_use]
     pub fn with_binding(self, membership: GrantBinding) -> Self {
         Self { binding: membership, ..self }
+    }
+
+    /// Adds other objects that the rules are about.
+    #[must_use]
+    pub fn with_objects(self, objects: Vec<Value>) -> Self {
+        Self { objects, ..self }
     }
 
     /// Adds what the API server needs to call the operator.

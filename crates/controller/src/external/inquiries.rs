@@ -10,7 +10,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use gantry_process::clock::{Clock, Moment};
 use gantry_reconcile::inquiry::{InquiryAttempt, Question, QuestionTable, WantedQuestions};
-use gantry_reconcile::{Change, Fact, Inquiry, Key, Kind, World};
+use gantry_reconcile::{Change, Fact, FactChange, FactKind, Inquiry, Key, Kind, World};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
@@ -50,6 +50,12 @@ pub trait AnyInquiry: Send + Sync {
 
     /// The keys whose questions may differ after a change.
     fn enqueue(&self, world: &World, change: &Change) -> Vec<Key>;
+
+    /// The kinds of facts that decide what is asked.
+    fn facts(&self) -> Vec<FactKind>;
+
+    /// The keys whose questions may differ after a change of a fact.
+    fn enqueue_for_fact(&self, world: &World, change: &FactChange) -> Vec<Key>;
 
     /// Asks until it is dropped.
     fn run(self: Arc<Self>, context: InquiryContext) -> BoxFuture<'static, ()>;
@@ -116,6 +122,14 @@ where
 
     fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         self.inquiry.enqueue(world, change)
+    }
+
+    fn facts(&self) -> Vec<FactKind> {
+        self.inquiry.facts()
+    }
+
+    fn enqueue_for_fact(&self, world: &World, change: &FactChange) -> Vec<Key> {
+        self.inquiry.enqueue_for_fact(world, change)
     }
 
     fn run(self: Arc<Self>, context: InquiryContext) -> BoxFuture<'static, ()> {
@@ -197,7 +211,7 @@ impl<I: Inquiry, R: Responder<I::Fact>> InquiryRun<'_, I, R> {
             tracing::error!(inquiry = inquiry.name(), %key, "inquiry panicked on a key");
             return None;
         };
-        let WantedQuestions { questions, stale, requeue_at } = wanted;
+        let WantedQuestions { questions, stale, expedited, requeue_at } = wanted;
         let moment = clock.moment();
         let dropped = self.table.set_wanted(key, questions, |it| inquiry.group(it), moment);
         let facts = world.facts::<I::Fact>();
@@ -207,6 +221,7 @@ impl<I: Inquiry, R: Responder<I::Fact>> InquiryRun<'_, I, R> {
                 self.table.expedite(question, moment);
             }
         }
+        expedited.iter().for_each(|it| self.table.expedite(it, moment));
         for (question, asked) in dropped {
             let attempt = asked.and_then(|it| self.attempts.remove(&it));
             if let Some(attempt) = attempt {

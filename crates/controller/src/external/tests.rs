@@ -250,6 +250,15 @@ impl Fact for Depth {
     const NAME: &'static str = "depth";
 }
 
+/// It rains: wells that were dry are worth a question.
+#[derive(Debug, PartialEq)]
+struct Rain;
+
+impl Fact for Rain {
+    type Subject = Key;
+    const NAME: &'static str = "rain";
+}
+
 struct Depths;
 
 /// A well whose depth is asked for once, and again when the answer is older than this time.
@@ -274,6 +283,11 @@ impl Inquiry for Depths {
     fn wanted_questions(&self, world: &World, key: &Key, now: Timestamp) -> WantedQuestions<Key> {
         let wells = world.store::<Well>().get(key);
         let mut wanted: WantedQuestions<Key> = wells.iter().map(|it| it.metadata.key()).collect();
+        let rained = world.facts::<Rain>().observed(key).is_some();
+        let failures = world.facts::<Depth>().get(key).and_then(|it| it.failure.clone());
+        if rained && failures.is_some_and(|it| it.count == 3) {
+            wanted.expedited.insert(key.clone());
+        }
         if key.name() == SURVEYED {
             let known = world.facts::<Depth>().observed(key);
             let is_old = known.is_some_and(|it| it.at < SURVEY);
@@ -284,6 +298,14 @@ impl Inquiry for Depths {
             }
         }
         wanted
+    }
+
+    fn facts(&self) -> Vec<FactKind> {
+        vec![FactKind::of::<Rain>()]
+    }
+
+    fn enqueue_for_fact(&self, _: &World, change: &FactChange) -> Vec<Key> {
+        change.of::<Rain>().map(|it| it.subject.clone()).into_iter().collect()
     }
 
     fn refresh_interval(&self, question: &Key, _: &Depth) -> Duration {
@@ -322,6 +344,7 @@ impl Responder<Depth> for Arc<Plumb> {
         Box::pin(async move {
             match question.name() {
                 "bottomless" => std::future::pending().await,
+                "empty" if asked < 4 => Err("no rain".to_owned()),
                 "dry" if asked < 3 => Err("no water".to_owned()),
                 _ => Ok(Depth(7)),
             }
@@ -394,7 +417,8 @@ async fn the_manager_runs_inquiries_and_calls() {
     let client = transport::in_process(move |request: Request<Bytes>| {
         let watch = request.uri().query().is_some_and(|it| it.contains("watch"));
         let well = |name: &str| json!({"metadata": {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1"}});
-        let items = [well("bottomless"), well("deep"), well("dry"), well(SURVEYED)];
+        let names = ["bottomless", "deep", "dry", "empty", SURVEYED];
+        let items = names.map(well);
         let body = json!({"metadata": {"resourceVersion": "1"}, "items": items}).to_string();
         async move {
             if watch {
@@ -420,7 +444,8 @@ async fn the_manager_runs_inquiries_and_calls() {
     let manager =
         ControllerManager::new(hand.clock(), jitter.clone(), client, seats, options, meters)
             .unwrap();
-    let world = Arc::clone(manager.handle().world());
+    let handle = manager.handle().clone();
+    let world = Arc::clone(handle.world());
     let tasks = Tasks::new(hand.clock(), counters, jitter, &CancellationToken::new());
     let mut running = JoinSet::new();
     running.spawn(manager.run(tasks));
@@ -440,6 +465,10 @@ async fn the_manager_runs_inquiries_and_calls() {
         pass(Duration::from_secs(1)).await;
     }
     assert_eq!(peer.count("dry"), 1, "the third answer is one");
+    assert_eq!(depth("empty").unwrap().failure.as_ref().unwrap().count, 3, "due in 3 s");
+    handle.record(key("empty"), Rain, hand.clock().now());
+    pass(Duration::ZERO).await;
+    assert_eq!(peer.count("empty"), 1, "asked at once, for a reason that is in a fact");
     pass(Duration::from_secs(20)).await;
     let failure = depth("bottomless").unwrap().failure.clone().unwrap();
     assert!(failure.message.contains("10"), "{failure:?}");
@@ -453,7 +482,7 @@ async fn the_manager_runs_inquiries_and_calls() {
     assert_eq!(peer.count("deep"), 1, "and what was done stays");
     let text = metrics.encode().unwrap();
     for line in [
-        "gantry_controller_calls_total{protocol=\"test\",purpose=\"test\",outcome=\"done\"} 3",
+        "gantry_controller_calls_total{protocol=\"test\",purpose=\"test\",outcome=\"done\"} 4",
         "gantry_controller_inquiries_total{inquiry=\"depths\",outcome=\"failed\"}",
     ] {
         assert!(text.contains(line), "{line} in {text}");

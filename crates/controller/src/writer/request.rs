@@ -60,12 +60,8 @@ pub fn write_request(write: &Write, manager: &str) -> Result<WriteRequest, Inval
             WriteRequest { method: Method::PATCH, path, content_type: APPLY_PATCH_CONTENT, body }
         }
         Write::Delete { resource, key, fence, grace, propagation } => {
-            let mut preconditions = json!({ "uid": fence.uid.as_str() });
-            if let Some(revision) = fence.revision {
-                preconditions["resourceVersion"] = revision.to_string().into();
-            }
             let mut body = json!({
-                "kind": "DeleteOptions", "apiVersion": "v1", "preconditions": preconditions,
+                "kind": "DeleteOptions", "apiVersion": "v1", "preconditions": preconditions(fence),
             });
             if let Some(grace) = grace {
                 body["gracePeriodSeconds"] = (*grace).into();
@@ -87,6 +83,15 @@ pub fn write_request(write: &Write, manager: &str) -> Result<WriteRequest, Inval
             let target = json!({ "apiVersion": "v1", "kind": "Node", "name": node });
             let body = json!({
                 "apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target,
+            });
+            WriteRequest { method: Method::POST, path, content_type: JSON_CONTENT, body }
+        }
+        Write::Evict { key, fence } => {
+            let path = write.resource().path(key)?.subresource("eviction").with(manager);
+            let body = json!({
+                "apiVersion": "policy/v1", "kind": "Eviction",
+                "metadata": { "name": key.name(), "namespace": key.namespace() },
+                "deleteOptions": { "preconditions": preconditions(fence) },
             });
             WriteRequest { method: Method::POST, path, content_type: JSON_CONTENT, body }
         }
@@ -124,6 +129,15 @@ fn metadata(body: &mut Value) -> &mut Map<String, Value> {
         body["metadata"] = Value::Object(Map::new());
     }
     body["metadata"].as_object_mut().expect("it was just made one")
+}
+
+/// The preconditions of a deletion.
+fn preconditions(fence: &Fence) -> Value {
+    let mut preconditions = json!({ "uid": fence.uid.as_str() });
+    if let Some(revision) = fence.revision {
+        preconditions["resourceVersion"] = revision.to_string().into();
+    }
+    preconditions
 }
 
 /// Sets UID and resource version in the body: the server refuses the write if they differ.

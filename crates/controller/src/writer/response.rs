@@ -21,6 +21,13 @@ pub(super) fn parse_response(write: &Write, reply: &ApiResponse) -> WriteRespons
             Outcome::Conflict(status.message)
         }
         StatusCode::NOT_FOUND if is_about_object(write, &status) => Outcome::NotFound,
+        StatusCode::TOO_MANY_REQUESTS if is_disruption_budget(write, &status) => {
+            Outcome::Refused(Refusal {
+                code: status.code,
+                message: budget_message(&status),
+                reason: status.reason,
+            })
+        }
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => {
             Outcome::Unknown(status.message)
         }
@@ -47,6 +54,23 @@ fn done(reply: &ApiResponse) -> Outcome {
 fn is_about_identity(status: &Status) -> bool {
     let causes = status.details.as_ref().map(|it| it.causes.as_slice()).unwrap_or_default();
     causes.iter().any(|cause| cause.field == "metadata.uid")
+}
+
+/// Whether an eviction was refused because of a PodDisruptionBudget. A server that is overloaded
+/// has the same code, and has not decided anything.
+fn is_disruption_budget(write: &Write, status: &Status) -> bool {
+    matches!(write, Write::Evict { .. })
+        && status.details.iter().flat_map(|it| &it.causes).any(|it| it.reason == DISRUPTION_BUDGET)
+}
+
+/// The reason of the cause in the response to an eviction that would violate a budget.
+const DISRUPTION_BUDGET: &str = "DisruptionBudget";
+
+/// The message of the server, with which budget it is about and what that lacks.
+fn budget_message(status: &Status) -> String {
+    let causes = status.details.iter().flat_map(|it| &it.causes);
+    let causes = causes.map(|it| it.message.as_str()).filter(|it| !it.is_empty());
+    [status.message.as_str()].into_iter().chain(causes).collect::<Vec<_>>().join(" ")
 }
 
 /// Whether the object was not found, and not its namespace or its kind.

@@ -107,6 +107,15 @@ fn writes_become_api_requests() {
                 "target": { "apiVersion": "v1", "kind": "Node", "name": "m" },
             }),
         ),
+        (
+            evict(),
+            "POST /api/v1/namespaces/n/pods/a/eviction?fieldManager=me%2F1 application/json",
+            json!({
+                "apiVersion": "policy/v1", "kind": "Eviction",
+                "metadata": { "name": "a", "namespace": "n" },
+                "deleteOptions": { "preconditions": { "uid": "u-1" } },
+            }),
+        ),
     ];
     for (write, head, body) in table {
         let WriteRequest { method, path, content_type: content, body: made } =
@@ -114,6 +123,11 @@ fn writes_become_api_requests() {
         assert_eq!(format!("{method} {path} {content}"), head);
         assert_eq!(made, body, "{head}");
     }
+}
+
+fn evict() -> Write {
+    let fence = Fence { uid: Uid::new("u-1"), revision: None };
+    Write::Evict { key: Key::new("n", "a"), fence }
 }
 
 /// Names come from what users write: an invalid one never becomes part of another request.
@@ -200,6 +214,23 @@ fn responses_become_outcomes() {
         ("not known", create(), 401, status("Unauthorized", "", ""), refused(401, "Unauthorized")),
         ("too much", create(), 413, status("", "", ""), refused(413, "")),
         ("too many", create(), 429, status("TooManyRequests", "", ""), unanswered()),
+        ("too many evictions", evict(), 429, status("TooManyRequests", "", ""), unanswered()),
+        ("evicted", evict(), 201, json!({ "kind": "Status" }), Outcome::Done(None)),
+        ("evicted before", evict(), 404, status("NotFound", "pods", "a"), Outcome::NotFound),
+        (
+            "a budget",
+            evict(),
+            429,
+            json!({
+                "message": "no", "reason": "TooManyRequests",
+                "details": { "causes": [{ "reason": "DisruptionBudget", "message": "needs 1" }] },
+            }),
+            Outcome::Refused(Refusal {
+                code: 429,
+                reason: "TooManyRequests".to_owned(),
+                message: "no needs 1".to_owned(),
+            }),
+        ),
         ("timed out", create(), 408, status("", "", ""), unanswered()),
         ("broken", create(), 500, status("InternalError", "", ""), unanswered()),
         ("away", create(), 503, status("", "", ""), unanswered()),

@@ -270,7 +270,8 @@ fn the_younger_claim_over_quota_is_deallocated() {
                 Write::Merge { .. }
                 | Write::Create { .. }
                 | Write::Apply { .. }
-                | Write::Delete { .. } => {}
+                | Write::Delete { .. }
+                | Write::Evict { .. } => {}
             }
         }
         (binds, clears)

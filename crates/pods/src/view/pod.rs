@@ -56,6 +56,7 @@ impl View for Pod {
                 Some(pod)
             }
             Write::Bind { .. }
+            | Write::Evict { .. }
             | Write::Create { .. }
             | Write::Merge { .. }
             | Write::Apply { .. }

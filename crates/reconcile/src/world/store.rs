@@ -391,7 +391,7 @@ fn removes_object(write: &Write, object: &Value) -> bool {
     match write {
         Write::Delete { .. } => !(going && waits),
         Write::Merge { .. } | Write::Apply { .. } => going && !waits,
-        Write::Create { .. } | Write::Bind { .. } => false,
+        Write::Create { .. } | Write::Bind { .. } | Write::Evict { .. } => false,
     }
 }
 

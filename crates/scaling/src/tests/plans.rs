@@ -23,7 +23,9 @@ fn writes(objects: &[(Resource, Value)]) -> Vec<(String, Value)> {
     let plan = scaling.plan(&world, &key("a"), Timestamp::UNIX_EPOCH);
     let body = |write: &Write| match write {
         Write::Merge { body, .. } | Write::Create { body, .. } => body.clone(),
-        Write::Apply { .. } | Write::Delete { .. } | Write::Bind { .. } => Value::Null,
+        Write::Apply { .. } | Write::Delete { .. } | Write::Bind { .. } | Write::Evict { .. } => {
+            Value::Null
+        }
     };
     plan.steps.iter().map(|it| (it.write.key().name().to_owned(), body(&it.write))).collect()
 }

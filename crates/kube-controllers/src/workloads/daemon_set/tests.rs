@@ -148,7 +148,9 @@ fn short(plan: &Plan) -> Vec<String> {
             Some(format!("make {}", pods::target_node(&pod).unwrap_or("-")))
         }
         Write::Delete { key, .. } => Some(format!("delete {}", key.name())),
-        Write::Merge { .. } | Write::Apply { .. } | Write::Bind { .. } => None,
+        Write::Merge { .. } | Write::Apply { .. } | Write::Bind { .. } | Write::Evict { .. } => {
+            None
+        }
     };
     plan.steps.iter().filter_map(one).collect()
 }
@@ -161,7 +163,8 @@ fn status(plan: &Plan) -> Value {
         | Write::Create { .. }
         | Write::Delete { .. }
         | Write::Apply { .. }
-        | Write::Bind { .. } => None,
+        | Write::Bind { .. }
+        | Write::Evict { .. } => None,
     });
     found.unwrap_or_default()
 }

@@ -111,7 +111,9 @@ fn sizes(plan: &Plan) -> Vec<String> {
         }
         Write::Create { body, .. } => Some(format!("new {}", body["spec"]["replicas"])),
         Write::Delete { key, .. } => Some(format!("delete {}", key.name())),
-        Write::Merge { .. } | Write::Apply { .. } | Write::Bind { .. } => None,
+        Write::Merge { .. } | Write::Apply { .. } | Write::Bind { .. } | Write::Evict { .. } => {
+            None
+        }
     };
     plan.steps.iter().filter_map(one).collect()
 }
@@ -123,7 +125,8 @@ fn status(plan: &Plan) -> Option<&Value> {
         | Write::Create { .. }
         | Write::Delete { .. }
         | Write::Apply { .. }
-        | Write::Bind { .. } => None,
+        | Write::Bind { .. }
+        | Write::Evict { .. } => None,
     })
 }
 

@@ -83,7 +83,8 @@ fn short(plan: &Plan) -> Vec<String> {
         write @ (Write::Create { .. }
         | Write::Delete { .. }
         | Write::Apply { .. }
-        | Write::Bind { .. }) => format!("{} {}", write.verb(), write.key().name()),
+        | Write::Bind { .. }
+        | Write::Evict { .. }) => format!("{} {}", write.verb(), write.key().name()),
     };
     plan.steps.iter().map(one).collect()
 }
@@ -459,7 +460,8 @@ fn rejected_creates_are_reported_until_they_succeed() {
             Write::Create { .. }
             | Write::Delete { .. }
             | Write::Apply { .. }
-            | Write::Bind { .. } => None,
+            | Write::Bind { .. }
+            | Write::Evict { .. } => None,
         });
         assert_eq!(written, conditions, "{why}");
         assert!(short(&plan)[0].starts_with(first), "{why}: {:?}", short(&plan));

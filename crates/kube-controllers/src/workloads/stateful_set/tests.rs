@@ -123,7 +123,8 @@ fn short(plan: &Plan) -> Vec<String> {
         | Write::Merge { .. }
         | Write::Delete { .. }
         | Write::Apply { .. }
-        | Write::Bind { .. }) => Some(format!("{} {}", write.verb(), write.key().name())),
+        | Write::Bind { .. }
+        | Write::Evict { .. }) => Some(format!("{} {}", write.verb(), write.key().name())),
     };
     plan.steps.iter().filter_map(one).collect()
 }
@@ -136,7 +137,8 @@ fn status(plan: &Plan) -> Value {
         | Write::Create { .. }
         | Write::Delete { .. }
         | Write::Apply { .. }
-        | Write::Bind { .. } => None,
+        | Write::Bind { .. }
+        | Write::Evict { .. } => None,
     });
     found.unwrap_or_default()
 }
