@@ -1,7 +1,8 @@
 //! Whether an engine may be awake: no other one that shares an accelerator with it may be, or may
 //! be about to.
 
-use gantry_reconcile::{Key, World};
+use gantry_reconcile::fact::FactState;
+use gantry_reconcile::{Fact, Key, World};
 
 use crate::bookkeeping::Bookkeeping;
 use crate::facts::{Endpoint, EngineState, InstanceState, LauncherState};
@@ -40,6 +41,13 @@ pub enum Blocker {
         /// The instance, in a launcher.
         instance: Option<String>,
     },
+    /// A provider that is not bound does not answer whether its engines sleep.
+    Unanswered {
+        /// The provider.
+        provider: Key,
+        /// How often it was asked in a row.
+        attempts: u32,
+    },
     /// It was not asked yet whether the engines of a provider sleep.
     NotAsked {
         /// The provider.
@@ -54,7 +62,7 @@ impl Blocker {
         match self {
             Self::Bound { .. } => "AwaitingUnbinding",
             Self::NotAsleep { .. } => "AwaitingSleep",
-            Self::NotAsked { .. } => "AwaitingState",
+            Self::NotAsked { .. } | Self::Unanswered { .. } => "AwaitingState",
         }
     }
 
@@ -73,6 +81,10 @@ impl Blocker {
             Self::NotAsleep { provider, instance: None } => {
                 format!("an accelerator is in use: the engine of provider {provider} is awake")
             }
+            Self::Unanswered { provider, attempts } => format!(
+                "provider {} does not answer whether its engines sleep; asked {attempts} times",
+                provider.name()
+            ),
             Self::NotAsked { provider } => {
                 format!("asks the engines of provider {provider} whether they sleep")
             }
@@ -115,9 +127,7 @@ fn direct_blocker(world: &World, claim: Claim<'_>, provider: &ActuationPod) -> O
         Some(EngineState { is_sleeping: false }) => {
             Some(Blocker::NotAsleep { provider: name, instance: None })
         }
-        None if known.is_none() && provider.is_reachable() => {
-            Some(Blocker::NotAsked { provider: name })
-        }
+        None if provider.is_reachable() => Some(unknown(provider, known.as_deref())),
         Some(EngineState { is_sleeping: true }) | None => None,
     }
 }
@@ -143,8 +153,9 @@ fn launcher_blocker(
         return None;
     }
     let known = world.facts::<LauncherState>().get(&Endpoint::launcher(launcher));
-    let Some(known) = known else { return Some(Blocker::NotAsked { provider: name() }) };
-    let state = known.value()?;
+    let observed = known.as_ref().and_then(|it| it.observed.clone());
+    let Some(observed) = observed else { return Some(unknown(launcher, known.as_deref())) };
+    let state = &observed.value;
     let is_awake = |it: &&InstanceState| {
         let own = is_own && claim.instance == Some(it.id.as_str());
         !own && !it.is_stopped
@@ -153,6 +164,16 @@ fn launcher_blocker(
     };
     let awake = state.instances.iter().find(is_awake)?;
     Some(Blocker::NotAsleep { provider: name(), instance: Some(awake.id.clone()) })
+}
+
+/// A provider about which nothing is known: it may have an engine that is awake.
+fn unknown<F: Fact>(provider: &ActuationPod, known: Option<&FactState<F>>) -> Blocker {
+    match known.and_then(|it| it.failure.as_ref()) {
+        Some(failure) => {
+            Blocker::Unanswered { provider: provider.metadata.key(), attempts: failure.count }
+        }
+        None => Blocker::NotAsked { provider: provider.metadata.name.clone() },
+    }
 }
 
 fn bound(provider: &ActuationPod, requester: &str) -> Blocker {

@@ -1,13 +1,14 @@
 //! What is known about launchers, engines and requesters, and how their answers are read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gantry_reconcile::{Fact, Key, Uid};
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::labels::{INSTANCE_CONFIG_KEY, INSTANCE_PORT_KEY, LAUNCHER_PORT};
-use crate::view::ActuationPod;
+use crate::view::{ActuationPod, ClaimedDevice};
 
 /// A port of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,6 +90,95 @@ pub struct InstanceState {
     pub log_tail: Option<String>,
 }
 
+/// A launcher process that announces events.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LauncherProcess {
+    /// The launcher.
+    pub launcher: Endpoint,
+    /// The ID of the process: another one counts its events from the start.
+    pub boot: String,
+}
+
+/// What a launcher has announced about its instances.
+///
+/// An event is a reason to ask, and never an answer: what it says may be over when it arrives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LauncherEvents {
+    /// The revision of the last event; a watch is resumed after it.
+    pub revision: u64,
+    /// The instances whose engines have begun to answer.
+    pub ready: BTreeSet<String>,
+    /// When the last event arrived.
+    pub arrived: Timestamp,
+}
+
+impl Fact for LauncherEvents {
+    type Subject = LauncherProcess;
+    const NAME: &'static str = "launcher-events";
+}
+
+impl LauncherEvents {
+    /// No event yet.
+    #[must_use]
+    pub fn none(now: Timestamp) -> Self {
+        Self { revision: 0, ready: BTreeSet::new(), arrived: now }
+    }
+
+    /// Adds the event of one line of a watch.
+    ///
+    /// # Errors
+    /// The line is no event.
+    pub fn add(&mut self, line: &[u8], now: Timestamp) -> Result<(), String> {
+        #[derive(Deserialize)]
+        struct Event {
+            #[serde(rename = "type")]
+            kind: String,
+            object: Instance,
+        }
+        #[derive(Deserialize)]
+        struct Instance {
+            instance_id: String,
+            #[serde(default)]
+            revision: u64,
+        }
+        let event: Event = serde_json::from_slice(line)
+            .map_err(|error| format!("the launcher's event cannot be read: {error}"))?;
+        let Instance { instance_id, revision } = event.object;
+        self.revision = self.revision.max(revision);
+        self.arrived = now;
+        match event.kind.as_str() {
+            "READY" => drop(self.ready.insert(instance_id)),
+            "CREATED" | "STOPPED" | "DELETED" => drop(self.ready.remove(&instance_id)),
+            // Events of later launchers say that something changed, and no more.
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// The question about the log of a running instance.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LogQuestion {
+    /// The launcher.
+    pub launcher: Endpoint,
+    /// The ID of the instance.
+    pub instance: String,
+    /// The counter of the binding.
+    pub counter: u64,
+}
+
+/// The end of the log of a running instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceLog {
+    /// The text.
+    pub tail: String,
+}
+
+impl Fact for InstanceLog {
+    type Subject = LogQuestion;
+    const NAME: &'static str = "instance-log";
+}
+
 /// The question about an engine.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EngineQuestion {
@@ -130,6 +220,31 @@ pub struct RequesterAccelerators {
 impl Fact for RequesterAccelerators {
     type Subject = Endpoint;
     const NAME: &'static str = "requester-accelerators";
+}
+
+/// The question about the devices of a ResourceClaim.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClaimQuestion {
+    /// The claim.
+    pub claim: Key,
+    /// The requester, by name.
+    pub pod: Key,
+    /// Its UID.
+    pub uid: Uid,
+    /// The request in the claim; empty for all.
+    pub request: String,
+}
+
+/// The devices that a ResourceClaim was given for a requester.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimAllocation {
+    /// The devices.
+    pub devices: Vec<ClaimedDevice>,
+}
+
+impl Fact for ClaimAllocation {
+    type Subject = ClaimQuestion;
+    const NAME: &'static str = "claim-allocation";
 }
 
 /// The memory in use on the accelerators of a requester, in MiB.
@@ -283,6 +398,25 @@ mod tests {
         assert_eq!(problem("a"), None);
         assert!(problem("b").unwrap().contains("5000 MiB in use"));
         assert!(problem("c").unwrap().contains("not reported"));
+    }
+
+    #[test]
+    fn g_39_events_are_added_up() {
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        let mut events = LauncherEvents::none(at(1));
+        let line = |kind: &str, id: &str, revision: u64| {
+            json!({"type": kind, "object": {"instance_id": id, "revision": revision}}).to_string()
+        };
+        let lines = [("CREATED", "a", 1), ("CREATED", "b", 2), ("READY", "a", 1), ("NEW", "b", 3)];
+        for (kind, id, revision) in lines {
+            events.add(line(kind, id, revision).as_bytes(), at(2)).unwrap();
+        }
+        let ready = ["a".to_owned()].into();
+        assert_eq!(events, LauncherEvents { revision: 3, ready, arrived: at(2) });
+        events.add(line("STOPPED", "a", 4).as_bytes(), at(3)).unwrap();
+        assert!(events.ready.is_empty() && events.arrived == at(3));
+        let error = events.add(b"{}", at(4)).unwrap_err();
+        assert!(error.contains("cannot be read") && events.arrived == at(3), "{error}");
     }
 
     #[test]

@@ -42,6 +42,9 @@ pub const UNBINDING_ANNOTATION: &str = "actuation.gantry.dev/unbinding-since";
 /// Annotation of a bound provider whose binding ends: why its engine must not be used again.
 pub const DISCARD_ANNOTATION: &str = "actuation.gantry.dev/discard";
 
+/// Annotation of a launcher: how often engines have failed in it, as JSON.
+pub const ENGINE_FAILURES_ANNOTATION: &str = "actuation.gantry.dev/engine-failures";
+
 /// Annotation of a provider: how it came to serve its requester, as JSON.
 pub const RECORD_ANNOTATION: &str = "actuation.gantry.dev/record";
 

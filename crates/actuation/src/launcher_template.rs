@@ -1,5 +1,7 @@
 //! The pod of a launcher, as a LauncherConfig describes it.
 
+use std::collections::BTreeMap;
+
 use gantry_reconcile::View as _;
 use serde_json::{Map, Value, json};
 
@@ -110,6 +112,18 @@ impl LauncherTemplate {
         metadata["annotations"][LAUNCHER_HASH_ANNOTATION] = json!(self.hash_on(node));
         pod["spec"]["nodeSelector"][HOSTNAME_LABEL] = json!(node);
         pod
+    }
+
+    /// The labels and the annotations that every launcher has.
+    #[must_use]
+    pub fn metadata(&self) -> [BTreeMap<String, String>; 2] {
+        ["labels", "annotations"].map(|part| {
+            let fields = self.body["metadata"][part].as_object().into_iter().flatten();
+            let text = |(key, value): (&String, &Value)| {
+                value.as_str().map(|value| (key.clone(), value.to_owned()))
+            };
+            fields.filter_map(text).collect()
+        })
     }
 
     /// The name of its LauncherConfig.

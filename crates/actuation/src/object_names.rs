@@ -32,18 +32,17 @@ pub struct LauncherPlace<'a> {
     pub config: &'a Uid,
     /// The hash of the template.
     pub template_hash: &'a str,
-    /// Which of the node's launchers it is.
+    /// Which of the node's launchers it is. A create that arrives once more after its launcher was
+    /// deleted makes one that is wanted, or one too many, which is deleted.
     pub place: usize,
-    /// How often the place was filled before.
-    pub generation: usize,
 }
 
 /// The name of a launcher that a policy wants.
 #[must_use]
 pub fn stocked_launcher(launcher_config: &str, place: LauncherPlace<'_>) -> String {
-    let LauncherPlace { node, config, template_hash, place, generation } = place;
-    let (place, generation) = (place.to_string(), generation.to_string());
-    let parts = [node, config.as_str(), template_hash, &place, &generation];
+    let LauncherPlace { node, config, template_hash, place } = place;
+    let place = place.to_string();
+    let parts = [node, config.as_str(), template_hash, &place];
     join(&format!("launcher-{launcher_config}"), &parts)
 }
 
@@ -95,12 +94,12 @@ mod tests {
         #[test]
         fn names_are_short_and_distinct(
             config in "[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?([.][a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?){0,2}",
-            places in proptest::collection::btree_set((0_usize..9, 0_usize..9, "[a-z]{1,3}"), 1..40),
+            places in proptest::collection::btree_set((0_usize..81, "[a-z]{1,3}"), 1..40),
         ) {
             let uid = Uid::new("7d0c");
-            let names: BTreeSet<String> = places.iter().map(|(place, generation, node)| {
-                let (place, generation) = (*place, *generation);
-                let place = LauncherPlace { node, config: &uid, template_hash: "h", place, generation };
+            let names: BTreeSet<String> = places.iter().map(|(place, node)| {
+                let (config_uid, place) = (&uid, *place);
+                let place = LauncherPlace { node, config: config_uid, template_hash: "h", place };
                 stocked_launcher(&config, place)
             }).collect();
             prop_assert_eq!(names.len(), places.len());

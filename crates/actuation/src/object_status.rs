@@ -93,7 +93,8 @@ impl Controller for ObjectStatusController {
         let object = key.in_same_namespace(name);
         if plural == LauncherConfig::RESOURCE.plural {
             if let Some(config) = world.store::<LauncherConfig>().get(&object) {
-                let errors = self.template_problem(&config).into_iter().collect();
+                let refused = refused_template(&config).map(str::to_owned);
+                let errors = self.template_problem(&config).or(refused).into_iter().collect();
                 let (meta, status) = (&config.metadata, &config.status);
                 plan.steps.extend(report(LauncherConfig::RESOURCE, meta, status, errors));
             }
@@ -106,8 +107,19 @@ impl Controller for ObjectStatusController {
     }
 }
 
+/// What the message begins with that the server refuses the pods of a template.
+pub(crate) const REFUSED_TEMPLATE: &str = "spec.podTemplate: the server refuses its launchers";
+
+/// The message that the server refuses the launchers of a LauncherConfig as it is now. The
+/// population controller writes it when that happens; it stays until the LauncherConfig is changed.
+pub(crate) fn refused_template(config: &LauncherConfig) -> Option<&str> {
+    let is_current = config.status.observed_generation == Some(config.metadata.generation);
+    let mut errors = config.status.errors.iter().filter(|_| is_current);
+    errors.find(|it| it.starts_with(REFUSED_TEMPLATE)).map(String::as_str)
+}
+
 /// Writes a status; `None` if it says so, or the object is being deleted.
-fn report(
+pub(crate) fn report(
     resource: Resource,
     meta: &Meta,
     status: &ObservedStatus,

@@ -4,8 +4,10 @@
 //! its end are in the provider's annotations, each written in one update; what engines and
 //! launchers do are facts. So a process that starts knows what was decided, and asks for the rest.
 
+mod accelerators;
 mod choice;
 mod creation;
+mod failing;
 mod serving;
 mod status;
 mod unbinding;
@@ -23,7 +25,10 @@ use gantry_reconcile::{
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::facts::{AcceleratorMemory, EngineState, LauncherState, RequesterAccelerators};
+use crate::facts::{
+    AcceleratorMemory, ClaimAllocation, EngineState, InstanceLog, LauncherState,
+    RequesterAccelerators,
+};
 use crate::labels::{PAIRING_MANAGER, REQUESTER_FINALIZER};
 use crate::settings::{LiveSettings, Settings};
 use crate::view::{
@@ -66,6 +71,8 @@ impl Controller for PairingController {
             FactKind::of::<EngineState>(),
             FactKind::of::<RequesterAccelerators>(),
             FactKind::of::<AcceleratorMemory>(),
+            FactKind::of::<InstanceLog>(),
+            FactKind::of::<ClaimAllocation>(),
         ]
     }
 
@@ -113,6 +120,10 @@ impl Controller for PairingController {
             (change.subject.endpoint.pod.clone(), change.is_significant())
         } else if let Some(change) = change.of::<RequesterAccelerators>() {
             (change.subject.pod.clone(), false)
+        } else if let Some(change) = change.of::<ClaimAllocation>() {
+            (change.subject.pod.clone(), false)
+        } else if let Some(change) = change.of::<InstanceLog>() {
+            (change.subject.launcher.pod.clone(), false)
         } else if let Some(change) = change.of::<AcceleratorMemory>() {
             (change.subject.pod.clone(), false)
         } else {

@@ -21,12 +21,14 @@ use serde_json::{Value, json};
 pub use self::desired::{Desired, desired_launchers};
 pub use self::phase::{LauncherPhase, Thresholds, launcher_phase};
 use crate::bookkeeping::InstanceUse;
+use crate::engine_failures::EngineFailures;
 use crate::facts::{Endpoint, LauncherState};
 use crate::labels::{
     POPULATION_MANAGER, REQUESTER_ANNOTATION, STUCK_LABEL, TEMPLATE_HASH_ANNOTATION,
 };
 use crate::launcher_template::{LauncherTemplate, launcher_template};
 use crate::object_names::{LauncherPlace, length_problem, stocked_launcher};
+use crate::object_status::{REFUSED_TEMPLATE, refused_template, report};
 use crate::settings::{LiveSettings, Settings};
 use crate::view::{ActuationPod, LauncherConfig, LauncherPopulationPolicy, launchers_of, on_node};
 
@@ -199,8 +201,10 @@ impl Stock<'_> {
         let (failed, current): (Vec<_>, Vec<_>) =
             current.into_iter().partition(|it| it.phase == Phase::Failed);
         let mut deleted = self.delete_failed(&failed);
-        deleted += self.delete_stale(&stale, &current);
         let kept = bound.len() + current.len();
+        // Nothing is on its way: what was deleted before has its replacement.
+        let is_whole = leaving.is_empty() && failed.is_empty() && kept + stale.len() >= count;
+        deleted += self.delete_stale(&stale, is_whole && current.iter().all(|it| it.is_ready()));
         if kept > count {
             self.delete_excess(&current, kept - count);
             return;
@@ -237,18 +241,13 @@ impl Stock<'_> {
 
     /// Deletes idle launchers of another template: empty ones at once, of those with sleepers the
     /// one used least recently, once its replacement is ready. Returns how many.
-    fn delete_stale(
-        &mut self,
-        stale: &[&Arc<ActuationPod>],
-        current: &[&Arc<ActuationPod>],
-    ) -> usize {
+    fn delete_stale(&mut self, stale: &[&Arc<ActuationPod>], is_replaced: bool) -> usize {
         let (empty, mut used): (Vec<_>, Vec<_>) =
             stale.iter().copied().partition(|it| self.sleepers(it) == 0 || self.is_at_once());
         for launcher in &empty {
             self.delete(launcher, "LauncherStale");
         }
         used.sort_by_key(|it| (it.last_use(), it.metadata.name.clone()));
-        let is_replaced = current.iter().all(|it| it.is_ready());
         let next = used.first().filter(|_| empty.is_empty() && is_replaced);
         if let Some(launcher) = next {
             self.delete(launcher, "LauncherStale");
@@ -266,7 +265,12 @@ impl Stock<'_> {
         });
         for launcher in ranked.into_iter().take(excess) {
             let due = after(launcher.last_use(), self.settings.retention);
-            if self.sleepers(launcher) > 0 && self.now < due {
+            let kept_until = EngineFailures::read(launcher).kept_until();
+            let due = match self.sleepers(launcher) > 0 {
+                true => kept_until.map_or(due, |it| it.max(due)),
+                false => kept_until.unwrap_or(Timestamp::MIN),
+            };
+            if self.now < due {
                 self.plan.requeue_at(due, self.now);
                 continue;
             }
@@ -307,27 +311,46 @@ impl Stock<'_> {
     fn create(&mut self, missing: usize, template: &LauncherTemplate, config: &LauncherConfig) {
         let taken: BTreeSet<String> =
             self.launchers.iter().map(|it| it.metadata.name.clone()).collect();
-        let name = |place: usize, generation: usize| {
+        let name = |place: usize| {
             let place = LauncherPlace {
                 node: self.node,
                 config: &config.metadata.uid,
                 template_hash: &template.hash,
                 place,
-                generation,
             };
             stocked_launcher(&config.metadata.name, place)
         };
-        let names: Vec<String> = (0..)
-            .map(|place| name(place, 0))
-            .filter(|it| !taken.contains(it))
-            .take(missing)
-            .collect();
+        let names: Vec<String> =
+            (0..).map(name).filter(|it| !taken.contains(it)).take(missing).collect();
         let owner = ObjectReference::to(&LauncherConfig::RESOURCE, &config.metadata);
+        if let Some(problem) = self.refusal(config) {
+            let held = "LauncherRefused";
+            if !config.status.errors.contains(&problem) {
+                let event = Event::warning(owner, held, problem.clone());
+                let errors = vec![problem.clone()];
+                let step =
+                    report(LauncherConfig::RESOURCE, &config.metadata, &config.status, errors);
+                self.plan.steps.extend(step.map(|it| it.on_success(event)));
+            }
+            return self.hold(held, problem);
+        }
         for name in names {
             let body = template.pod(&name, self.node);
             let create = Write::Create { resource: ActuationPod::RESOURCE, body };
             self.plan.steps.push(Step::new(create).require_present(owner.clone()));
         }
+    }
+
+    /// Why the server refuses the launchers of this generation of the LauncherConfig.
+    fn refusal(&self, config: &LauncherConfig) -> Option<String> {
+        if let Some(known) = refused_template(config) {
+            return Some(known.to_owned());
+        }
+        let (namespace, name) = (self.key.namespace(), self.key.name());
+        let key = PopulationController::key(namespace, self.node, name);
+        let refused = self.world.refused_writes(POPULATION_MANAGER, &key);
+        let refused = refused.iter().find(|it| it.verb == "create" && it.refusal.code == 422);
+        refused.map(|it| format!("{REFUSED_TEMPLATE}: {}", it.refusal))
     }
 
     /// Labels launchers that have not become ready for long, and removes the label when they do.

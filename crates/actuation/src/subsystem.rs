@@ -15,6 +15,7 @@ use self::configuration::Configuration;
 use crate::collection::CollectionController;
 use crate::labels::{PAIRING_MANAGER, POPULATION_MANAGER};
 use crate::object_status::ObjectStatusController;
+use crate::server_config_status::ServerConfigStatusController;
 
 /// The actuation subsystem.
 pub const SUBSYSTEM: Subsystem = Subsystem {
@@ -55,9 +56,12 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
     gather: &[("v1", "pods"), ("v1", "nodes"), ("v1", "events")],
 };
 
-/// The controllers that pair, and collect what pairs leave.
-const PAIRING_CONTROLLERS: &[ControllerSwitch] =
-    &[ControllerSwitch::on(PAIRING_MANAGER), ControllerSwitch::on(CollectionController::NAME)];
+/// The controllers that pair, collect what pairs leave, and report what is wrong with configs.
+const PAIRING_CONTROLLERS: &[ControllerSwitch] = &[
+    ControllerSwitch::on(PAIRING_MANAGER),
+    ControllerSwitch::on(CollectionController::NAME),
+    ControllerSwitch::on(ServerConfigStatusController::NAME),
+];
 const POPULATION_CONTROLLERS: &[ControllerSwitch] =
     &[ControllerSwitch::on(POPULATION_MANAGER), ControllerSwitch::on(ObjectStatusController::NAME)];
 
@@ -83,10 +87,12 @@ fn grants() -> Vec<Grant> {
 pub fn rules() -> Vec<Value> {
     let group = "fma.llm-d.ai";
     let kinds = ["inferenceserverconfigs", "launcherconfigs", "launcherpopulationpolicies"];
+    let statuses = kinds.map(|it| format!("{it}/status"));
     vec![
         rule(group, &kinds, READ),
-        rule(group, &["launcherconfigs/status", "launcherpopulationpolicies/status"], &["patch"]),
+        rule(group, &statuses.each_ref().map(String::as_str), &["patch"]),
         rule("", &["configmaps", "nodes"], READ),
+        rule("resource.k8s.io", &["resourceclaims"], &["get"]),
         rule("", &["pods"], &["create", "delete", "get", "list", "patch", "watch"]),
         rule("", &["pods/status"], &["patch"]),
         rule("", &["events"], &["create", "patch"]),

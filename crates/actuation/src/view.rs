@@ -1,8 +1,13 @@
 //! Views of the objects that the controllers of actuation read.
 
+mod claims;
 mod configs;
 mod pod;
 
+pub use claims::{
+    Allocation, ClaimedDevice, RequesterClaims, UsedResourceClaim, agreed_accelerators,
+    read_resource_claim,
+};
 pub use configs::{
     AcceleratorMap, InferenceServerConfig, LauncherConfig, LauncherPopulationPolicy,
     PopulationSpec, ResourceBounds,

@@ -91,6 +91,9 @@ pub struct Arguments {
     /// Ignored: accepted for manifests that set it.
     #[arg(long, hide = true)]
     pub debug_port: Option<u16>,
+    /// Accepted: the verbosity of the log of the original's test requester.
+    #[arg(short = 'v', long = "v", hide = true, value_name = "LEVEL")]
+    pub verbosity: Option<i32>,
 }
 
 /// The checked settings.

@@ -107,6 +107,7 @@ impl PeerCaller {
                 bounds: Bounds { time: call.timeout, bytes: MAX_REPLY_BYTES },
                 has_token: target.has_token,
                 config: &target.config,
+                requester: target.requester.as_deref(),
             })
             .await
     }
@@ -130,6 +131,8 @@ struct Target {
     headers: HeaderMap,
     has_token: bool,
     config: String,
+    /// The name of the requester: the pod itself, or the one that it is bound to.
+    requester: Option<String>,
 }
 
 impl Target {
@@ -165,6 +168,10 @@ impl Target {
         let is_launcher = pod.is_launcher() && address.port() == LAUNCHER_PORT;
         let has_token = is_launcher || pod.variant().is_some();
         let config = config_of(&pod);
-        Ok(Self { purpose, pod, address, headers, has_token, config })
+        let requester = match pod.variant() {
+            Some(_) => Some(pod.metadata.name.clone()),
+            None => pod.binding().map(|it| it.name),
+        };
+        Ok(Self { purpose, pod, address, headers, has_token, config, requester })
     }
 }

@@ -73,6 +73,7 @@ impl PeerClient {
             bounds: Bounds { time: INSTANCE_TIMEOUT, bytes: MAX_RESPONSE_BYTES },
             has_token: true,
             config,
+            requester: None,
         })
         .await
     }

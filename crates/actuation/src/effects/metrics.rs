@@ -16,7 +16,7 @@ use prometheus_client::metrics::histogram::Histogram;
 
 mod state;
 
-pub use state::StateMetrics;
+pub use state::{CountedState, StateMetrics};
 
 use super::responders::config_of;
 use crate::actuation_record::ActuationRecord;
@@ -29,6 +29,9 @@ const HTTP_BUCKETS: Buckets =
 /// From a sleeping engine that is woken to a large one that is loaded.
 const ACTUATION_BUCKETS: Buckets =
     Buckets(&[0.0, 1.0, 3.0, 5.0, 7.5, 10.0, 15.0, 30.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0]);
+
+/// From a request to an idle API server to one that runs into a time-out.
+const CREATE_BUCKETS: Buckets = Buckets(&[0.001, 0.01, 0.1, 1.0, 2.0, 3.0, 4.0, 5.0]);
 
 /// How many requesters are remembered, so that each is measured once.
 const MAX_MEASURED: usize = 4096;
@@ -70,6 +73,39 @@ impl PeerMetrics {
 
     pub(super) fn sent(&self, labels: &HttpLabels, took: Duration) {
         self.latency.get_or_create(labels).observe(took.as_secs_f64());
+    }
+}
+
+/// The labels of the creation of a launcher for a requester.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct CreateLabels {
+    pub(super) exported_namespace: String,
+    pub(super) lcfg_name: String,
+    pub(super) success: &'static str,
+}
+
+/// The times of requests to the API server that create launchers for requesters.
+#[derive(Debug)]
+pub struct LauncherMetrics {
+    seconds: Family<CreateLabels, Histogram, Buckets>,
+}
+
+impl LauncherMetrics {
+    /// Registers them.
+    ///
+    /// # Errors
+    /// They are registered already.
+    pub fn register(metrics: &Metrics) -> Result<Self, RegisterError> {
+        let seconds = metrics.without_prefix().histograms(
+            "fma_launcher_create_seconds",
+            "Time of requests to the API server that create launchers for requesters",
+            CREATE_BUCKETS,
+        )?;
+        Ok(Self { seconds })
+    }
+
+    pub(super) fn created(&self, labels: &CreateLabels, took: Duration) {
+        self.seconds.get_or_create(labels).observe(took.as_secs_f64());
     }
 }
 

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use gantry_http_client::{
-    AddressPolicy, Body, Bounds, Client, Limits, PlainHttp, Settings, Timeouts, TlsError,
+    AddressPolicy, Body, Bounds, Client, Limits, PlainHttp, ResponseBody, Settings, Timeouts,
+    TlsError,
 };
 use gantry_process::clock::Clock;
 use gantry_process::error_chain;
 use gantry_reconcile::Key;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Method, Request, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use serde_json::Value;
 
 use super::metrics::{HttpLabels, PeerMetrics};
@@ -69,6 +70,8 @@ pub(super) struct PeerRequest<'a> {
     pub(super) has_token: bool,
     /// The InferenceServerConfig, for metrics.
     pub(super) config: &'a str,
+    /// The name of the requester that it is about, for the log.
+    pub(super) requester: Option<&'a str>,
 }
 
 /// The response of a pod, whatever its status.
@@ -106,7 +109,7 @@ impl PeerClient {
 
     /// Sends a request and reads the response. Its outcome is logged and measured.
     pub(super) async fn send(&self, request: PeerRequest<'_>) -> Result<PeerResponse, String> {
-        let PeerRequest { purpose, pod, address, path, config, .. } = request;
+        let PeerRequest { purpose, pod, address, path, config, requester, .. } = request;
         let (method, started) = (request.method.clone(), self.clock.now());
         let labels = HttpLabels {
             purpose,
@@ -129,15 +132,35 @@ impl PeerClient {
                 error, "asked a pod"
             ),
             false => tracing::info!(
-                httpCallStartTime = %started, purpose, %method, %pod, %address, path, code, ?took,
-                error, "called a pod"
+                httpCallStartTime = %started, requesterName = requester, purpose, %method, %pod,
+                %address, path, code, ?took, error, "called a pod"
             ),
         }
         outcome
     }
 
+    /// Sends a request and returns the response as soon as its header has arrived.
+    pub(super) async fn open(
+        &self,
+        request: PeerRequest<'_>,
+    ) -> Result<(StatusCode, ResponseBody), String> {
+        let PeerRequest { bounds, .. } = request;
+        let http = self.prepare(request).await?;
+        let response = self.http.send(http, bounds).await;
+        let (parts, body) = response.map_err(|error| error_chain(&error))?.into_parts();
+        Ok((parts.status, body))
+    }
+
     async fn exchange(&self, request: PeerRequest<'_>) -> Result<PeerResponse, String> {
-        let PeerRequest { method, address, path, headers, body, bounds, has_token, .. } = request;
+        let PeerRequest { bounds, .. } = request;
+        let http = self.prepare(request).await?;
+        let response = self.http.fetch(http, bounds).await;
+        let (parts, body) = response.map_err(|error| error_chain(&error))?.into_parts();
+        Ok(PeerResponse { status: parts.status.as_u16(), headers: parts.headers, body })
+    }
+
+    async fn prepare(&self, request: PeerRequest<'_>) -> Result<Request<Body>, String> {
+        let PeerRequest { method, address, path, headers, body, has_token, .. } = request;
         let uri: Uri = format!("http://{address}{path}")
             .parse()
             .map_err(|_| format!("cannot call {address}: {path:?} is no path"))?;
@@ -154,9 +177,7 @@ impl PeerClient {
             let value = token.authorization().await.map_err(|error| error.to_string())?;
             http.headers_mut().insert(AUTHORIZATION, value);
         }
-        let response = self.http.fetch(http, bounds).await;
-        let (parts, body) = response.map_err(|error| error_chain(&error))?.into_parts();
-        Ok(PeerResponse { status: parts.status.as_u16(), headers: parts.headers, body })
+        Ok(http)
     }
 }
 

@@ -11,8 +11,9 @@ use http::{HeaderMap, Method};
 use super::peer::{PeerClient, PeerRequest, PeerResponse, socket_address};
 use crate::bookkeeping::Bookkeeping;
 use crate::facts::{
-    AcceleratorMemory, Endpoint, EngineQuestion, EngineState, InstanceState, LauncherState,
-    RequesterAccelerators, read_accelerators, read_instances, read_memory, read_sleeping,
+    AcceleratorMemory, Endpoint, EngineQuestion, EngineState, InstanceLog, InstanceState,
+    LauncherState, LogQuestion, RequesterAccelerators, read_accelerators, read_instances,
+    read_memory, read_sleeping,
 };
 use crate::labels::{ACCELERATORS_PATH, INSTANCES_PATH, LAUNCHER_PORT, MEMORY_PATH};
 use crate::view::{ActuationPod, Variant};
@@ -52,6 +53,24 @@ impl Responder<LauncherState> for PeerResponder {
         Box::pin(async move {
             let config = config_name(context.handle.world(), &question.pod);
             self.0.launcher_state(question, &config).await
+        })
+    }
+}
+
+impl Responder<InstanceLog> for PeerResponder {
+    fn answer<'a>(
+        &'a self,
+        question: &'a LogQuestion,
+        context: &'a ResponderContext,
+    ) -> BoxFuture<'a, Result<InstanceLog, String>> {
+        Box::pin(async move {
+            let LogQuestion { launcher, instance, .. } = question;
+            if !is_path_segment(instance) {
+                return Err(format!("cannot read the log of {instance:?}: it is no ID"));
+            }
+            let config = config_name(context.handle.world(), &launcher.pod);
+            let tail = self.0.log_tail(launcher, &config, instance).await?;
+            Ok(InstanceLog { tail })
         })
     }
 }
@@ -220,6 +239,7 @@ impl PeerClient {
             bounds: Bounds { time, bytes: MAX_ANSWER_BYTES },
             has_token,
             config,
+            requester: None,
         })
         .await
     }

@@ -1,5 +1,7 @@
 //! The client, the responders and the caller against real servers on this machine.
 
+mod events;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,12 +1,15 @@
 //! Serves a requester by the provider it is bound to: creates the instance, wakes it, routes to it,
 //! and relays its readiness.
 
+use std::time::Duration;
+
 use gantry_pods::view::Node;
 use gantry_reconcile::fact::FactState;
-use gantry_reconcile::{Event, Fact, Key, Step};
+use gantry_reconcile::{Fact, Key, Step};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::failing::{end_of_instance, with_log};
 use super::status::{Paired, paired, readiness_gate};
 use super::{Planner, delete, end_of, patch, warning};
 use crate::accelerator_use::{Claim, blocker};
@@ -15,7 +18,7 @@ use crate::bookkeeping::{Bookkeeping, InstanceUse};
 use crate::calls::{
     Engine, configure_proxy, create_instance, delete_instance, is_out_of_memory, relay,
 };
-use crate::facts::{AcceleratorMemory, Endpoint, EngineState, InstanceState, LauncherState};
+use crate::facts::{AcceleratorMemory, Endpoint, EngineState, LauncherState};
 use crate::inquiries::{engine_question, requester_endpoint};
 use crate::labels::{
     ACCELERATORS_ANNOTATION, INSTANCE_USE_ANNOTATION, LAST_USE_ANNOTATION, RECORD_ANNOTATION,
@@ -30,17 +33,20 @@ const MAX_WAKE_FAILURES: u32 = 3;
 /// After how many unanswered questions in a row an engine counts as unhealthy.
 const MAX_UNANSWERED: u32 = 3;
 
+/// How long the end of a wedged engine's log is waited for.
+const MAX_LOG_WAIT: Duration = Duration::from_secs(5);
+
 /// How much memory of an accelerator a sleeping engine may keep.
 const MEMORY_OF_SLEEPER_MIB: u64 = 4096;
 
 /// What serves a requester.
-struct Server<'a> {
-    requester: &'a ActuationPod,
-    provider: &'a ActuationPod,
+pub(super) struct Server<'a> {
+    pub(super) requester: &'a ActuationPod,
+    pub(super) provider: &'a ActuationPod,
     /// The instance, in a launcher.
-    bookkeeping: Option<&'a Bookkeeping>,
+    pub(super) bookkeeping: Option<&'a Bookkeeping>,
     port: u16,
-    accelerators: &'a [String],
+    pub(super) accelerators: &'a [String],
     boot: Option<&'a str>,
 }
 
@@ -138,12 +144,13 @@ impl Planner<'_> {
         if observed_at < provider.last_use() {
             // Another process may have created the instance since.
             let message = "asks the launcher for its instances".to_owned();
+            self.keep_wake(server);
             return self.hold(server.requester, "AwaitingLauncher", message);
         }
         match state.instance(&bookkeeping.id) {
             Some(instance) if instance.is_stopped => {
-                let message = stopped_message(instance);
-                self.doom(server.requester, provider, "InstanceStopped", &message);
+                let (end, log) = (end_of_instance(instance), instance.log_tail.as_deref());
+                self.give_up(server, "InstanceStopped", &end, log);
             }
             Some(_) => {
                 if self.is_unready_for_long(provider) || self.is_silent(provider, launcher) {
@@ -171,7 +178,7 @@ impl Planner<'_> {
         let is_lost = self.done_at(&call).is_some_and(|done| observed_at > done);
         if provider.is_marked_awake() || is_lost {
             let message = format!("instance {} is gone from its launcher", bookkeeping.id);
-            return self.doom(requester, provider, "InstanceGone", &message);
+            return self.give_up(server, "InstanceGone", &message, None);
         }
         let config = provider.launcher_config().unwrap_or_default();
         let key = provider.metadata.key().in_same_namespace(config);
@@ -199,6 +206,14 @@ impl Planner<'_> {
         self.await_call(requester, call, "AwaitingInstance");
     }
 
+    /// Keeps what is known about a wake until the engine was asked.
+    fn keep_wake(&mut self, server: &Server<'_>) {
+        let wake = server.engine().wake();
+        if self.done_at(&wake).is_some() {
+            self.plan.call(wake);
+        }
+    }
+
     /// Keeps what is known about the creation of the instance until it is recorded.
     fn keep_creation(&mut self, server: &Server<'_>) {
         let Some(bookkeeping) = server.bookkeeping.filter(|_| !server.provider.is_marked_awake())
@@ -224,12 +239,15 @@ impl Planner<'_> {
         let Some(observed) = observed else {
             let limit = end_of(provider.last_use(), self.settings.start_limit);
             if self.now >= limit {
-                let message = "the engine does not answer".to_owned();
-                return self.doom(requester, provider, "EngineNotStarted", &message);
+                let log = self.log_of(server).map(|it| it.value.tail.clone());
+                let message = "the engine does not answer";
+                return self.give_up(server, "EngineNotStarted", message, log.as_deref());
             }
             self.plan.requeue_at(limit, self.now);
             let why = known.and_then(|it| it.failure.as_ref().map(|it| it.message.clone()));
             let message = format!("waits for the engine: {}", why.unwrap_or_default());
+            let log = self.log_of(server).map(|it| it.value.tail.clone());
+            let message = with_log(&message, log.as_deref());
             return self.not_answering(server, "EngineStarting", message, is_silent);
         };
         if is_silent && self.settings.relays_unready {
@@ -266,7 +284,7 @@ impl Planner<'_> {
         }
         if was_woken {
             // It slept again after it was woken: the call is wanted once more in the next plan.
-            self.plan.requeue_after(std::time::Duration::ZERO);
+            self.plan.requeue_after(Duration::ZERO);
             return self.hold(requester, "EngineAsleep", "the engine sleeps again".to_owned());
         }
         let state = self.call_state(&wake);
@@ -275,8 +293,16 @@ impl Planner<'_> {
         if let Some(refusal) = refusal.filter(|it| it.code >= 500)
             && (failures >= MAX_WAKE_FAILURES || is_out_of_memory(refusal))
         {
-            let message = format!("the engine cannot be woken: {refusal}");
-            return self.doom(requester, provider, "EngineWedged", &message);
+            let refused_at = state.as_ref().map_or(self.now, |it| it.at);
+            let log = self.log_of(server).filter(|it| it.at >= refused_at);
+            let limit = end_of(refused_at, MAX_LOG_WAIT);
+            if log.is_some() || server.bookkeeping.is_none() || self.now >= limit {
+                let message = format!("the engine cannot be woken: {refusal}");
+                let log = log.map(|it| it.value.tail.clone());
+                return self.give_up(server, "EngineWedged", &message, log.as_deref());
+            }
+            // It is tried meanwhile: it may be woken after all.
+            self.plan.requeue_at(limit, self.now);
         }
         self.await_call(requester, wake, "AwaitingWake");
     }
@@ -315,7 +341,7 @@ impl Planner<'_> {
             instance: server.bookkeeping.map(|it| it.id.as_str()),
         };
         let Some(blocker) = blocker(self.world, claim) else { return false };
-        self.hold(server.requester, blocker.reason(), blocker.message());
+        self.hold_blocked(server.requester, &blocker);
         true
     }
 
@@ -431,19 +457,6 @@ impl Planner<'_> {
         }
     }
 
-    /// Ends a binding that cannot serve: the engine is discarded, and the requester deleted.
-    fn doom(
-        &mut self,
-        requester: &ActuationPod,
-        provider: &ActuationPod,
-        reason: &'static str,
-        message: &str,
-    ) {
-        let event: Event = warning(requester, reason, message.to_owned());
-        let step = self.begin_unbinding(provider, Some(reason)).on_success(event);
-        self.plan.steps.push(step);
-    }
-
     /// Whether several questions in a row were not answered, the last one long enough after the
     /// provider began to serve: questions from before that say nothing about it.
     fn is_silent<F: Fact>(&self, provider: &ActuationPod, state: Option<&FactState<F>>) -> bool {
@@ -460,18 +473,5 @@ impl Planner<'_> {
             return false;
         }
         true
-    }
-}
-
-/// What is known about an instance that has ended.
-fn stopped_message(instance: &InstanceState) -> String {
-    let end = match instance.exit_code {
-        Some(code) if code < 0 => format!("instance {} ended by signal {}", instance.id, -code),
-        Some(code) => format!("instance {} ended with exit code {code}", instance.id),
-        None => format!("instance {} ended", instance.id),
-    };
-    match instance.log_tail.as_deref().map(str::trim).filter(|it| !it.is_empty()) {
-        Some(tail) => format!("{end}; the end of its log: {tail}"),
-        None => end,
     }
 }

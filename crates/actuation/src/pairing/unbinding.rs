@@ -14,9 +14,9 @@ use crate::facts::{Endpoint, EngineState, LauncherState};
 use crate::inquiries::engine_question;
 use crate::instance::instance_id;
 use crate::labels::{
-    BINDING_COUNTER_ANNOTATION, DISCARD_ANNOTATION, DUAL_LABEL, INSTANCE_USE_ANNOTATION,
-    LAST_USE_ANNOTATION, PROVIDER_FINALIZER, REQUESTER_ANNOTATION, SLEEPING_LABEL,
-    UNBINDING_ANNOTATION,
+    BINDING_COUNTER_ANNOTATION, DISCARD_ANNOTATION, DUAL_LABEL, ENGINE_FAILURES_ANNOTATION,
+    INSTANCE_USE_ANNOTATION, LAST_USE_ANNOTATION, PROVIDER_FINALIZER, REQUESTER_ANNOTATION,
+    SLEEPING_LABEL, UNBINDING_ANNOTATION,
 };
 use crate::view::{ActuationPod, InferenceServerConfig};
 
@@ -31,7 +31,7 @@ impl Planner<'_> {
             return self.delete_provider(provider, "ProviderInTrouble", &message);
         }
         let Some(since) = provider.unbinding_since() else {
-            let step = self.begin_unbinding(provider, None);
+            let step = self.begin_unbinding(provider, None, None);
             return self.plan.steps.push(step);
         };
         match &provider.engine {
@@ -45,7 +45,12 @@ impl Planner<'_> {
 
     /// Records that the binding ends, and stops routing, in one write. From here on every call of
     /// the binding is older than those that end it.
-    pub(super) fn begin_unbinding(&self, provider: &ActuationPod, discard: Option<&str>) -> Step {
+    pub(super) fn begin_unbinding(
+        &self,
+        provider: &ActuationPod,
+        discard: Option<&str>,
+        failures: Option<String>,
+    ) -> Step {
         let (mut labels, mut annotations) = (Map::new(), Map::new());
         if let Ok(bookkeeping) = Bookkeeping::read(provider) {
             bookkeeping.routing.remove_in(&mut labels, &mut annotations);
@@ -55,6 +60,9 @@ impl Planner<'_> {
         annotations.insert(UNBINDING_ANNOTATION.to_owned(), json!(self.now.to_string()));
         if let Some(reason) = discard {
             annotations.insert(DISCARD_ANNOTATION.to_owned(), json!(reason));
+        }
+        if let Some(failures) = failures {
+            annotations.insert(ENGINE_FAILURES_ANNOTATION.to_owned(), json!(failures));
         }
         Step::new(patch(provider, &json!({"labels": labels, "annotations": annotations})))
     }

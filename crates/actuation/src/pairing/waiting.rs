@@ -7,8 +7,8 @@ use super::status::problem;
 use super::{Planner, delete, is_alive, notice};
 use crate::accelerator_use::{Claim, blocker};
 use crate::actuation_record::{ActuationPath, ActuationRecord};
-use crate::facts::{Endpoint, LauncherState, RequesterAccelerators};
-use crate::inquiries::requester_endpoint;
+use crate::engine_failures::{EngineFailure, EngineFailures};
+use crate::facts::{Endpoint, LauncherState};
 use crate::instance::DesiredInstance;
 use crate::labels::{GPU_MAP, LAUNCHER_HASH_ANNOTATION, NOMINAL_ANNOTATION};
 use crate::launcher_template::launcher_template;
@@ -64,34 +64,6 @@ impl Planner<'_> {
         }
     }
 
-    /// The accelerators that the requester reports.
-    fn accelerators(&mut self, requester: &ActuationPod) -> Option<Vec<String>> {
-        let endpoint = requester_endpoint(requester)?;
-        let known = self.world.facts::<RequesterAccelerators>().get(&endpoint);
-        match known.as_ref().and_then(|it| it.value()) {
-            Some(it) if it.uuids.is_empty() => {
-                let text = "the requester has no accelerators; set a limit for them".to_owned();
-                self.report(requester, text, &[]);
-                None
-            }
-            Some(it) => Some(it.uuids.clone()),
-            None => {
-                let failure = known.and_then(|it| it.failure.clone());
-                match failure {
-                    Some(it) => {
-                        let text = format!("cannot read the accelerators: {}", it.message);
-                        self.report(requester, text, &[]);
-                    }
-                    None => {
-                        let message = "asks the requester for its accelerators".to_owned();
-                        self.hold(requester, "AwaitingAccelerators", message);
-                    }
-                }
-                None
-            }
-        }
-    }
-
     fn find_direct(&mut self, requester: &ActuationPod, uuids: &[String]) {
         let key = requester.metadata.key().in_same_namespace(GPU_MAP);
         let map = self.world.store::<AcceleratorMap>().get(&key);
@@ -134,7 +106,7 @@ impl Planner<'_> {
         let node = &requester.node_name;
         let claim = Claim { node, accelerators: uuids, provider: None, instance: None };
         if let Some(blocker) = blocker(self.world, claim) {
-            return self.hold(requester, blocker.reason(), blocker.message());
+            return self.hold_blocked(requester, &blocker);
         }
         if self.enforce_sleeper_limit(requester, &indices) {
             let message = "deletes sleeping providers beyond the limit first".to_owned();
@@ -155,6 +127,19 @@ impl Planner<'_> {
             Ok(instance) => instance,
             Err(text) => return self.report(requester, text, uuids),
         };
+        let subject = EngineFailures::subject(&instance.config);
+        if let Some(failure) = self.recorded_failure(requester, &subject) {
+            let due = failure.retry_at();
+            if self.now < due {
+                self.plan.requeue_at(due, self.now);
+                let EngineFailure { count, reason, .. } = failure;
+                let text = format!(
+                    "the engine of InferenceServerConfig {name} failed {count} times in a row on \
+                     these accelerators; it is started again at {due}. The last time: {reason}"
+                );
+                return self.report(requester, text, uuids);
+            }
+        }
         let launcher_config = &config.spec.launcher_config_name;
         let launchers = self.world.store::<LauncherConfig>();
         let Some(launcher) = launchers.get(&key.in_same_namespace(launcher_config)) else {
@@ -243,7 +228,12 @@ impl Planner<'_> {
     }
 
     /// Reports a problem that the user must solve.
-    fn report(&mut self, requester: &ActuationPod, text: String, accelerators: &[String]) {
+    pub(super) fn report(
+        &mut self,
+        requester: &ActuationPod,
+        text: String,
+        accelerators: &[String],
+    ) {
         self.hold(requester, "UserProblem", text.clone());
         let write = problem(requester, &[text], accelerators);
         self.plan.steps.extend(write.map(Step::new));

@@ -140,7 +140,9 @@ mod tests {
                     assert_eq!(phase(false, hash, ready, scheduled, at), ("stale", None));
                 }
             }
-            assert_eq!(phase(false, Some("h"), true, true, at), ("unbound", None));
+            for scheduled in [false, true] {
+                assert_eq!(phase(false, Some("h"), true, scheduled, at), ("unbound", None));
+            }
         }
         let table = [
             (false, 0, "unbound", Some(120)),

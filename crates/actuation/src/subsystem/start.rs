@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gantry_controller::external::{AnyInquiry, Caller, InquiryWithResponder};
-use gantry_controller::{ExternalSystems, Filter, Registration};
+use gantry_controller::{Actor, ExternalSystems, Filter, Registration};
 use gantry_reconcile::{Observer, StoreId};
 use gantry_subsystem::start::{
     BackgroundTask, Host, Identity, Setup, StartError, SubsystemComponents,
@@ -13,13 +13,22 @@ use gantry_subsystem::start::{
 use super::ACCOUNT;
 use super::configuration::Configuration;
 use crate::collection::CollectionController;
-use crate::effects::metrics::{ActuationMetrics, PeerMetrics, StateMetrics};
-use crate::effects::{PeerCaller, PeerClient, PeerOptions, PeerResponder, TokenFile};
-use crate::inquiries::{EngineInquiry, LauncherInquiry, MemoryInquiry, RequesterInquiry};
+use crate::effects::metrics::{
+    ActuationMetrics, CountedState, LauncherMetrics, PeerMetrics, StateMetrics,
+};
+use crate::effects::{
+    ClaimReader, EventResponder, PeerCaller, PeerClient, PeerOptions, PeerResponder, TokenFile,
+    logged,
+};
+use crate::inquiries::{
+    ClaimInquiry, EngineInquiry, EventInquiry, LauncherInquiry, LogInquiry, MemoryInquiry,
+    RequesterInquiry,
+};
 use crate::labels::{GPU_MAP, PAIRING_MANAGER, POPULATION_MANAGER};
 use crate::object_status::ObjectStatusController;
 use crate::pairing::PairingController;
 use crate::population::PopulationController;
+use crate::server_config_status::ServerConfigStatusController;
 use crate::settings::LiveSettings;
 use crate::view::{
     AcceleratorMap, ActuationPod, InferenceServerConfig, LauncherConfig, LauncherPopulationPolicy,
@@ -34,19 +43,30 @@ pub(super) fn start(setup: Setup<'_>) -> Result<SubsystemComponents, StartError>
     };
     let pairs = is_enabled(PAIRING_MANAGER);
     let collects = is_enabled(CollectionController::NAME);
+    let reports_servers = is_enabled(ServerConfigStatusController::NAME);
     let populates = configuration.population.enabled && is_enabled(POPULATION_MANAGER);
     let reports = configuration.population.enabled && is_enabled(ObjectStatusController::NAME);
     let live = LiveSettings::from(configuration.settings());
     let mut registrations = Vec::new();
     let account = Identity::account(ACCOUNT);
-    let actor = |name: &str| setup.actor(&account, name, name);
+    let actor = |name: &str| -> Result<Arc<Actor>, StartError> {
+        let actor = setup.actor(&account, name, name)?;
+        Ok(logged(&actor, setup.clock, None))
+    };
     if pairs {
         let pairing = Arc::new(PairingController::new(live.clone()));
-        registrations.push(Registration::new(pairing, actor(PAIRING_MANAGER)?));
+        let launchers = Arc::new(LauncherMetrics::register(setup.metrics)?);
+        let actor = setup.actor(&account, PAIRING_MANAGER, PAIRING_MANAGER)?;
+        let actor = logged(&actor, setup.clock, Some(launchers));
+        registrations.push(Registration::new(pairing, actor));
     }
     if collects {
         let collection = Arc::new(CollectionController);
         registrations.push(Registration::new(collection, actor(PAIRING_MANAGER)?));
+    }
+    if reports_servers {
+        let status = Arc::new(ServerConfigStatusController::new(live.clone()));
+        registrations.push(Registration::new(status, actor(PAIRING_MANAGER)?));
     }
     if populates {
         let population = Arc::new(PopulationController::new(live.clone()));
@@ -69,15 +89,22 @@ pub(super) fn start(setup: Setup<'_>) -> Result<SubsystemComponents, StartError>
         let engines = InquiryWithResponder::new(EngineInquiry(live.clone()), responder());
         let requesters = InquiryWithResponder::new(RequesterInquiry, responder());
         let memory = InquiryWithResponder::new(MemoryInquiry(live.clone()), responder());
+        let claims = ClaimReader::new(setup.clients.reader(&account)?);
+        let waiting = EventResponder::new(client.clone());
+        let events = InquiryWithResponder::new(EventInquiry::default(), waiting);
         inquiries.extend([
             Arc::new(engines) as Arc<dyn AnyInquiry>,
+            Arc::new(events),
+            Arc::new(InquiryWithResponder::new(ClaimInquiry, claims)),
+            Arc::new(InquiryWithResponder::new(LogInquiry, responder())),
             Arc::new(requesters),
             Arc::new(memory),
         ]);
     }
     let actuations = Arc::new(ActuationMetrics::register(setup.metrics)?);
     let caller = PeerCaller::new(client.clone(), actuations, setup.clock.clone());
-    let state = Arc::new(StateMetrics::register(setup.metrics, live.clone())?);
+    let role = CountedState { pairs, launchers: populates };
+    let state = Arc::new(StateMetrics::register(setup.metrics, live.clone(), role)?);
     let observers = vec![Arc::clone(&state) as Arc<dyn Observer>];
     let callers = vec![Arc::new(caller.clone()) as Arc<dyn Caller>];
     let background: Vec<BackgroundTask> = vec![Box::new(move |tasks, handle| {
@@ -138,7 +165,9 @@ mod tests {
         let switches = PAIRING_CONTROLLERS.iter().chain(POPULATION_CONTROLLERS);
         let names: Vec<&str> = switches.map(|it| it.name).collect();
         let status = ObjectStatusController::NAME;
-        let expected = [PAIRING_MANAGER, CollectionController::NAME, POPULATION_MANAGER, status];
+        let servers = ServerConfigStatusController::NAME;
+        let expected =
+            [PAIRING_MANAGER, CollectionController::NAME, servers, POPULATION_MANAGER, status];
         assert_eq!(names, expected);
     }
 }

@@ -31,6 +31,7 @@ fn cs_3_every_cached_kind_may_be_read_and_nodes_are_only_read() {
         PopulationController::new(live.clone()).kinds(),
         CollectionController.kinds(),
         ObjectStatusController::new(live.clone()).kinds(),
+        ServerConfigStatusController::new(live.clone()).kinds(),
         LauncherInquiry(live.clone()).kinds(),
         EngineInquiry(live.clone()).kinds(),
         RequesterInquiry.kinds(),

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use super::claims::RequesterClaims;
 use crate::labels::{
     ADMIN_PORT_ANNOTATION, BINDING_COUNTER_ANNOTATION, DEFAULT_ADMIN_PORT, DISCARD_ANNOTATION,
     DUAL_LABEL, HOSTNAME_LABEL, INFERENCE_SERVER, LAST_USE_ANNOTATION, LAUNCHER_CONFIG_LABEL,
@@ -31,6 +32,8 @@ pub struct ActuationPod {
     pub spec: Option<Arc<Value>>,
     /// The engine, of direct providers only.
     pub engine: Option<DirectEngine>,
+    /// The claims for its devices, of requesters only.
+    pub claims: RequesterClaims,
     /// Whether it declares the readiness gate of the pairing controller.
     pub has_readiness_gate: bool,
     /// The phase.
@@ -109,6 +112,7 @@ struct StoredStatus {
     #[serde(rename = "podIP")]
     pod_ip: String,
     conditions: Vec<Condition>,
+    resource_claim_statuses: Value,
     container_statuses: Vec<ContainerStatus>,
     init_container_statuses: Vec<ContainerStatus>,
 }
@@ -153,6 +157,7 @@ impl<'de> Deserialize<'de> for ActuationPod {
             selected_node: selector.remove(HOSTNAME_LABEL).unwrap_or_default(),
             spec: None,
             engine: None,
+            claims: RequesterClaims::default(),
             has_readiness_gate: gates.into_iter().any(|it| it.condition_type == READINESS_GATE),
             phase: status.phase,
             ip: status.pod_ip,
@@ -163,6 +168,10 @@ impl<'de> Deserialize<'de> for ActuationPod {
         };
         if pod.annotation(NOMINAL_ANNOTATION).is_some() {
             pod.engine = Some(DirectEngine::of(&spec));
+        }
+        if pod.variant().is_some() {
+            let (annotations, made) = (&pod.metadata.annotations, &status.resource_claim_statuses);
+            pod.claims = RequesterClaims::read(annotations, &spec, made);
         }
         if matches!(pod.variant(), Some(Variant::Direct(_))) {
             pod.spec = Some(Arc::new(spec));

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "all of this is tests")]
 
+mod failures;
 mod pairing;
+mod population;
 mod world;
 mod worlds;

@@ -1,25 +1,30 @@
 //! A simulated cluster with requesters, launchers and engines that change by calls and with time.
 
 mod fleet;
-mod invariants;
+pub(crate) mod invariants;
 mod node_agent;
 
 use std::time::Duration;
 
 use gantry_actuation::calls::PROTOCOL;
 use gantry_actuation::facts::{
-    Endpoint, EngineQuestion, EngineState, InstanceState, LauncherState, RequesterAccelerators,
+    Endpoint, EngineQuestion, EngineState, InstanceLog, InstanceState, LauncherEvents,
+    LauncherProcess, LauncherState, LogQuestion, RequesterAccelerators,
 };
-use gantry_actuation::inquiries::{EngineInquiry, LauncherInquiry, RequesterInquiry};
+use gantry_actuation::inquiries::{
+    EngineInquiry, EventInquiry, LauncherInquiry, LogInquiry, RequesterInquiry,
+};
 use gantry_actuation::settings::Settings;
 use gantry_actuation::view::{
-    ActuationPod, InferenceServerConfig, LauncherConfig, LauncherPopulationPolicy, Node,
+    AcceleratorMap, ActuationPod, InferenceServerConfig, LauncherConfig, LauncherPopulationPolicy,
+    Node,
 };
 use gantry_harness::{
     ExternalSystems, MakePeer, Scenario, Server, SimulatedInquiry, SimulatedPeer, UserAction,
 };
 use gantry_reconcile::write::Propagation;
 use gantry_reconcile::{Controller, Key, Resource, View as _};
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 pub(crate) use self::fleet::Fleet;
@@ -35,7 +40,9 @@ pub(crate) const GPUS: &str = "test/gpus";
 pub(crate) struct Inquiries {
     launchers: SimulatedInquiry<LauncherInquiry>,
     engines: SimulatedInquiry<EngineInquiry>,
+    events: SimulatedInquiry<EventInquiry>,
     requesters: SimulatedInquiry<RequesterInquiry>,
+    logs: SimulatedInquiry<LogInquiry>,
     probes: SimulatedInquiry<ProbeInquiry>,
 }
 
@@ -50,7 +57,13 @@ impl Inquiries {
                 inquiry: EngineInquiry(settings.clone().into()),
                 answer: engine_state,
             },
+            // An answer of the simulation does not wait for an event.
+            events: SimulatedInquiry {
+                inquiry: EventInquiry { interval: Duration::from_secs(2) },
+                answer: launcher_events,
+            },
             requesters: SimulatedInquiry { inquiry: RequesterInquiry, answer: accelerators },
+            logs: SimulatedInquiry { inquiry: LogInquiry, answer: instance_log },
             probes: SimulatedInquiry { inquiry: ProbeInquiry, answer: stub_ready },
         }
     }
@@ -75,10 +88,12 @@ pub(crate) fn scenario<'a>(
             inquiries: vec![
                 &inquiries.launchers,
                 &inquiries.engines,
+                &inquiries.events,
+                &inquiries.logs,
                 &inquiries.requesters,
                 &inquiries.probes,
             ],
-            invariants: invariants::all(),
+            invariants: invariants::all(SignedDuration::ZERO),
             ..ExternalSystems::default()
         },
         ..Scenario::default()
@@ -112,6 +127,15 @@ fn objects() -> Vec<(Resource, Value)> {
     objects
 }
 
+/// The map of the accelerators of the node, for direct providers.
+pub(crate) fn accelerator_map() -> (Resource, Value) {
+    let indices = json!({"g0": 0, "g1": 1, "g2": 2}).to_string();
+    let map = json!({
+        "metadata": {"namespace": NAMESPACE, "name": "gpu-map"}, "data": {"n1": indices},
+    });
+    (AcceleratorMap::RESOURCE, map)
+}
+
 /// A policy that wants this many launchers on each node.
 pub(crate) fn policy(count: u32) -> (Resource, Value) {
     let policy = json!({
@@ -129,6 +153,49 @@ pub(crate) fn create(name: &'static str, config: &'static str, gpus: &'static st
     Box::new(move |server: &mut Server| {
         server.create(&ActuationPod::RESOURCE, requester(name, config, gpus));
     })
+}
+
+/// Creates a requester of the direct variant for a model on these accelerators.
+pub(crate) fn create_direct(
+    name: &'static str,
+    model: &'static str,
+    gpus: &'static str,
+) -> UserAction {
+    Box::new(move |server: &mut Server| {
+        let mut pod = requester(name, model, gpus);
+        let patch = format!("metadata: {{labels: {{model: {model}}}}}");
+        pod["metadata"]["annotations"] =
+            json!({"dual-pods.llm-d.ai/server-patch": patch, GPUS: gpus});
+        let probe = json!({"httpGet": {"path": "/health", "port": 8005}});
+        pod["spec"]["containers"][0]["readinessProbe"] = probe;
+        server.create(&ActuationPod::RESOURCE, pod);
+    })
+}
+
+/// Changes an object.
+pub(crate) fn edit(resource: Resource, name: &'static str, change: fn(&mut Value)) -> UserAction {
+    Box::new(move |server: &mut Server| {
+        let key = match resource == Node::RESOURCE {
+            true => Key::cluster(name),
+            false => Key::new(NAMESPACE, name),
+        };
+        server.edit(&resource, &key, change);
+    })
+}
+
+/// The node is lost with all its pods, and comes back.
+pub(crate) fn lose_node() -> [UserAction; 2] {
+    let lost: UserAction = Box::new(|server: &mut Server| {
+        server.delete(&Node::RESOURCE, &Key::cluster("n1"), Propagation::Background);
+        let pods: Vec<Key> = pods(server).iter().map(|it| it.metadata.key()).collect();
+        for pod in pods {
+            server.delete(&ActuationPod::RESOURCE, &pod, Propagation::Background);
+        }
+    });
+    let back: UserAction = Box::new(|server: &mut Server| {
+        server.create(&Node::RESOURCE, json!({"metadata": {"name": "n1"}}));
+    });
+    [lost, back]
 }
 
 /// A requester of the launcher variant.
@@ -175,6 +242,26 @@ pub(crate) fn shape(server: &Server) -> Value {
     json!({"requesters": requesters, "bound": bound, "awake": awake})
 }
 
+/// Whether all is as it should be in the end, where it depends on the order of moves which
+/// requesters there are: each is served, by one engine that is awake, and nothing else is bound.
+pub(crate) fn settled(server: &Server) -> Value {
+    let pods = pods(server);
+    let requesters: Vec<&ActuationPod> = pods.iter().filter(|it| it.variant().is_some()).collect();
+    let unserved: Vec<&str> = requesters
+        .iter()
+        .filter(|it| !it.server.is_ready || it.dual().is_none() || it.metadata.is_terminating())
+        .map(|it| it.metadata.name.as_str())
+        .collect();
+    let bound = pods.iter().filter(|it| it.is_provider() && it.binding().is_some()).count();
+    let awake = invariants::awake(server).len();
+    json!({
+        "unserved": unserved,
+        "unbound": requesters.len() - bound.min(requesters.len()),
+        "bound too many": bound - requesters.len().min(bound),
+        "awake too many": awake - bound.min(awake),
+    })
+}
+
 /// All pods as controllers read them.
 pub(crate) fn pods(server: &Server) -> Vec<ActuationPod> {
     let all = server.list(&ActuationPod::RESOURCE).into_iter();
@@ -194,6 +281,9 @@ fn pod(server: &Server, endpoint: &Endpoint) -> Result<ActuationPod, String> {
 fn launcher_state(server: &Server, endpoint: &Endpoint) -> Result<LauncherState, String> {
     pod(server, endpoint)?;
     let fleet = server.peer::<Fleet>(PROTOCOL);
+    if fleet.is_silent {
+        return Err("connection timed out".to_owned());
+    }
     let launcher = fleet.launcher(&endpoint.uid);
     let instances = launcher.instances.iter().map(|(id, it)| InstanceState {
         id: id.clone(),
@@ -206,6 +296,26 @@ fn launcher_state(server: &Server, endpoint: &Endpoint) -> Result<LauncherState,
     });
     let boot = fleet.is_fenced.then(|| format!("b{}", launcher.boot));
     Ok(LauncherState { boot, instances: instances.collect() })
+}
+
+fn instance_log(server: &Server, question: &LogQuestion) -> Result<InstanceLog, String> {
+    pod(server, &question.launcher)?;
+    Ok(InstanceLog { tail: format!("the log of {}", question.instance) })
+}
+
+fn launcher_events(server: &Server, process: &LauncherProcess) -> Result<LauncherEvents, String> {
+    pod(server, &process.launcher)?;
+    let fleet = server.peer::<Fleet>(PROTOCOL);
+    let launcher = fleet.launcher(&process.launcher.uid);
+    if process.boot != format!("b{}", launcher.boot) {
+        return Err("connection refused".to_owned());
+    }
+    let (revision, changed) = launcher.events;
+    let ready = launcher.instances.iter().filter(|(_, it)| fleet.is_sleeping(it).is_some());
+    let last = ready.clone().map(|(_, it)| it.answers_at).max();
+    let arrived = last.into_iter().chain([changed]).max().unwrap_or_default();
+    let ready = ready.map(|(id, _)| id.clone()).collect();
+    Ok(LauncherEvents { revision, ready, arrived })
 }
 
 fn engine_state(server: &Server, question: &EngineQuestion) -> Result<EngineState, String> {

@@ -65,6 +65,10 @@ impl Zygote {
     ) -> Result<Self, String> {
         let path = host.variable("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin");
         let program = executable::find("python3", path).ok_or("python3 is not in $PATH")?;
+        // In Gantry's own image it is a name of this program, for the manifests of the original.
+        if std::fs::canonicalize(&program).is_ok_and(|it| it == host.executable) {
+            return Err("python3 in $PATH is a name of this program, and no Python".to_owned());
+        }
         let failed = |error: io::Error| format!("could not start the zygote: {error}");
         let (listener, name) = link::listen().map_err(failed)?;
         let words = ["-c", SCRIPT, &name, &arguments.zygote_preload, &arguments.zygote_entry];

@@ -10,18 +10,18 @@ use super::{Program, Watch, is_alive};
 
 /// How often a log is read before a test gives up.
 const MAX_READS: u32 = 100_000;
-const PORT: u16 = 8001;
-const ENGINE: u16 = 8005;
-const ALL: &str = "/v2/vllm/instances";
+pub(super) const PORT: u16 = 8001;
+pub(super) const ENGINE: u16 = 8005;
+pub(super) const ALL: &str = "/v2/vllm/instances";
 
-fn started(words: &str, variables: &[(&str, &str)]) -> Program {
+pub(super) fn started(words: &str, variables: &[(&str, &str)]) -> Program {
     let mut program = Program::start(&format!("launcher --mock-gpus {words}"), variables);
     program.wait_for("listening on");
     program
 }
 
 /// A launcher whose engines run a line of a shell.
-fn with_script(folder: &Path, script: &str, words: &str) -> Program {
+pub(super) fn with_script(folder: &Path, script: &str, words: &str) -> Program {
     let path = folder.join("engine.sh");
     std::fs::write(&path, script).unwrap();
     let command = format!("/bin/sh {}", path.display());
@@ -32,13 +32,13 @@ fn with_script(folder: &Path, script: &str, words: &str) -> Program {
     program
 }
 
-fn create(program: &Program, id: &str, body: &Value) -> Value {
+pub(super) fn create(program: &Program, id: &str, body: &Value) -> Value {
     let reply = program.call(PORT, &format!("PUT {ALL}/{id}"), &body.to_string());
     assert_eq!(reply.status, 201, "{reply:?}");
     reply.json()
 }
 
-fn log(program: &Program, id: &str) -> Vec<u8> {
+pub(super) fn log(program: &Program, id: &str) -> Vec<u8> {
     program.call(PORT, &format!("GET {ALL}/{id}/log"), "").body
 }
 

@@ -4,6 +4,7 @@
 mod controllers;
 mod engine;
 mod launcher;
+mod launcher_limits;
 mod requester;
 
 use std::collections::BTreeMap;

@@ -29,15 +29,31 @@ const RECOUNT_INTERVAL: Duration = Duration::from_secs(30);
 /// How long a pair that has ended is shown as 0.
 const ENDED_PAIR_RETENTION: Duration = Duration::from_secs(300);
 
+/// Which part of the state a process counts. Controllers that run in processes of their own would
+/// otherwise show the same twice, and sums over processes would be wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CountedState {
+    /// Requesters, InferenceServerConfigs and pairs, where requesters are paired.
+    pub pairs: bool,
+    /// Launchers by phase, where their stock is kept.
+    pub launchers: bool,
+}
+
 /// Counts the current state.
 #[derive(Debug)]
 pub struct StateMetrics {
     changed: Notify,
     settings: LiveSettings,
+    pairs: Option<PairGauges>,
+    launchers: Option<Family<PhaseLabels, Gauge>>,
+}
+
+/// The gauges of the controller that pairs.
+#[derive(Debug)]
+struct PairGauges {
     requesters: Family<ConfigLabels, Gauge>,
     configs: Family<LauncherConfigLabels, Gauge>,
     pairs: Family<PairLabels, Gauge>,
-    launchers: Family<PhaseLabels, Gauge>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
@@ -82,21 +98,32 @@ impl StateMetrics {
     ///
     /// # Errors
     /// They are registered already.
-    pub fn register(metrics: &Metrics, settings: LiveSettings) -> Result<Self, RegisterError> {
+    pub fn register(
+        metrics: &Metrics,
+        settings: LiveSettings,
+        counted: CountedState,
+    ) -> Result<Self, RegisterError> {
         let metrics = metrics.without_prefix();
-        Ok(Self {
-            changed: Notify::new(),
-            settings,
-            requesters: metrics
-                .gauges("fma_requester_count", "Requesters that name an InferenceServerConfig")?,
-            configs: metrics
-                .gauges("fma_isc_count", "InferenceServerConfigs, by their LauncherConfig")?,
-            pairs: metrics.gauges(
-                "fma_duality",
-                "1 for each accelerator of a launcher that is bound, 0 for a while after that",
-            )?,
-            launchers: metrics.gauges("fma_launcher_pod_count", "Launchers, by phase")?,
-        })
+        let pairs = match counted.pairs {
+            true => Some(PairGauges {
+                requesters: metrics.gauges(
+                    "fma_requester_count",
+                    "Requesters that name an InferenceServerConfig",
+                )?,
+                configs: metrics
+                    .gauges("fma_isc_count", "InferenceServerConfigs, by their LauncherConfig")?,
+                pairs: metrics.gauges(
+                    "fma_duality",
+                    "1 for each accelerator of a launcher that is bound, 0 for a while after that",
+                )?,
+            }),
+            false => None,
+        };
+        let launchers = match counted.launchers {
+            true => Some(metrics.gauges("fma_launcher_pod_count", "Launchers, by phase")?),
+            false => None,
+        };
+        Ok(Self { changed: Notify::new(), settings, pairs, launchers })
     }
 
     /// Counts for as long as the tasks run.
@@ -114,6 +141,10 @@ impl StateMetrics {
 
     async fn run(&self, handle: &ManagerHandle, clock: &Clock) {
         handle.wait_for_cache_sync().await;
+        // Of several replicas only the leader counts.
+        if handle.permit().granted().await.is_err() {
+            return;
+        }
         let mut ended = BTreeMap::new();
         loop {
             let counts = Counts::of(handle.world(), &self.settings.get(), clock.now());
@@ -134,9 +165,12 @@ impl StateMetrics {
         ended: &mut BTreeMap<PairLabels, Option<Moment>>,
         now: Moment,
     ) {
-        set_all(&self.requesters, &counts.requesters);
-        set_all(&self.configs, &counts.configs);
-        set_all(&self.launchers, &counts.launchers);
+        if let Some(launchers) = &self.launchers {
+            set_all(launchers, &counts.launchers);
+        }
+        let Some(gauges) = &self.pairs else { return };
+        set_all(&gauges.requesters, &counts.requesters);
+        set_all(&gauges.configs, &counts.configs);
         for labels in counts.pairs.keys() {
             ended.insert(labels.clone(), None);
         }
@@ -147,9 +181,9 @@ impl StateMetrics {
             let at = at.get_or_insert(now);
             now < *at + ENDED_PAIR_RETENTION
         });
-        self.pairs.clear();
+        gauges.pairs.clear();
         for (labels, at) in ended {
-            self.pairs.get_or_create(labels).set(i64::from(at.is_none()));
+            gauges.pairs.get_or_create(labels).set(i64::from(at.is_none()));
         }
     }
 }
@@ -253,7 +287,8 @@ mod tests {
     #[test]
     fn as_33_the_state_is_counted_with_the_names_of_the_original() {
         let metrics = Metrics::new(&BuildInfo::default());
-        let state = StateMetrics::register(&metrics, LiveSettings::default()).unwrap();
+        let counted = CountedState { pairs: true, launchers: true };
+        let state = StateMetrics::register(&metrics, LiveSettings::default(), counted).unwrap();
         let world = World::new(state.kinds());
         let observe = |resource, object: Value| {
             let store = world.single_store_for(&resource).unwrap();
@@ -337,5 +372,42 @@ mod tests {
         state.update(&Counts::default(), &mut ended, now + Duration::from_secs(302));
         let page = metrics.encode().unwrap();
         assert!(!page.contains("fma_duality{"), "series are removed:\n{page}");
+    }
+
+    /// What one of two processes counts is not counted by the other.
+    #[test]
+    fn each_controller_counts_its_own_part_of_the_state() {
+        let config = ConfigLabels { isc_name: "a".to_owned() };
+        let launcher_config = LauncherConfigLabels { launcher_config_name: "lc".to_owned() };
+        let phase = PhaseLabels { lcfg_name: "lc".to_owned(), phase: "bound" };
+        let pair = PairLabels {
+            exported_namespace: "n".to_owned(),
+            requester_name: "r".to_owned(),
+            exported_pod: "l".to_owned(),
+            exported_container: INFERENCE_SERVER,
+            instance_id: "I".to_owned(),
+            UUID: "g".to_owned(),
+            node: "n1".to_owned(),
+        };
+        let counts = Counts {
+            requesters: BTreeMap::from([(config, 1)]),
+            configs: BTreeMap::from([(launcher_config, 1)]),
+            pairs: BTreeMap::from([(pair, 1)]),
+            launchers: BTreeMap::from([(phase, 1)]),
+        };
+        let clock = FakeClock::at(Timestamp::UNIX_EPOCH).clock();
+        let names = |counted| {
+            let metrics = Metrics::new(&BuildInfo::default());
+            let state = StateMetrics::register(&metrics, LiveSettings::default(), counted).unwrap();
+            state.update(&counts, &mut BTreeMap::new(), clock.moment());
+            let page = metrics.encode().unwrap();
+            let names = page.lines().filter_map(|it| it.strip_prefix("# TYPE fma_"));
+            let names = names.filter_map(|it| it.split(' ').next()).map(str::to_owned);
+            names.collect::<Vec<_>>()
+        };
+        let pairs = CountedState { pairs: true, launchers: false };
+        assert_eq!(names(pairs), ["requester_count", "isc_count", "duality"]);
+        let launchers = CountedState { pairs: false, launchers: true };
+        assert_eq!(names(launchers), ["launcher_pod_count"]);
     }
 }

@@ -18,6 +18,13 @@ pub(crate) struct Fleet {
     /// How many calls to sleep each engine refuses, and how many wakes.
     pub(crate) refused_sleeps: u32,
     pub(crate) refused_wakes: u32,
+    /// The words of an engine that refuses to wake.
+    pub(crate) wake_error: &'static str,
+    /// Whether engines have pods of their own. They are awake from their start: no call wakes them
+    /// before they are reported as ready.
+    pub(crate) is_direct: bool,
+    /// Whether launchers do not answer questions.
+    pub(crate) is_silent: bool,
     pub(crate) launchers: BTreeMap<Uid, Launcher>,
     /// The direct engines that sleep, or were woken; others are awake from their start.
     pub(crate) direct: BTreeMap<Uid, bool>,
@@ -25,8 +32,10 @@ pub(crate) struct Fleet {
     pub(crate) ready_stubs: BTreeSet<Uid>,
     /// The requesters for which an engine was created or woken.
     pub(crate) served: BTreeSet<Uid>,
-    /// The first thing that must never happen in a call.
-    pub(crate) violation: Option<String>,
+    /// The first requester that was reported as ready before an engine was awake for it.
+    pub(crate) ready_unserved: Option<String>,
+    /// The first instance that was created twice in one binding.
+    pub(crate) created_twice: Option<String>,
     pub(crate) now: Timestamp,
     next_change: Option<Timestamp>,
     creates: BTreeSet<(Uid, u32, String, String)>,
@@ -37,6 +46,8 @@ pub(crate) struct Launcher {
     pub(crate) boot: u32,
     /// The counter of the newest binding that it was called for.
     newest: u64,
+    /// How many instances it has created, deleted and lost, and when the last time.
+    pub(crate) events: (u64, Timestamp),
     pub(crate) instances: BTreeMap<String, Instance>,
 }
 
@@ -49,7 +60,7 @@ pub(crate) struct Instance {
     pub(crate) is_stopped: bool,
     /// Whether something beside calls changed it.
     pub(crate) is_disturbed: bool,
-    answers_at: Timestamp,
+    pub(crate) answers_at: Timestamp,
     refused_sleeps: u32,
     refused_wakes: u32,
 }
@@ -61,11 +72,15 @@ impl Fleet {
             start: SignedDuration::from_secs(2),
             refused_sleeps: 0,
             refused_wakes: 0,
+            wake_error: "CUDA error",
+            is_direct: false,
+            is_silent: false,
             launchers: BTreeMap::new(),
             direct: BTreeMap::new(),
             ready_stubs: BTreeSet::new(),
             served: BTreeSet::new(),
-            violation: None,
+            ready_unserved: None,
+            created_twice: None,
             now: Timestamp::UNIX_EPOCH,
             next_change: None,
             creates: BTreeSet::new(),
@@ -95,6 +110,13 @@ impl Fleet {
         }
     }
 
+    /// Ends every engine that is awake, as its own mistake does.
+    pub(crate) fn crash_awake(&mut self) {
+        self.disturb_awake(|it| (it.is_awake, it.is_stopped) = (false, true));
+        let now = self.now;
+        self.launchers.values_mut().for_each(|it| it.events = (it.events.0 + 1, now));
+    }
+
     /// Restarts every launcher: its instances are gone.
     pub(crate) fn restart_launchers(&mut self) {
         for launcher in self.launchers.values_mut() {
@@ -108,8 +130,9 @@ impl Fleet {
         let path = call.request["path"].as_str().unwrap().to_owned();
         match purpose {
             Purpose::RelayReady => {
-                if !self.served.contains(&uid) && self.direct.is_empty() {
-                    self.violate(format!("(d) {uid} is relayed ready without an engine"));
+                if !self.served.contains(&uid) && !self.is_direct {
+                    let what = format!("{uid} is reported as ready without an engine");
+                    self.ready_unserved.get_or_insert(what);
                 }
                 self.ready_stubs.insert(uid);
                 return (purpose, 200, "OK");
@@ -158,20 +181,24 @@ impl Fleet {
                     };
                     self.next_change = Some(instance.answers_at);
                     launcher.instances.insert(id.clone(), instance);
+                    launcher.events = (launcher.events.0 + 1, self.now);
                     self.served.insert(Uid::new(requester));
                     let once = (uid, boot, id.clone(), counter.to_owned());
                     if !self.creates.insert(once) && self.is_fenced {
-                        self.violate(format!("(f) instance {id} is created twice"));
+                        self.created_twice.get_or_insert_with(|| format!("{id} is created twice"));
                     }
                     (purpose, 201, "")
                 }
                 Purpose::DeleteInstance => match launcher.instances.remove(&id) {
-                    Some(_) => (purpose, 200, ""),
+                    Some(_) => {
+                        launcher.events = (launcher.events.0 + 1, self.now);
+                        (purpose, 200, "")
+                    }
                     None => (purpose, 404, ""),
                 },
                 _ => {
                     let found = launcher.instances.get_mut(&id);
-                    let served = found.map(|it| switch(it, purpose, self.now));
+                    let served = found.map(|it| switch(it, purpose, self.now, self.wake_error));
                     self.note(purpose, requester, served)
                 }
             };
@@ -180,7 +207,7 @@ impl Fleet {
         if let Some(launcher) = self.launchers.get_mut(&uid) {
             let mut all = launcher.instances.values_mut();
             let found = all.find(|it| it.port == port && !it.is_stopped);
-            let served = found.map(|it| switch(it, purpose, self.now));
+            let served = found.map(|it| switch(it, purpose, self.now, self.wake_error));
             return self.note(purpose, requester, served);
         }
         self.direct.insert(uid, purpose == Purpose::Wake);
@@ -199,14 +226,15 @@ impl Fleet {
         }
         (purpose, status, text)
     }
-
-    fn violate(&mut self, what: String) {
-        self.violation.get_or_insert(what);
-    }
 }
 
 /// Puts an instance to sleep, or wakes it.
-fn switch(instance: &mut Instance, purpose: Purpose, now: Timestamp) -> (u16, &'static str) {
+fn switch(
+    instance: &mut Instance,
+    purpose: Purpose,
+    now: Timestamp,
+    wake_error: &'static str,
+) -> (u16, &'static str) {
     if instance.is_stopped || now < instance.answers_at {
         return (503, "connection refused");
     }
@@ -214,7 +242,7 @@ fn switch(instance: &mut Instance, purpose: Purpose, now: Timestamp) -> (u16, &'
     let refused = if is_wake { &mut instance.refused_wakes } else { &mut instance.refused_sleeps };
     if *refused > 0 {
         *refused -= 1;
-        return (500, if is_wake { "CUDA error" } else { "busy" });
+        return (500, if is_wake { wake_error } else { "busy" });
     }
     instance.is_awake = is_wake;
     (200, "")

@@ -1,6 +1,6 @@
 //! What must hold after every move.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -10,6 +10,7 @@ use gantry_actuation::labels::{INSTANCE_ID_ANNOTATION, REQUESTER_FINALIZER};
 use gantry_actuation::view::ActuationPod;
 use gantry_harness::{Invariant, Server};
 use gantry_reconcile::View as _;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::{Fleet, pods};
@@ -34,7 +35,7 @@ pub(crate) fn awake(server: &Server) -> Vec<AwakeEngine> {
 }
 
 fn awake_in(server: &Server, pods: &[Rc<ActuationPod>]) -> Vec<AwakeEngine> {
-    let fleet = server.peer::<Fleet>(PROTOCOL);
+    let fleet = fleet(server);
     let mut found = Vec::new();
     for pod in pods {
         let is_dead = pod.metadata.deletion_grace_period_seconds == Some(0);
@@ -70,19 +71,62 @@ fn awake_in(server: &Server, pods: &[Rc<ActuationPod>]) -> Vec<AwakeEngine> {
     found
 }
 
-/// All invariants.
-pub(crate) fn all<'a>() -> Vec<Invariant<'a>> {
-    let decoded = DecodedPods::default();
+/// Why an invariant is violated by these engines, which are awake, and these pods.
+type Check = fn(&Server, &[AwakeEngine], &[Rc<ActuationPod>]) -> Result<(), String>;
+
+/// The invariants (a) to (f), each with its name.
+const INVARIANTS: [(&str, Check); 6] = [
+    ("(a) at most one engine is awake on an accelerator", |_, awake, _| {
+        one_awake_per_accelerator(awake)
+    }),
+    ("(b) an engine that is awake is bound", |_, awake, _| awake_is_bound(awake)),
+    ("(c) what is routed to is awake", |server, _, pods| routed_is_awake(server, pods)),
+    ("(d) what is reported as ready was awake for it", |server, _, _| {
+        fleet(server).ready_unserved.clone().map_or(Ok(()), Err)
+    }),
+    ("(e) a requester is kept while its engine is awake", |_, awake, pods| {
+        requester_is_kept(awake, pods)
+    }),
+    ("(f) no instance is created twice under one ID", |server, _, _| {
+        fleet(server).created_twice.clone().map_or(Ok(()), Err)
+    }),
+];
+
+/// All invariants. Each may be violated for this long, after which it must hold again: zero where
+/// launchers refuse late calls.
+pub(crate) fn all<'a>(grace: SignedDuration) -> Vec<Invariant<'a>> {
+    let pods = Rc::new(DecodedPods::default());
+    INVARIANTS.into_iter().map(|(name, check)| invariant(&pods, name, check, grace)).collect()
+}
+
+fn invariant<'a>(
+    decoded: &Rc<DecodedPods>,
+    name: &'static str,
+    check: Check,
+    grace: SignedDuration,
+) -> Invariant<'a> {
+    let decoded = Rc::clone(decoded);
+    let since: Cell<Option<Timestamp>> = Cell::new(None);
     let check = move |server: &Server| {
         let pods = decoded.all(server);
-        let awake = awake_in(server, &pods);
-        one_awake_per_accelerator(&awake)?;
-        awake_is_bound(&awake)?;
-        routed_is_awake(server, &pods)?;
-        calls(server)?;
-        requester_is_kept(&awake, &pods)
+        let Err(why) = check(server, &awake_in(server, &pods), &pods) else {
+            since.set(None);
+            return Ok(());
+        };
+        let now = server.now();
+        // Another run begins at an earlier time.
+        let began = since.get().filter(|it| *it <= now).unwrap_or(now);
+        since.set(Some(began));
+        match now.duration_since(began) < grace {
+            true => Ok(()),
+            false => Err(why),
+        }
     };
-    vec![Invariant { name: "(a) to (f)", check: Box::new(check) }]
+    Invariant { name, check: Box::new(check) }
+}
+
+fn fleet(server: &Server) -> &Fleet {
+    server.peer::<Fleet>(PROTOCOL)
 }
 
 /// The pods as of the last move: most moves change none.
@@ -113,7 +157,7 @@ fn one_awake_per_accelerator(awake: &[AwakeEngine]) -> Result<(), String> {
             if one.gpus.iter().any(|it| other.gpus.contains(it)) {
                 let name =
                     |it: &AwakeEngine| format!("{} in {}", it.label, it.provider.metadata.name);
-                return Err(format!("(a) {} and {} are awake", name(one), name(other)));
+                return Err(format!("{} and {} are awake", name(one), name(other)));
             }
         }
     }
@@ -126,14 +170,14 @@ fn awake_is_bound(awake: &[AwakeEngine]) -> Result<(), String> {
         let recorded = pod.annotation(INSTANCE_ID_ANNOTATION);
         let is_own = pod.engine.is_some() || recorded == engine.instance.as_deref();
         if !is_own || (pod.binding().is_none() && !pod.metadata.is_terminating()) {
-            return Err(format!("(b) {} in {} is not bound", engine.label, pod.metadata.name));
+            return Err(format!("{} in {} is not bound", engine.label, pod.metadata.name));
         }
     }
     Ok(())
 }
 
 fn routed_is_awake(server: &Server, pods: &[Rc<ActuationPod>]) -> Result<(), String> {
-    let fleet = server.peer::<Fleet>(PROTOCOL);
+    let fleet = fleet(server);
     for pod in pods {
         let Ok(it) = Bookkeeping::read(pod) else { continue };
         let is_dead = pod.metadata.deletion_grace_period_seconds == Some(0);
@@ -142,14 +186,10 @@ fn routed_is_awake(server: &Server, pods: &[Rc<ActuationPod>]) -> Result<(), Str
         let Some(instance) = launcher.instances.get(&it.id) else { continue };
         let routed = it.routing.is_partly_applied_to(pod);
         if routed && !instance.is_awake && !instance.is_disturbed && !is_dead {
-            return Err(format!("(c) {} routes to {}, which sleeps", pod.metadata.name, it.id));
+            return Err(format!("{} routes to {}, which sleeps", pod.metadata.name, it.id));
         }
     }
     Ok(())
-}
-
-fn calls(server: &Server) -> Result<(), String> {
-    server.peer::<Fleet>(PROTOCOL).violation.clone().map_or(Ok(()), Err)
 }
 
 fn requester_is_kept(awake: &[AwakeEngine], pods: &[Rc<ActuationPod>]) -> Result<(), String> {
@@ -160,7 +200,7 @@ fn requester_is_kept(awake: &[AwakeEngine], pods: &[Rc<ActuationPod>]) -> Result
             it.metadata.finalizers.iter().any(|it| it == REQUESTER_FINALIZER)
         };
         if !requester.is_some_and(is_kept) && !engine.is_disturbed {
-            return Err(format!("(e) {} is awake for {}", engine.label, binding.name));
+            return Err(format!("{} is awake for {}", engine.label, binding.name));
         }
     }
     Ok(())
