@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn kms_18_a_namespace_with_modules_is_not_deleted() {
+    fn kms_18_w_27_a_namespace_with_modules_is_not_deleted() {
         let namespace = |labels: Value| json!({"metadata": {"name": "n", "labels": labels}});
         let with = json!({"oldObject": namespace(json!({NAMESPACE_LABEL: ""}))});
         let answer = asked(ReviewKind::Namespace, with);

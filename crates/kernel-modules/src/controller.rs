@@ -16,7 +16,7 @@ use serde_json::json;
 
 use self::daemon_sets::KeptDaemonSets;
 use crate::admission::host_path_problems;
-use crate::daemon_set::{DesiredDaemonSet, driver_daemon_set, plugin_daemon_set};
+use crate::daemon_set::{DesiredDaemonSet, driver_daemon_set};
 use crate::driver_failure::{CRASH_LOOPING, driver_failures};
 use crate::facts::{BuildFilesState, FailedHook, ImageState, SecretState};
 use crate::job::{JobContext, JobType};
@@ -25,7 +25,6 @@ use crate::labels::{
 };
 use crate::module_kernels::{KernelOutcome, ModuleKernels, module_kernels};
 use crate::pipeline::{JobAction, PipelineContext, Progress, advance};
-use crate::plugin_image::plugin_image;
 use crate::selected_nodes::{NodeGrouper, affected_modules};
 use crate::settings::{LiveSettings, Settings};
 use crate::view::{
@@ -357,26 +356,6 @@ impl Planner<'_> {
         }
         self.collect_jobs(&wanted_jobs);
         self.record_rebuild(trigger, is_rebuilt || forced.is_none());
-    }
-
-    /// Plans the DaemonSet of the device plugin.
-    fn plan_device_plugin(
-        &mut self,
-        kernels: &ModuleKernels,
-        desired: &mut Vec<DesiredDaemonSet>,
-        kept: &mut KeptDaemonSets,
-    ) {
-        let Some(plugin) = &kernels.spec.device_plugin else { return };
-        match plugin_image(&self.module.metadata.key(), &plugin.container.image) {
-            Ok(image) => {
-                let metadata = &self.module.metadata;
-                desired.push(plugin_daemon_set(kernels, metadata, plugin, &image));
-            }
-            Err(why) => {
-                kept.plugin = true;
-                self.warn("TemplateError", format!("devicePlugin.container.image: {why}"));
-            }
-        }
     }
 
     /// Writes the sums of the DaemonSets' numbers.

@@ -5,6 +5,7 @@
 //! its identity is known, of the files of a build their digest.
 
 mod failed_hook;
+mod inputs_of_jobs;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,6 +24,8 @@ use crate::settings::LiveSettings;
 use crate::view::{Job, JobState, Module, ModulePod, Node};
 
 pub use failed_hook::{FailedHook, FailedHookInquiry, FailedHookQuery};
+pub(crate) use inputs_of_jobs::are_newer;
+use inputs_of_jobs::ask_after_jobs;
 
 /// The question whether a registry has an image.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,6 +36,8 @@ pub struct ImageQuery {
     pub image: String,
     /// The Secrets with credentials, in the order they are tried.
     pub secrets: Vec<String>,
+    /// The ConfigMap of the namespace with certificates that are trusted as well.
+    pub ca_config_map: Option<String>,
     /// Whether plain HTTP is tried.
     pub insecure: bool,
     /// Whether certificates are not verified.
@@ -60,6 +65,8 @@ pub enum ImageState {
     MissingArchitecture(String),
     /// A Secret with credentials does not exist.
     SecretMissing(String),
+    /// The ConfigMap with certificates does not exist, or has no key [`crate::job::CA_KEY`].
+    CaBundleMissing(String),
 }
 
 impl Fact for ImageState {
@@ -149,6 +156,7 @@ impl ImageQuery {
             namespace: module.key.namespace().to_owned(),
             image: image.to_owned(),
             secrets: module.repo_secrets.clone(),
+            ca_config_map: module.ca_config_map.clone(),
             insecure: tls.insecure,
             insecure_skip_tls_verify: tls.insecure_skip_tls_verify,
             architectures: nodes.map(|it| it.architectures.clone()).unwrap_or_default(),
@@ -234,7 +242,7 @@ impl Inquiry for ImageInquiry {
             .collect();
         let stale = stale_images(world, &module, &questions);
         let requeue_at = next_second(world, &questions).filter(|at| *at > now);
-        WantedQuestions { questions, stale, requeue_at }
+        WantedQuestions { questions, stale, requeue_at, ..WantedQuestions::default() }
     }
 
     fn policy(&self, _: &ImageQuery) -> InquiryPolicy {
@@ -255,7 +263,9 @@ impl Inquiry for ImageInquiry {
             ImageState::Missing | ImageState::MissingArchitecture(_) => {
                 settings.image_missing_refresh
             }
-            ImageState::SecretMissing(_) => MISSING_OBJECT_INTERVAL,
+            ImageState::SecretMissing(_) | ImageState::CaBundleMissing(_) => {
+                MISSING_OBJECT_INTERVAL
+            }
         }
     }
 
@@ -365,7 +375,7 @@ impl Inquiry for SecretInquiry {
     }
 
     fn kinds(&self) -> Vec<Kind> {
-        vec![Kind::of::<Module>(), Kind::of::<Node>()]
+        vec![Kind::of::<Module>(), Kind::of::<Node>(), Kind::of::<Job>()]
     }
 
     fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
@@ -376,7 +386,7 @@ impl Inquiry for SecretInquiry {
         &self,
         world: &World,
         key: &Key,
-        _: Timestamp,
+        now: Timestamp,
     ) -> WantedQuestions<SecretQuery> {
         let module = module_kernels(world, key, &self.settings.get());
         let names = module.iter().flat_map(ModuleKernels::plans).flat_map(|(_, plan)| {
@@ -388,7 +398,8 @@ impl Inquiry for SecretInquiry {
             sign.chain(build)
         });
         let namespace = key.namespace();
-        names.map(|name| SecretQuery { namespace: namespace.to_owned(), name }).collect()
+        let questions = names.map(|name| SecretQuery { namespace: namespace.to_owned(), name });
+        ask_after_jobs::<SecretState>(world, module.as_ref(), questions.collect(), now)
     }
 
     fn policy(&self, _: &SecretQuery) -> InquiryPolicy {
@@ -429,7 +440,7 @@ impl Inquiry for DockerfileInquiry {
     }
 
     fn kinds(&self) -> Vec<Kind> {
-        vec![Kind::of::<Module>(), Kind::of::<Node>()]
+        vec![Kind::of::<Module>(), Kind::of::<Node>(), Kind::of::<Job>()]
     }
 
     fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
@@ -440,12 +451,13 @@ impl Inquiry for DockerfileInquiry {
         &self,
         world: &World,
         key: &Key,
-        _: Timestamp,
+        now: Timestamp,
     ) -> WantedQuestions<BuildFilesQuery> {
         let module = module_kernels(world, key, &self.settings.get());
         let builds =
             module.iter().flat_map(ModuleKernels::plans).filter_map(|(_, it)| it.build.as_ref());
-        builds.flat_map(|build| build_files(key.namespace(), build)).collect()
+        let questions = builds.flat_map(|build| build_files(key.namespace(), build)).collect();
+        ask_after_jobs::<BuildFilesState>(world, module.as_ref(), questions, now)
     }
 
     fn policy(&self, _: &BuildFilesQuery) -> InquiryPolicy {

@@ -97,7 +97,7 @@ pub fn image_hash(image: &str) -> String {
     short_hash(&[image], 16)
 }
 
-/// The name of the account that the Jobs of a Module run as where the cluster has a registry.
+/// The name of the account that the Jobs of a Module run as where they need a role.
 #[must_use]
 pub fn job_account_name(module: &str) -> String {
     format!("{module}-image-jobs")
@@ -151,7 +151,7 @@ impl JobContext<'_> {
         let tolerations = serde_json::to_value(&self.module.spec.tolerations).unwrap_or_default();
         spec["restartPolicy"] = json!("Never");
         spec["automountServiceAccountToken"] = json!(false);
-        if self.settings.jobs.registry_role.is_some() {
+        if self.settings.job_role().is_some() {
             spec["serviceAccountName"] = json!(job_account_name(&self.metadata.name));
         }
         if tolerations.as_array().is_some_and(|it| !it.is_empty()) {
@@ -247,6 +247,21 @@ fn merge_auth(
         "terminationMessagePolicy": "FallbackToLogsOnError",
     });
     Some((container, volumes))
+}
+
+/// The key of ConfigMaps with certificates of registries.
+pub const CA_KEY: &str = "ca.crt";
+/// Where these certificates are in containers. Builders read all files there that end in `.crt`.
+const CA_DIRECTORY: &str = "/run/registry-ca";
+/// The file with them.
+const CA_FILE: &str = "/run/registry-ca/ca.crt";
+
+/// The volume and the mount with certificates of registries, if there are any.
+fn registry_ca(settings: &Settings) -> Option<(Value, Value)> {
+    let name = settings.registry_ca_config_map.as_ref()?;
+    let map = json!({"name": name, "items": [{"key": CA_KEY, "path": CA_KEY}]});
+    let mount = json!({"name": "registry-ca", "mountPath": CA_DIRECTORY, "readOnly": true});
+    Some((json!({"name": "registry-ca", "configMap": map}), mount))
 }
 
 /// The program of Gantry's image.

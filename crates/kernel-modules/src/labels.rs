@@ -31,6 +31,9 @@ pub const INPUT_HASH: &str = "ooto.sigs.k8s.io/input-hash";
 pub const REBUILD_ANNOTATION: &str = "ooto.sigs.k8s.io/image-rebuild-trigger-generation";
 /// The annotation of Modules that are deleted without waiting for their pods.
 pub const SKIP_UNLOAD_ANNOTATION: &str = "ooto.sigs.k8s.io/skip-unload";
+/// The annotation of Modules with the resources of their device plugin, separated by commas: pods
+/// that use them are evicted from a node before it changes to another version of the driver.
+pub const DRAIN_ANNOTATION: &str = "ooto.sigs.k8s.io/drain-resources";
 
 /// The finalizer of Modules.
 pub const FINALIZER: &str = "ooto.sigs.k8s.io/module-finalizer";

@@ -24,6 +24,8 @@ pub struct ModuleKernels {
     pub spec: Arc<ModuleSpec>,
     /// The Secrets with credentials of registries, in the order they are tried.
     pub repo_secrets: Vec<String>,
+    /// The ConfigMap of its namespace with certificates of registries.
+    pub ca_config_map: Option<String>,
     /// The nodes that it selects, by kernel.
     pub nodes: BTreeMap<String, KernelNodes>,
     /// What it means for each kernel.
@@ -86,6 +88,7 @@ pub fn module_kernels(world: &World, key: &Key, settings: &Settings) -> Option<M
         key: key.clone(),
         uid: module.metadata.uid.clone(),
         repo_secrets: secrets.map(|it| it.name.clone()).collect(),
+        ca_config_map: settings.registry_ca_config_map.clone(),
         kernels: outcomes(key, &spec, &nodes, settings),
         nodes,
         spec,

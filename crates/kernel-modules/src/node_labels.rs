@@ -2,6 +2,7 @@
 //!
 //! One controller writes all of them, with one patch a node, so that no two disagree.
 
+pub mod device_user;
 mod upgrade;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +15,7 @@ use gantry_reconcile::{
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use self::device_user::{DeviceUser, Drain, device_users, drain, drained_resources};
 use crate::labels::{KERNEL_LABEL, ModulePart, NodeLabel, NodeLabelKind, kmm_ready_labels};
 use crate::settings::{KernelLabeling, LiveSettings, Settings};
 use crate::view::{Module, ModulePod, Node};
@@ -24,6 +26,8 @@ pub use upgrade::{UpgradeStep, VersionLabels, next_step};
 #[derive(Clone, Debug)]
 pub struct NodeLabelController {
     settings: LiveSettings,
+    /// Whether pods that use devices are evicted. They are watched only then, from the start.
+    drains: bool,
 }
 
 impl NodeLabelController {
@@ -33,7 +37,8 @@ impl NodeLabelController {
     /// Labels nodes with these settings.
     #[must_use]
     pub fn new(settings: LiveSettings) -> Self {
-        Self { settings }
+        let drains = settings.get().drain_device_users;
+        Self { settings, drains }
     }
 }
 
@@ -43,7 +48,9 @@ impl Controller for NodeLabelController {
     }
 
     fn kinds(&self) -> Vec<Kind> {
-        vec![Kind::of::<Node>(), Kind::of::<ModulePod>(), Kind::of::<Module>()]
+        let mut kinds = vec![Kind::of::<Node>(), Kind::of::<ModulePod>(), Kind::of::<Module>()];
+        kinds.extend(self.drains.then(Kind::of::<DeviceUser>));
+        kinds
     }
 
     fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
@@ -59,8 +66,14 @@ impl Controller for NodeLabelController {
             let nodes: BTreeSet<&str> = nodes.filter(|it| !it.is_empty()).collect();
             return nodes.into_iter().map(Key::cluster).collect();
         }
+        if change.is::<DeviceUser>() {
+            let nodes = change.both::<DeviceUser>().filter_map(DeviceUser::used_node);
+            let nodes: BTreeSet<&str> = nodes.collect();
+            return nodes.into_iter().map(Key::cluster).collect();
+        }
         // Labels of a node depend on whether the Module exists and has versions.
-        let versions = |it: Option<&Module>| it.map(has_versions);
+        let versions =
+            |it: Option<&Module>| it.map(|it| (has_versions(it), drained_resources(&it.metadata)));
         if versions(change.before()) == versions(change.after()) {
             return Vec::new();
         }
@@ -75,7 +88,11 @@ impl Controller for NodeLabelController {
     fn plan(&self, world: &World, key: &Key, _: Timestamp) -> Plan {
         let mut plan = Plan::default();
         let Some(node) = world.store::<Node>().get(key) else { return plan };
-        let LabelChanges { labels, events } = label_changes(world, &node, &self.settings.get());
+        let changes = label_changes(world, &node, &self.settings.get(), self.drains);
+        let LabelChanges { labels, events, drain } = changes;
+        plan.steps.extend(drain.evictions);
+        plan.events.extend(drain.events);
+        plan.held.extend(drain.held);
         if labels.is_empty() {
             return plan;
         }
@@ -108,6 +125,7 @@ fn is_same(before: &Node, after: &Node) -> bool {
 struct LabelChanges {
     labels: Map<String, Value>,
     events: Vec<Event>,
+    drain: Drain,
 }
 
 impl LabelChanges {
@@ -136,7 +154,7 @@ struct ModuleOnNode {
     image: String,
 }
 
-fn label_changes(world: &World, node: &Node, settings: &Settings) -> LabelChanges {
+fn label_changes(world: &World, node: &Node, settings: &Settings, drains: bool) -> LabelChanges {
     let mut changes = LabelChanges::default();
     if settings.kernel_labeling == KernelLabeling::Own {
         let release = node.status.node_info.kernel_version.parse::<KernelRelease>();
@@ -154,7 +172,7 @@ fn label_changes(world: &World, node: &Node, settings: &Settings) -> LabelChange
     }
     for (module, on_node) in &modules {
         ready_labels(node, module, on_node, settings, &mut changes);
-        version_labels(world, node, module, on_node, &mut changes);
+        version_labels(world, node, (module, on_node), drains, &mut changes);
     }
     changes
 }
@@ -226,8 +244,8 @@ fn ready_labels(
 fn version_labels(
     world: &World,
     node: &Node,
-    module: &Key,
-    on_node: &ModuleOnNode,
+    (module, on_node): (&Key, &ModuleOnNode),
+    drains: bool,
     changes: &mut LabelChanges,
 ) {
     let (namespace, name) = (module.namespace(), module.name());
@@ -238,17 +256,28 @@ fn version_labels(
     let modules = world.store::<Module>();
     let found = modules.get(module);
     // What cannot be read is left as it is.
-    let is_versioned = found.is_some_and(|it| has_versions(&it)) || modules.is_unreadable(module);
+    let is_versioned =
+        found.as_ref().is_some_and(|it| has_versions(it)) || modules.is_unreadable(module);
+    let drained = found.as_ref().filter(|_| drains && is_versioned);
+    // What is wrong with the annotation is reported with the Module.
+    let resources = drained.and_then(|it| drained_resources(&it.metadata).ok()).unwrap_or_default();
+    let users = device_users(world, &node.metadata.name, &resources);
     let labels = VersionLabels {
         wanted: label(NodeLabelKind::WantedVersion).filter(|_| is_versioned),
         driver: label(NodeLabelKind::DriverVersion),
         plugin: label(NodeLabelKind::PluginVersion),
         has_driver_pod: on_node.has_driver_pod,
         has_plugin_pod: on_node.has_plugin_pod,
+        has_device_users: !users.is_empty(),
         is_ready: label(NodeLabelKind::Ready).is_some(),
     };
     let (kind, value) = match next_step(&labels) {
         UpgradeStep::None | UpgradeStep::Wait => return,
+        UpgradeStep::Drain => {
+            let drain = drained.map(|it| drain(world, &node.metadata.name, it, &users));
+            changes.drain.append(drain.unwrap_or_default());
+            return;
+        }
         UpgradeStep::SetDriver(version) => (NodeLabelKind::DriverVersion, Some(version)),
         UpgradeStep::SetPlugin(version) => (NodeLabelKind::PluginVersion, Some(version)),
         UpgradeStep::RemoveDriver => (NodeLabelKind::DriverVersion, None),

@@ -7,21 +7,22 @@
 
 mod inputs;
 mod job_pods;
+mod states;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use gantry_reconcile::{Meta, World};
 use jiff::Timestamp;
 
-use crate::facts::final_query;
+use crate::facts::{are_newer, final_query};
 use crate::job::{DesiredJob, JobContext, JobType, build_job, image_hash, job_name, sign_job};
 use crate::job_failure;
 use crate::kernel_plan::{BuildStage, KernelPlan, SignStage};
 use crate::labels::{HASH_ANNOTATION, KERNEL_ANNOTATION, REBUILD_ANNOTATION};
 use crate::view::{Job, JobState};
 use job_pods::pods_of;
+use states::{FoundImage, StageState};
 
 /// What is decided about the image of one kernel.
 #[derive(Clone, Debug, PartialEq)]
@@ -125,22 +126,6 @@ pub fn advance(context: &PipelineContext<'_>) -> PipelineDecision {
     };
     decision.progress = context.decide(&mut decision);
     decision
-}
-
-/// What the Job of a stage says.
-enum StageState {
-    /// There is none.
-    NoJob,
-    /// There is one that was made from something else.
-    Replaced,
-    /// It runs.
-    Active,
-    /// It succeeded, and the registry has not denied it since.
-    Succeeded { at: Option<Timestamp> },
-    /// It failed.
-    Failed { message: String },
-    /// There is one of another Module, or for another kernel.
-    Other(Arc<Job>),
 }
 
 impl PipelineContext<'_> {
@@ -309,6 +294,9 @@ impl PipelineContext<'_> {
                 let message = format!("Job {name} is replaced: what it is made from has changed");
                 Progress::pending(doing, message)
             }
+            StageState::Unconfirmed => {
+                Progress::pending("Checking", format!("reading what Job {name} was made from"))
+            }
             StageState::Active => {
                 let job = self.job.module.key.in_same_namespace(name);
                 let message = match pods_of(self.world, &job).is_empty() {
@@ -399,8 +387,14 @@ impl PipelineContext<'_> {
             return StageState::Other(job);
         }
         let hash = job.metadata.annotations.get(HASH_ANNOTATION);
-        if job.metadata.is_terminating() || hash != Some(&desired.hash) {
+        if job.metadata.is_terminating() {
             return StageState::Replaced;
+        }
+        if hash != Some(&desired.hash) {
+            return match are_newer(self.world, key.namespace(), self.plan, &job) {
+                true => StageState::Replaced,
+                false => StageState::Unconfirmed,
+            };
         }
         match job.state() {
             JobState::Active => StageState::Active,
@@ -486,10 +480,4 @@ impl PipelineContext<'_> {
             }
         }
     }
-}
-
-/// What a registry has.
-enum FoundImage {
-    Present { input_hash: Option<String>, at: Timestamp },
-    Missing,
 }

@@ -17,6 +17,9 @@ pub struct Settings {
     pub builder: BuilderSettings,
     /// Jobs that build and sign.
     pub jobs: JobSettings,
+    /// The ConfigMap with certificates that registries are verified with besides those of the
+    /// machine, in the namespace of each Module.
+    pub registry_ca_config_map: Option<String>,
     /// How long a registry may take to answer.
     pub registry_timeout: Duration,
     /// After how long an image that exists is looked for again.
@@ -37,8 +40,9 @@ pub struct Settings {
     pub pod_security: PodSecurity,
     /// The prefixes of host paths that users may mount; empty means no restriction.
     pub host_path_allow_list: Vec<String>,
-    /// Whether the status tells details.
-    pub status_details: bool,
+    /// Whether pods that use the devices of a Module are evicted in ordered upgrades, where the
+    /// Module asks for it.
+    pub drain_device_users: bool,
     /// Whether nodes also get the ready labels of Kernel Module Management.
     pub kmm_labels: bool,
 }
@@ -108,8 +112,8 @@ pub struct JobSettings {
     /// The labels of nodes that sign Jobs run on.
     pub sign_selector: BTreeMap<String, String>,
     /// The cluster role that lets Jobs push to the registry of the cluster, where it has one: then
-    /// the Jobs of a Module run as an account of their own that is bound to it, and otherwise as
-    /// the default account of their namespace, with the credentials that the Module names.
+    /// the Jobs of a Module run as an account of their own that is bound to it; see
+    /// [`Settings::job_role`]. Otherwise they push with the credentials that the Module names.
     pub registry_role: Option<String>,
 }
 
@@ -120,6 +124,28 @@ pub enum PodSecurity {
     Admission,
     /// Roles that may use security context constraints.
     SecurityContextConstraints,
+}
+
+/// The cluster role of the accounts of drivers, which may use security context constraints.
+pub const DRIVER_ROLE: &str = "gantry-modules-driver";
+/// The cluster role of the accounts of device plugins.
+pub const DEVICE_PLUGIN_ROLE: &str = "gantry-modules-device-plugin";
+/// The cluster role of the accounts of Jobs.
+pub const IMAGE_JOBS_ROLE: &str = "gantry-modules-image-jobs";
+
+impl Settings {
+    /// The cluster role that the Jobs of a Module need; without one they run as the default account
+    /// of their namespace.
+    #[must_use]
+    pub fn job_role(&self) -> Option<&str> {
+        let constrained = || match self.pod_security {
+            PodSecurity::SecurityContextConstraints if self.create_service_accounts => {
+                Some(IMAGE_JOBS_ROLE)
+            }
+            PodSecurity::SecurityContextConstraints | PodSecurity::Admission => None,
+        };
+        self.jobs.registry_role.as_deref().or_else(constrained)
+    }
 }
 
 impl Default for Settings {
@@ -142,6 +168,7 @@ impl Default for Settings {
                 sign_selector: BTreeMap::new(),
                 registry_role: None,
             },
+            registry_ca_config_map: None,
             registry_timeout: Duration::from_secs(30),
             image_present_refresh: Duration::from_secs(300),
             image_missing_refresh: Duration::from_secs(15),
@@ -157,7 +184,7 @@ impl Default for Settings {
             create_service_accounts: true,
             pod_security: PodSecurity::Admission,
             host_path_allow_list: Vec::new(),
-            status_details: false,
+            drain_device_users: false,
             kmm_labels: false,
         }
     }

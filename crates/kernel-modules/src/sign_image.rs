@@ -90,6 +90,9 @@ pub enum SignImageError {
     /// A blob of the image could not be read.
     #[error(transparent)]
     Blob(Box<BlobError>),
+    /// A layer could not be read, or is not what its manifest promises.
+    #[error(transparent)]
+    Layer(Box<LayerError>),
     /// A file that should be signed is not there, or is no file.
     #[error(transparent)]
     Selection(Box<RepackError>),
@@ -196,6 +199,7 @@ impl From<RepackError> for SignImageError {
     fn from(error: RepackError) -> Self {
         match error {
             RepackError::Blob(error) => Self::Blob(Box::new(error)),
+            RepackError::Layer(error) if is_unread(&error.problem) => Self::Layer(Box::new(error)),
             error @ (RepackError::Unmatched(_) | RepackError::Selection(_)) => {
                 Self::Selection(Box::new(error))
             }
@@ -210,6 +214,26 @@ impl From<RepackError> for SignImageError {
             | RepackError::Inconsistent { .. }
             | RepackError::Write(_)) => Self::Image(Box::new(error)),
         }
+    }
+}
+
+/// Whether a layer did not arrive as it was stored. All else is a mistake of who wrote it.
+fn is_unread(problem: &LayerProblem) -> bool {
+    match problem {
+        LayerProblem::Blob(_) | LayerProblem::Wrong(_) | LayerProblem::Io(_) => true,
+        LayerProblem::DiffId { .. }
+        | LayerProblem::MediaType(_)
+        | LayerProblem::Compression(_)
+        | LayerProblem::Truncated
+        | LayerProblem::Malformed(_)
+        | LayerProblem::Sparse
+        | LayerProblem::Name(_)
+        | LayerProblem::Escape
+        | LayerProblem::HardLink { .. }
+        | LayerProblem::NotADirectory(_)
+        | LayerProblem::SymlinkLoop(_)
+        | LayerProblem::Limit { .. }
+        | LayerProblem::Visitor(_) => false,
     }
 }
 

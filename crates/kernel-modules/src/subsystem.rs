@@ -4,6 +4,7 @@ pub mod configuration;
 mod explain;
 mod hook;
 mod observation;
+mod security_constraints;
 mod start;
 
 use std::sync::Arc;
@@ -45,7 +46,7 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
     }],
     grants,
     accounts: |_| vec![Account::new(ACCOUNT, [rbac_rules(), embedded_rules()].concat())],
-    start: |setup| Box::pin(async move { observation::observe(setup, start::start(setup)?) }),
+    start: |setup| Box::pin(async move { observation::observe(setup, start::start(setup).await?) }),
     hooks,
     explain: &[MODULE_PAGE],
     gather: &[
@@ -100,9 +101,19 @@ fn grants() -> Vec<Grant> {
              role and its binding out, and use optional/modules-secrets.yaml instead.",
             vec![secrets_rule()],
         ),
+        Grant::new(
+            "optional/modules-drain.yaml",
+            "gantry-modules-drain",
+            "Lets the operator evict pods, as far as PodDisruptionBudgets allow it; for \
+             modules.upgrade.drain.",
+            vec![eviction_rule()],
+        ),
         Grant::new("optional/modules-secrets.yaml", SECRETS_ROLE, "", vec![secrets_rule()])
             .in_scope(GrantScope::Namespace(EXAMPLE_NAMESPACE)),
     ]
+    .into_iter()
+    .chain(security_constraints::grants())
+    .collect()
 }
 
 /// The role for reading Secrets.
@@ -114,6 +125,11 @@ const EXAMPLE_NAMESPACE: &str = "drivers";
 /// requested, which is the same permission.
 fn secrets_rule() -> Value {
     rule("", &["secrets"], &["get"])
+}
+
+/// Pods that use devices are evicted in ordered upgrades; budgets hold.
+fn eviction_rule() -> Value {
+    rule("", &["pods/eviction"], &["create"])
 }
 
 /// Returns the rules that the controllers need besides on an embedded server: they bind accounts of
@@ -130,13 +146,21 @@ fn embedded_rules() -> Vec<Value> {
 #[must_use]
 pub fn rbac_rules() -> Vec<Value> {
     let mut rules = rules_without_secrets();
-    rules.push(secrets_rule());
+    rules.extend([secrets_rule(), eviction_rule()]);
     rules
 }
 
 fn rules_without_secrets() -> Vec<Value> {
     let group = "ooto.sigs.k8s.io";
     vec![
+        // At its start the operator checks that the kind is there. Releases of the chart have no
+        // other role for that.
+        named_rule(
+            "apiextensions.k8s.io",
+            "customresourcedefinitions",
+            &["modules.ooto.sigs.k8s.io"],
+            &["get"],
+        ),
         rule(group, &["modules"], &["get", "list", "patch", "watch"]),
         rule(group, &["modules/status"], &["patch"]),
         // Objects that block the deletion of their owner need it.

@@ -75,6 +75,7 @@ pub(crate) fn with_kernel(spec: &ModuleSpec, kernel: &str) -> ModuleKernels {
         key: key(),
         uid: metadata().uid,
         repo_secrets: secrets.map(|it| it.name.clone()).collect(),
+        ca_config_map: None,
         nodes: BTreeMap::from([(kernel.to_owned(), nodes)]),
         kernels: BTreeMap::from([(kernel.to_owned(), outcome)]),
         spec: Arc::new(spec.clone()),

@@ -6,8 +6,11 @@ use gantry_reconcile::{Event, Fence, Propagation, Step, View as _, Write};
 
 use super::Planner;
 use super::objects::apply;
-use crate::daemon_set::DesiredDaemonSet;
+use crate::daemon_set::{DesiredDaemonSet, plugin_daemon_set};
 use crate::labels::{KERNEL_ANNOTATION, ModulePart, NodeLabelKind};
+use crate::module_kernels::ModuleKernels;
+use crate::node_labels::device_user::{DRAIN_NOT_POSSIBLE, drain_problem};
+use crate::plugin_image::plugin_image;
 use crate::view::{DaemonSet, Module};
 
 /// DaemonSets that stay as they are, although nothing is desired of them.
@@ -20,6 +23,29 @@ pub(super) struct KeptDaemonSets {
 }
 
 impl Planner<'_> {
+    /// Plans the DaemonSet of the device plugin.
+    pub(super) fn plan_device_plugin(
+        &mut self,
+        kernels: &ModuleKernels,
+        desired: &mut Vec<DesiredDaemonSet>,
+        kept: &mut KeptDaemonSets,
+    ) {
+        if let Some(why) = drain_problem(self.module, self.settings.drain_device_users) {
+            self.warn(DRAIN_NOT_POSSIBLE, why);
+        }
+        let Some(plugin) = &kernels.spec.device_plugin else { return };
+        match plugin_image(&self.module.metadata.key(), &plugin.container.image) {
+            Ok(image) => {
+                let metadata = &self.module.metadata;
+                desired.push(plugin_daemon_set(kernels, metadata, plugin, &image));
+            }
+            Err(why) => {
+                kept.plugin = true;
+                self.warn("TemplateError", format!("devicePlugin.container.image: {why}"));
+            }
+        }
+    }
+
     /// Applies the DaemonSets that differ and deletes those that nothing wants.
     pub(super) fn write_daemon_sets(
         &mut self,

@@ -23,7 +23,7 @@ use crate::labels::{
 };
 use crate::module_kernels::ModuleKernels;
 use crate::pipeline::{JobAction, PipelineDecision};
-use crate::settings::PodSecurity;
+use crate::settings::{DEVICE_PLUGIN_ROLE, DRIVER_ROLE, PodSecurity};
 use crate::view::{DockerfileMap, Job, JobState, Module, ModulePod, Namespace, ServiceAccount};
 
 impl Planner<'_> {
@@ -166,8 +166,8 @@ impl Planner<'_> {
             }
             if self.settings.create_service_accounts {
                 let role = match part {
-                    ModulePart::DriverContainer => "gantry-modules-driver",
-                    ModulePart::DevicePlugin => "gantry-modules-device-plugin",
+                    ModulePart::DriverContainer => DRIVER_ROLE,
+                    ModulePart::DevicePlugin => DEVICE_PLUGIN_ROLE,
                 };
                 let role = match self.settings.pod_security {
                     PodSecurity::SecurityContextConstraints => Some(role),
@@ -178,7 +178,7 @@ impl Planner<'_> {
             }
         }
         let has_jobs = |plan: &KernelPlan| plan.build.is_some() || plan.sign.is_some();
-        if let Some(role) = &self.settings.jobs.registry_role
+        if let Some(role) = self.settings.job_role()
             && kernels.plans().any(|(_, plan)| has_jobs(plan))
         {
             let name = job_account_name(&self.module.metadata.name);
@@ -220,7 +220,13 @@ impl Planner<'_> {
                 }],
             });
             object["annotations"] = json!({ROLE_ANNOTATION: role});
-            Step::new(apply(ROLE_BINDINGS, key.clone(), binding))
+            let refused = format!(
+                "could not bind ServiceAccount {name} to ClusterRole {role}; apply \
+                 config/operator/optional/modules-scc.yaml, or name an account of your own in \
+                 serviceAccountName"
+            );
+            let refused = Event::warning(self.about.clone(), "ServiceAccountNotBound", refused);
+            Step::new(apply(ROLE_BINDINGS, key.clone(), binding)).on_refusal(refused)
         });
         let body = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": object});
         let mut step = Step::new(apply(ServiceAccount::RESOURCE, key, body));

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod deletion;
+mod drain;
 mod failures;
 mod images;
 mod invariants;
@@ -9,5 +10,6 @@ mod parts;
 mod proofs;
 mod published;
 mod rebuilds;
+mod registry_and_secrets;
 mod runners;
 mod verdicts;

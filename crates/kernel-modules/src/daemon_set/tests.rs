@@ -422,3 +422,71 @@ fn changes_of_others_are_noticed() {
     let other = driver(&other, RHEL, &Settings::default());
     assert!(other.name == set.name && !other.is_current(&stored(&|_| {})), "patched in place");
 }
+
+/// A release of Gantry that changes one of these restarts every driver of this shape: modules are
+/// unloaded and loaded again on all nodes. So a change here is meant, and CHANGELOG.md says it.
+#[test]
+fn kms_89_another_release_of_gantry_restarts_no_driver() {
+    let versioned = |mut spec: ModuleSpec| {
+        "1".clone_into(&mut spec.driver_container.as_mut().unwrap().container.version);
+        spec
+    };
+    let modprobe = json!({
+        "moduleName": "hello", "parameters": ["debug=1"], "firmwarePath": "/firmware",
+        "modulesLoadingOrder": ["hello", "base"],
+    });
+    let nfd =
+        Settings { kernel_labeling: KernelLabeling::NodeFeatureDiscovery, ..Settings::default() };
+    let settings = Settings::default();
+    let table = [
+        (
+            "a driver",
+            driver(&full_spec(), RHEL, &settings),
+            "hello-driver-25a555317e",
+            "e451d3f2c712f34a",
+        ),
+        (
+            "with a plus",
+            driver(&full_spec(), PLUS, &settings),
+            "hello-driver-34ee70fa12",
+            "b8052682297262fd",
+        ),
+        (
+            "with a version",
+            driver(&versioned(full_spec()), RHEL, &settings),
+            "hello-driver-d8104d079d",
+            "05b39481cb26a1b3",
+        ),
+        (
+            "by another label",
+            driver(&full_spec(), RHEL, &nfd),
+            "hello-driver-69a2188cd4",
+            "ed61cdbb7d939f11",
+        ),
+        (
+            "with modprobe",
+            with_modprobe(modprobe, &["nouveau"]),
+            "hello-driver-25a555317e",
+            "28627f4fa0290f39",
+        ),
+        (
+            "a device plugin",
+            plugin(&full_spec()),
+            "hello-device-plugin-6e340b9cff",
+            "d4e80c716489ddd0",
+        ),
+        (
+            "a device plugin with a version",
+            plugin(&versioned(full_spec())),
+            "hello-device-plugin-e79e418e48",
+            "17ff974eadd651a9",
+        ),
+    ];
+    let mut differs = Vec::new();
+    for (why, set, name, hash) in table {
+        if (set.name.as_str(), &set.hash[..16]) != (name, hash) {
+            differs.push(format!("{why}: \"{}\", \"{}\"", set.name, &set.hash[..16]));
+        }
+    }
+    assert_eq!(differs, Vec::<String>::new());
+}

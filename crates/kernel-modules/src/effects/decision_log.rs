@@ -258,6 +258,9 @@ impl Observer for DecisionLog {
                 "registry lacks the image for an architecture"
             }
             (None, Some(ImageState::SecretMissing(_))) => "registry was not asked: no Secret",
+            (None, Some(ImageState::CaBundleMissing(_))) => {
+                "registry was not asked: no ConfigMap with certificates"
+            }
             (None, None) => return,
         };
         let (controller, namespace) = (CONTROLLER, change.subject.namespace.as_str());

@@ -15,7 +15,7 @@ use gantry_registry::{
     TlsVerification,
 };
 
-use super::objects::{CredentialReadError, ObjectReader};
+use super::objects::{CaBundleError, CredentialReadError, ObjectReader};
 use crate::facts::{ImageQuery, ImageState};
 use crate::labels::INPUT_HASH;
 use crate::settings::LiveSettings;
@@ -50,6 +50,13 @@ pub struct ImageResponder {
     objects: ObjectReader,
     host: Option<Arc<dyn HostRegistry>>,
     settings: LiveSettings,
+    /// Which addresses registries other than that of the host may have.
+    addresses: AddressPolicy,
+}
+
+/// What a registry is asked with.
+struct Trust {
+    credentials: Vec<CredentialFile>,
     /// Certificates beside those of the machine.
     roots: Option<Bytes>,
 }
@@ -61,6 +68,8 @@ enum ImageCheckError {
     Reference { image: String, source: gantry_oci::ReferenceError },
     #[error(transparent)]
     Credentials(#[from] CredentialReadError),
+    #[error(transparent)]
+    CaBundle(#[from] CaBundleError),
     #[error("could not get credentials for the registry of the cluster: {0}")]
     HostCredentials(String),
     #[error(transparent)]
@@ -78,9 +87,8 @@ impl ImageResponder {
         objects: ObjectReader,
         host: Option<Arc<dyn HostRegistry>>,
         settings: LiveSettings,
-        roots: Option<Bytes>,
     ) -> Self {
-        Self { objects, host, settings, roots }
+        Self { objects, host, settings, addresses: AddressPolicy::NoLoopback }
     }
 
     async fn check(
@@ -102,7 +110,16 @@ impl ImageResponder {
                 Err(error) => return Err(error.into()),
             }
         }
-        let client = self.client(query, reference.repository(), credentials, clock).await?;
+        // It is read for every question: what changed in it counts from the next one on.
+        let mut roots = None;
+        if let Some(name) = &query.ca_config_map {
+            roots = self.objects.ca_bundle(clock, &query.namespace, name).await?;
+            if roots.is_none() {
+                return Ok(ImageState::CaBundleMissing(name.clone()));
+            }
+        }
+        let trust = Trust { credentials, roots };
+        let client = self.client(query, reference.repository(), trust, clock).await?;
         let pulled = match client.pull_manifest(&reference).await {
             Ok(pulled) => pulled,
             Err(RegistryError::NotFound { .. }) => return Ok(ImageState::Missing),
@@ -168,7 +185,7 @@ impl ImageResponder {
         &self,
         query: &ImageQuery,
         repository: &Repository,
-        mut credentials: Vec<CredentialFile>,
+        Trust { mut credentials, roots }: Trust,
         clock: &Clock,
     ) -> Result<Client, ImageCheckError> {
         let mut settings = ClientSettings::new(USER_AGENT);
@@ -186,8 +203,9 @@ impl ImageResponder {
             let own = host.credentials(&query.namespace).await;
             credentials.push(own.map_err(ImageCheckError::HostCredentials)?);
         } else {
-            if let Some(roots) = &self.roots {
-                registry.verification = TlsVerification::Bundle(roots.clone());
+            settings.addresses = self.addresses;
+            if let Some(roots) = roots {
+                registry.verification = TlsVerification::Bundle(roots);
             }
             if query.insecure_skip_tls_verify {
                 registry.verification = TlsVerification::Skip;
@@ -213,3 +231,6 @@ impl Responder<ImageState> for ImageResponder {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

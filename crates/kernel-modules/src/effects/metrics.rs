@@ -192,7 +192,9 @@ impl ModuleMetrics {
             (None, Some(ImageState::Present { .. })) => "200",
             (None, Some(ImageState::Missing | ImageState::MissingArchitecture(_))) => "404",
             // The registry was not asked.
-            (None, Some(ImageState::SecretMissing(_)) | None) => return,
+            (None, Some(ImageState::SecretMissing(_) | ImageState::CaBundleMissing(_)) | None) => {
+                return;
+            }
         };
         let Ok(image) = change.subject.image.parse::<Reference>() else { return };
         let registry = image.repository().registry().to_string();
@@ -286,6 +288,7 @@ mod tests {
             namespace: "drivers".to_owned(),
             image: "quay.io/a/b:1".to_owned(),
             secrets: Vec::new(),
+            ca_config_map: None,
             insecure: false,
             insecure_skip_tls_verify: false,
             architectures: std::collections::BTreeSet::new(),

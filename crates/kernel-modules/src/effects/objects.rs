@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use gantry_api::kernel_modules::dockerfile_problem;
 use gantry_controller::external::{BoxFuture, Responder, ResponderContext};
 use gantry_controller::read::{self, ReadBounds, ReadError};
@@ -21,6 +22,7 @@ use crate::facts::{
     BuildFiles, BuildFilesQuery, BuildFilesState, FailedHook, FailedHookQuery, SecretQuery,
     SecretState,
 };
+use crate::job::CA_KEY;
 
 /// The limits of one read: no Secret and no ConfigMap is larger.
 const BOUNDS: ReadBounds = ReadBounds { time: Duration::from_secs(10), bytes: 4 << 20 };
@@ -137,6 +139,32 @@ impl ObjectReader {
     }
 }
 
+/// Why certificates could not be read.
+#[derive(Debug, thiserror::Error)]
+#[error("could not read ConfigMap {name} with certificates of registries")]
+pub(super) struct CaBundleError {
+    name: String,
+    source: Box<ReadError>,
+}
+
+impl ObjectReader {
+    /// The certificates of registries in a ConfigMap; `None` if there is none, or it has none.
+    pub(super) async fn ca_bundle(
+        &self,
+        clock: &Clock,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Bytes>, CaBundleError> {
+        let map = self.read(clock, &CONFIG_MAPS, &Key::new(namespace, name)).await;
+        let map = map.map_err(|source| CaBundleError {
+            name: format!("{namespace}/{name}"),
+            source: Box::new(source),
+        })?;
+        let text = map.as_ref().and_then(|it| it["data"][CA_KEY].as_str());
+        Ok(text.map(|it| Bytes::from(it.to_owned())))
+    }
+}
+
 impl Responder<SecretState> for ObjectReader {
     fn answer<'a>(
         &'a self,
@@ -231,7 +259,6 @@ fn last_hook_message(events: &Value) -> String {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use bytes::Bytes;
     use gantry_controller::transport::in_process;
     use gantry_process::clock::FakeClock;
     use http::header::ACCEPT;

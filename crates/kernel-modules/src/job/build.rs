@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::simulated_build::simulated_builder;
 use super::{
-    AUTH_DIRECTORY, AUTH_FILE, DesiredJob, JobContext, JobType, PodParts, auth_volume, job_name,
-    literal, merge_auth, short_hash, verifies,
+    AUTH_DIRECTORY, AUTH_FILE, CA_DIRECTORY, DesiredJob, JobContext, JobType, PodParts,
+    auth_volume, job_name, literal, merge_auth, registry_ca, short_hash, verifies,
 };
 use crate::daemon_set::kernel_label_key;
 use crate::kernel_plan::{BuildStage, Dockerfile};
@@ -20,6 +20,7 @@ pub const BUILD_SCRIPT: &str = "\
 set -eu
 buildah --storage-driver \"$STORAGE_DRIVER\" build \"$@\"
 buildah --storage-driver \"$STORAGE_DRIVER\" push ${AUTH_FILE:+--authfile \"$AUTH_FILE\"} \
+${CERT_DIR:+--cert-dir \"$CERT_DIR\"} \
 --tls-verify=\"$PUSH_TLS_VERIFY\" --digestfile /dev/termination-log \"$OUTPUT\"
 ";
 
@@ -27,6 +28,8 @@ buildah --storage-driver \"$STORAGE_DRIVER\" push ${AUTH_FILE:+--authfile \"$AUT
 pub(super) const WORKSPACE: &str = "/workspace";
 /// Where the host's modules are, so that `depmod` finds in-tree dependencies (MC-4).
 const HOST_MODULES: &str = "/host/lib/modules";
+/// Where the image of kaniko has the certificates of public authorities.
+const KANIKO_CERTIFICATES: &str = "/kaniko/ssl/certs";
 /// Where Secrets of builds are.
 pub(super) const BUILD_SECRETS: &str = "/run/secrets";
 
@@ -115,6 +118,10 @@ pub fn build_job(
         volumes.push(json!({"name": volume, "secret": {"secretName": secret}}));
         mounts.push(json!({"name": volume, "mountPath": path, "readOnly": true}));
     }
+    if let Some((volume, mount)) = registry_ca(context.settings) {
+        volumes.push(volume);
+        mounts.push(mount);
+    }
     let secrets = &context.module.repo_secrets;
     let auth = merge_auth(context.settings, "merge-auth", secrets, AUTH_FILE);
     if let Some((_, secret_volumes)) = &auth {
@@ -183,6 +190,10 @@ fn buildah(
         args.extend(["--authfile".to_owned(), AUTH_FILE.to_owned()]);
         mounts.push(json!({"name": "auth", "mountPath": AUTH_DIRECTORY, "readOnly": true}));
     }
+    let has_ca = context.settings.registry_ca_config_map.is_some();
+    if has_ca {
+        args.extend(["--cert-dir".to_owned(), CA_DIRECTORY.to_owned()]);
+    }
     for (name, value) in &stage.arguments {
         args.extend(["--build-arg".to_owned(), literal(&format!("{name}={value}"))]);
     }
@@ -206,6 +217,9 @@ fn buildah(
     ];
     if has_auth {
         env.push(json!({"name": "AUTH_FILE", "value": AUTH_FILE}));
+    }
+    if has_ca {
+        env.push(json!({"name": "CERT_DIR", "value": CA_DIRECTORY}));
     }
     match settings.isolation {
         BuildIsolation::UserNamespace => {
@@ -265,11 +279,17 @@ fn kaniko(
     if has_auth {
         mounts.push(json!({"name": "auth", "mountPath": "/kaniko/.docker", "readOnly": true}));
     }
-    json!({
+    let mut container = json!({
         "name": "kaniko",
         "image": context.settings.builder.kaniko_image,
         "args": args,
         "volumeMounts": mounts,
         "terminationMessagePolicy": "FallbackToLogsOnError",
-    })
+    });
+    if context.settings.registry_ca_config_map.is_some() {
+        // Its option for certificates wants the name of every registry, also of base images.
+        let directories = format!("{KANIKO_CERTIFICATES}:{CA_DIRECTORY}");
+        container["env"] = json!([{"name": "SSL_CERT_DIR", "value": directories}]);
+    }
+    container
 }

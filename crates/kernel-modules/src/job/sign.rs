@@ -4,8 +4,8 @@ use gantry_api::kernel_modules::{ExistingSignature, HashAlgorithm, Tls};
 use serde_json::json;
 
 use super::{
-    AUTH_DIRECTORY, AUTH_FILE, DesiredJob, GANTRY, JobContext, JobType, PodParts, UNPRIVILEGED_ID,
-    auth_volume, literal, merge_auth, short_hash, unprivileged,
+    AUTH_DIRECTORY, AUTH_FILE, CA_FILE, DesiredJob, GANTRY, JobContext, JobType, PodParts,
+    UNPRIVILEGED_ID, auth_volume, literal, merge_auth, registry_ca, short_hash, unprivileged,
 };
 use crate::kernel_plan::SignStage;
 use crate::labels::INPUT_HASH;
@@ -77,6 +77,11 @@ pub fn sign_job(context: &JobContext<'_>, stage: &SignStage, input_hash: &str) -
         json!({"name": "cert", "mountPath": CERT_DIRECTORY, "readOnly": true}),
         json!({"name": "workspace", "mountPath": WORKSPACE}),
     ];
+    if let Some((volume, mount)) = registry_ca(settings) {
+        volumes.push(volume);
+        mounts.push(mount);
+        args.extend(["--ca-file".to_owned(), CA_FILE.to_owned()]);
+    }
     let repo_secrets = &context.module.repo_secrets;
     let push_secrets: Vec<String> = stage.push_secret.iter().chain(repo_secrets).cloned().collect();
     let mut init_containers = Vec::new();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::build::{BUILD_SECRETS, WORKSPACE};
-use super::{AUTH_DIRECTORY, AUTH_FILE, GANTRY, JobContext, literal, unprivileged};
+use super::{AUTH_DIRECTORY, AUTH_FILE, CA_FILE, GANTRY, JobContext, literal, unprivileged};
 use crate::kernel_plan::BuildStage;
 use crate::labels::INPUT_HASH;
 
@@ -43,6 +43,9 @@ pub(super) fn simulated_builder(
     if has_auth {
         option("--auth-file", AUTH_FILE);
         mounts.push(json!({"name": "auth", "mountPath": AUTH_DIRECTORY, "readOnly": true}));
+    }
+    if context.settings.registry_ca_config_map.is_some() {
+        option("--ca-file", CA_FILE);
     }
     let flags = [
         (stage.pull.insecure, "--insecure-pull"),

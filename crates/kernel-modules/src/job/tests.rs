@@ -250,7 +250,11 @@ fn user_values_are_never_in_a_script() {
     assert_eq!(pod(&sign)["containers"][0]["command"], json!(["/usr/bin/gantry"]));
     // Variables in the script are quoted, so that no value is split or expanded.
     for line in BUILD_SCRIPT.lines().filter(|it| it.contains('$')) {
-        let bare = line.replace("${AUTH_FILE:+--authfile \"$AUTH_FILE\"}", "");
+        // Options that are there only if their variable has a value; the value itself is quoted.
+        let bare = [("AUTH_FILE", "--authfile"), ("CERT_DIR", "--cert-dir")]
+            .map(|(name, option)| format!("${{{name}:+{option} \"${name}\"}}"))
+            .iter()
+            .fold(line.to_owned(), |line, optional| line.replace(optional, ""));
         for (at, _) in bare.match_indices('$') {
             assert_eq!(bare[..at].matches('"').count() % 2, 1, "unquoted in {line}");
         }
@@ -328,6 +332,7 @@ fn builds_are_isolated_as_configured() {
     let job = jobs(&spec, &inputs).build;
     let security = |job: &DesiredJob| pod(job)["containers"][0]["securityContext"].clone();
     assert_eq!(pod(&job)["hostUsers"], false);
+    assert_eq!(pod(&job)["automountServiceAccountToken"], false);
     let added = security(&job)["capabilities"]["add"].clone();
     assert!(added.as_array().unwrap().contains(&json!("SYS_ADMIN")), "inside its user namespace");
     inputs.settings.builder.isolation = BuildIsolation::Unconfined;

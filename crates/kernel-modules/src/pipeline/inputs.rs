@@ -3,12 +3,13 @@
 use gantry_oci::Digest;
 use gantry_reconcile::fact::Observed;
 
-use super::{FoundImage, PipelineContext, Progress};
+use super::states::FoundImage;
+use super::{PipelineContext, Progress};
 use crate::facts::{
     BuildFiles, BuildFilesQuery, BuildFilesState, ImageQuery, ImageState, SecretQuery, SecretState,
     build_files,
 };
-use crate::job::{JobContext, build_input_hash, sign_input_hash};
+use crate::job::{CA_KEY, JobContext, build_input_hash, sign_input_hash};
 use crate::kernel_plan::{BuildStage, Dockerfile};
 
 impl PipelineContext<'_> {
@@ -48,6 +49,15 @@ impl PipelineContext<'_> {
                 Err(Progress::failed("ImageMissing", message))
             }
             ImageState::SecretMissing(secret) => Err(self.no_secret(secret)),
+            ImageState::CaBundleMissing(name) => {
+                let message = format!(
+                    "ConfigMap {}/{name} of modules.registry.caConfigMap does not exist or has no \
+                     key {CA_KEY}; create it with `kubectl create configmap {name} -n {} \
+                     --from-file={CA_KEY}`",
+                    query.namespace, query.namespace
+                );
+                Err(Progress::pending("CABundleNotFound", message))
+            }
         }
     }
 

@@ -161,4 +161,11 @@ fn kms_57_mistakes_are_told_apart() {
     let nothing = MemoryBlobs::default();
     let pulled = sign_image(&nothing, &document, &signer, &options(&[MODULE])).unwrap_err();
     assert!(matches!(pulled, SignImageError::Blob(_)), "{pulled}");
+    // The configuration is there, and the layer is not.
+    let Document::Manifest(manifest) = &document else { unreachable!("it has one platform") };
+    let mut without_layer = MemoryBlobs::default();
+    without_layer.insert(blobs.get(manifest.config().digest()).unwrap().to_vec());
+    let broken = sign_image(&without_layer, &document, &signer, &options(&[MODULE])).unwrap_err();
+    assert!(matches!(broken, SignImageError::Layer(_)), "{broken}");
+    assert!(broken.to_string().contains("could not find the blob"), "{broken}");
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use gantry_subsystem::settings::read::length;
 use gantry_subsystem::settings::{DefaultValue, Effect, Key, ValueType, Values, ZeroMeaning};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::settings::{
     BuildEngine, BuildIsolation, BuilderSettings, EnabledStages, JobSettings, KernelLabeling,
@@ -97,6 +98,12 @@ pub const KEYS: &[Key] = &[
         "How many Jobs of all Modules run at once.",
     ),
     live(
+        "modules.job.signSelector",
+        ValueType::Opaque,
+        DefaultValue::Unset,
+        "Labels of nodes that Jobs that sign run on, as a map. Unset: any node.",
+    ),
+    live(
         "modules.registry.existsTTL",
         DURATION,
         DefaultValue::Text("5m0s"),
@@ -115,10 +122,25 @@ pub const KEYS: &[Key] = &[
         "How long a registry may take to answer.",
     ),
     live(
+        "modules.registry.caConfigMap",
+        ValueType::Name,
+        DefaultValue::Unset,
+        "The name of a ConfigMap in the namespace of each Module. The certificates under its key \
+         `ca.crt` are trusted besides those of the machine, by Jobs and when images are looked \
+         for.",
+    ),
+    live(
         "modules.driverContainer.priorityClassName",
         ValueType::Text,
         DefaultValue::Text("system-node-critical"),
         "The priority class of driver containers; empty for none.",
+    ),
+    live(
+        "modules.driverContainer.securityContext",
+        ValueType::Opaque,
+        DefaultValue::Unset,
+        "The security context of driver containers that have none of their own. Unset: user 0 with \
+         the capability SYS_MODULE and the SELinux type spc_t.",
     ),
     live(
         "modules.driverContainer.gracePeriod",
@@ -145,6 +167,15 @@ pub const KEYS: &[Key] = &[
         DefaultValue::Flag(true),
         "Whether service accounts are created for Modules that name none.",
     ),
+    Key {
+        path: "modules.upgrade.drain",
+        value_type: ValueType::Bool,
+        default: DefaultValue::Flag(false),
+        effect: Effect::Restart,
+        about: "Whether pods that use the devices of a Module are evicted from a node before it \
+                changes to another version of the driver, for Modules with the annotation \
+                ooto.sigs.k8s.io/drain-resources.",
+    },
     live(
         "modules.compatibility.kmmLabels",
         ValueType::Bool,
@@ -169,6 +200,7 @@ pub struct Configuration {
     firmware_host_path: String,
     host_path_allow_list: Vec<String>,
     service_accounts: AccountSection,
+    upgrade: UpgradeSection,
     compatibility: CompatibilitySection,
 }
 
@@ -212,6 +244,7 @@ struct JobSection {
     #[serde(deserialize_with = "length")]
     active_deadline: Duration,
     max_concurrent: u32,
+    sign_selector: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -223,12 +256,15 @@ struct RegistrySection {
     missing_ttl: Duration,
     #[serde(deserialize_with = "length")]
     timeout: Duration,
+    #[serde(rename = "caConfigMap")]
+    ca_config_map: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct DriverSection {
     priority_class_name: String,
+    security_context: Option<Map<String, Value>>,
     #[serde(deserialize_with = "length")]
     grace_period: Duration,
 }
@@ -237,6 +273,12 @@ struct DriverSection {
 #[serde(deny_unknown_fields)]
 struct AccountSection {
     create: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UpgradeSection {
+    drain: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -279,17 +321,23 @@ impl Configuration {
                 collection_delay: self.job.gc_delay,
                 active_deadline: self.job.active_deadline,
                 max_concurrent: usize::try_from(self.job.max_concurrent).unwrap_or(usize::MAX),
-                sign_selector: BTreeMap::new(),
+                sign_selector: self.job.sign_selector.clone().unwrap_or_default(),
                 registry_role: None,
             },
+            registry_ca_config_map: self.registry.ca_config_map.clone(),
             registry_timeout: self.registry.timeout,
             image_present_refresh: self.registry.exists_ttl,
             image_missing_refresh: self.registry.missing_ttl,
+            driver_security_context: match &self.driver_container.security_context {
+                Some(context) => Value::Object(context.clone()),
+                None => defaults.driver_security_context.clone(),
+            },
             driver_priority_class: self.driver_container.priority_class_name.clone(),
             driver_grace_period: self.driver_container.grace_period,
             firmware_host_path: self.firmware_host_path.clone(),
             host_path_allow_list: self.host_path_allow_list.clone(),
             create_service_accounts: self.service_accounts.create,
+            drain_device_users: self.upgrade.drain,
             kmm_labels: self.compatibility.kmm_labels,
             ..defaults
         }

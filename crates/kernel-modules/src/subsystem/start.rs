@@ -12,11 +12,11 @@ use gantry_subsystem::start::{Host, Identity, Setup, StartError, SubsystemCompon
 use super::ACCOUNT;
 use super::configuration::Configuration;
 use crate::controller::ModuleController;
-use crate::effects::{HostRegistryExtension, ImageResponder, ObjectReader};
+use crate::effects::{HostRegistryExtension, ImageResponder, ObjectReader, discover_pod_security};
 use crate::facts::{DockerfileInquiry, ImageInquiry, SecretInquiry};
 use crate::labels::{FIELD_MANAGER, JOB_TYPE_LABEL, MODULE_LABEL};
 use crate::node_labels::NodeLabelController;
-use crate::settings::{BuildEngine, LiveSettings, Settings};
+use crate::settings::{BuildEngine, LiveSettings, PodSecurity, Settings};
 use crate::view::{DaemonSet, DockerfileMap, Job, ModulePod, ServiceAccount};
 
 /// The image of Gantry in simulated pods.
@@ -26,16 +26,25 @@ pub const SIMULATED_GANTRY_IMAGE: &str = "gantry.dev/gantry:1";
 pub const REGISTRY_ROLE: &str = "gantry-registry-pusher";
 
 /// Starts the subsystem where it is switched on.
-pub(super) fn start(setup: Setup<'_>) -> Result<SubsystemComponents, StartError> {
+///
+/// # Errors
+/// A client cannot be created, or the cluster cannot be asked how it decides which pods may run.
+pub(super) async fn start(setup: Setup<'_>) -> Result<SubsystemComponents, StartError> {
     if !Configuration::read(setup.values)?.enabled {
         return Ok(SubsystemComponents::default());
     }
-    let live = LiveSettings::new(settings(setup.host, setup.values)?);
     let account = Identity::account(ACCOUNT);
+    let pod_security = match setup.host {
+        Host::Embedded => PodSecurity::Admission,
+        Host::Cluster => {
+            discover_pod_security(&setup.clients.reader(&account)?, setup.clock).await?
+        }
+    };
+    let live = LiveSettings::new(settings(setup.host, setup.values, pod_security)?);
     let actor = setup.actor(&account, FIELD_MANAGER, FIELD_MANAGER)?;
     let objects = ObjectReader::new(setup.clients.reader(&account)?);
     let host = setup.extensions.get::<HostRegistryExtension>().map(|it| Arc::clone(&it.0));
-    let images = ImageResponder::new(objects.clone(), host, live.clone(), None);
+    let images = ImageResponder::new(objects.clone(), host, live.clone());
     let inquiries: Vec<Arc<dyn AnyInquiry>> = vec![
         Arc::new(InquiryWithResponder::new(ImageInquiry::new(live.clone()), images)),
         Arc::new(InquiryWithResponder::new(SecretInquiry::new(live.clone()), objects.clone())),
@@ -60,7 +69,7 @@ pub(super) fn start(setup: Setup<'_>) -> Result<SubsystemComponents, StartError>
             (StoreId::of::<DockerfileMap>(), of_jobs()),
         ]),
         reconfigure: vec![Arc::new(move |values, _| {
-            live.set(settings(host, values)?);
+            live.set(settings(host, values, pod_security)?);
             Ok(())
         })],
         ..SubsystemComponents::default()
@@ -68,8 +77,13 @@ pub(super) fn start(setup: Setup<'_>) -> Result<SubsystemComponents, StartError>
 }
 
 /// The settings of plans. Simulated pods run programs of this process instead of images.
-fn settings(host: Host, values: &Values) -> Result<Settings, serde_json::Error> {
+fn settings(
+    host: Host,
+    values: &Values,
+    pod_security: PodSecurity,
+) -> Result<Settings, serde_json::Error> {
     let mut settings = Configuration::read(values)?.settings();
+    settings.pod_security = pod_security;
     match host {
         Host::Cluster => {}
         Host::Embedded => {

@@ -15,7 +15,7 @@ use crate::view::{DaemonSet, Job, Module, ModulePod, Namespace, Node};
 const OWNERS: Resource =
     Resource::namespaced("test", "v1", "operators", "Operator").without_status();
 
-fn with(
+pub(super) fn with(
     settings: Settings,
     objects: Vec<(Resource, Value)>,
     test: impl FnOnce(&mut Simulation<'_>),
@@ -235,7 +235,7 @@ fn a_module_that_is_recreated_is_loaded_again() {
 }
 
 /// Sets the version that a node should have.
-fn want(server: &mut Server, node: &str, version: Option<&str>) {
+pub(super) fn want(server: &mut Server, node: &str, version: Option<&str>) {
     let key = NodeLabelKind::WantedVersion.key(NAMESPACE, "hello");
     set_node(server, node, |it| it["metadata"]["labels"][&key] = json!(version));
     set_node(server, node, |it| {
@@ -245,12 +245,12 @@ fn want(server: &mut Server, node: &str, version: Option<&str>) {
     });
 }
 
-fn ready_version(server: &Server, node: &str) -> String {
+pub(super) fn ready_version(server: &Server, node: &str) -> String {
     let labels = node_labels(server, node);
     labels.get("drivers.hello.version.ready").cloned().unwrap_or_default()
 }
 
-fn versioned(version: &str) -> Value {
+pub(super) fn versioned(version: &str) -> Value {
     let mut module = module("hello");
     let fields = container(&mut module["spec"]);
     fields["version"] = json!(version);

@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 use super::cluster::{
     EL8, EL9, NAMESPACE, SECRETS, TestControllers, built, container, daemon_sets, edit_module,
     invariant, jobs, module, node, secret, set_kernel, set_node, set_outside, shape, signed,
-    stored,
+    stored, text,
 };
 use super::invariants::{assert_failures_are_not_repeated, daemon_sets_deleted};
 use super::parts::ROLE_BINDINGS;
-use crate::labels::NodeLabelKind;
+use crate::labels::{DRAIN_ANNOTATION, NodeLabelKind, REBUILD_ANNOTATION};
 use crate::settings::{PodSecurity, Settings};
-use crate::view::{DaemonSet, Module, ServiceAccount};
+use crate::view::{DaemonSet, Module, ModulePod, Node, ServiceAccount};
 
 /// Proves a scenario, and what `check` asserts of every end: for each seed with all kinds of
 /// faults, also with two leaders.
-fn prove(
+pub(super) fn prove(
     objects: Vec<(Resource, Value)>,
     script: Vec<UserAction>,
     seeds: u64,
@@ -29,18 +29,23 @@ fn prove(
     prove_with(objects, script, seeds, |_| {}, check);
 }
 
-/// Proves the same with a crash at every move.
-fn prove_crashes(
+/// How long Jobs and pods take: shorter than until a registry is asked again.
+const SHORT: Duration = Duration::from_secs(60);
+/// How long it takes besides until a changed Secret is noticed.
+pub(super) const SECRETS_NOTICED: Duration = Duration::from_secs(150);
+
+/// Proves the same with a crash at every move; it goes on for as long as `horizon` afterwards.
+pub(super) fn prove_crashes(
     objects: Vec<(Resource, Value)>,
     script: Vec<UserAction>,
+    horizon: Duration,
     check: impl Fn(&Server),
 ) {
     let controllers = TestControllers::new(Settings::default());
     let all = controllers.all();
     let mut scenario = controllers.scenario(&all, objects);
     scenario.script = script;
-    // Longer than it takes, and shorter than the next question to the registry.
-    scenario.horizon = Duration::from_secs(60);
+    scenario.horizon = horizon;
     let proof = scenario.prove_crashes(1, |server| {
         check(server);
         shape(server)
@@ -55,7 +60,18 @@ fn prove_with(
     prepare: impl Fn(&mut Scenario<'_>),
     check: impl Fn(&Server),
 ) {
-    let controllers = TestControllers::new(Settings::default());
+    prove_in(Settings::default(), objects, script, seeds, prepare, check);
+}
+
+fn prove_in(
+    settings: Settings,
+    objects: Vec<(Resource, Value)>,
+    script: Vec<UserAction>,
+    seeds: u64,
+    prepare: impl Fn(&mut Scenario<'_>),
+    check: impl Fn(&Server),
+) {
+    let controllers = TestControllers::new(settings);
     let all = controllers.all();
     let mut scenario = controllers.scenario(&all, objects);
     scenario.script = script;
@@ -67,7 +83,7 @@ fn prove_with(
     assert_proof(proof);
 }
 
-fn action(action: impl Fn(&mut Server) + 'static) -> UserAction {
+pub(super) fn action(action: impl Fn(&mut Server) + 'static) -> UserAction {
     Box::new(action)
 }
 
@@ -76,7 +92,7 @@ fn module_key() -> Key {
 }
 
 /// How many images the drivers of a Module run.
-fn drivers(server: &Server) -> usize {
+pub(super) fn drivers(server: &Server) -> usize {
     daemon_sets(server, "driver-container").len()
 }
 
@@ -106,7 +122,7 @@ fn images_are_built_and_signed_whatever_happens() {
         assert_failures_are_not_repeated(server);
     };
     prove(objects(), Vec::new(), 12, check);
-    prove_crashes(objects(), Vec::new(), check);
+    prove_crashes(objects(), Vec::new(), SHORT, check);
 }
 
 /// Two Modules want one image: at no moment do two Jobs push it.
@@ -272,16 +288,22 @@ fn a_registry_that_lies_unloads_nothing() {
 
 #[test]
 fn kms_47_a_trigger_is_acted_on_once_whatever_happens() {
-    let objects = vec![node("a", EL8), secret("key"), secret("cert"), stored(signed("hello"))];
-    let script = vec![action(|server| {
-        edit_module(server, "hello", |spec| {
-            spec["imageRebuildTriggerGeneration"] = json!(1);
-        });
-    })];
-    prove(objects, script, 8, |server| {
+    let objects = || vec![node("a", EL8), secret("key"), secret("cert"), stored(signed("hello"))];
+    let script = || {
+        vec![action(|server| {
+            edit_module(server, "hello", |spec| {
+                spec["imageRebuildTriggerGeneration"] = json!(1);
+            });
+        })]
+    };
+    let check = |server: &Server| {
         assert_eq!((drivers(server), jobs(server)), (1, vec![]));
         assert_eq!(daemon_sets_deleted(server), 0);
-    });
+        let module = server.get(&Module::RESOURCE, &module_key()).unwrap();
+        assert_eq!(module["metadata"]["annotations"][REBUILD_ANNOTATION], "1", "it was acted on");
+    };
+    prove(objects(), script(), 8, check);
+    prove_crashes(objects(), script(), SHORT, check);
 }
 
 #[test]
@@ -296,7 +318,8 @@ fn kms_84_deletion_keeps_its_order_whatever_happens() {
     let objects = vec![node("a", EL8), node("b", EL9), stored(module("hello"))];
     let script = vec![delete(), action(|server| set_kernel(server, "b", EL8))];
     prove(objects, script, 12, check);
-    prove_crashes(vec![node("a", EL8), stored(module("hello"))], vec![delete()], check);
+    let one = vec![node("a", EL8), stored(module("hello"))];
+    prove_crashes(one, vec![delete()], SHORT, check);
 }
 
 /// The last two Modules of a namespace go at once: its label goes as well.
@@ -318,30 +341,100 @@ fn kms_84_the_label_of_a_namespace_goes_with_its_last_module() {
 
 #[test]
 fn kms_83_ordered_upgrades_end_whatever_happens() {
+    prove_upgrade(Settings::default(), |server| {
+        assert_eq!(device_users(server), ["gpu", "other"], "nothing is evicted by default");
+    });
+}
+
+/// The driver never goes while a pod uses its devices, and only those pods are evicted.
+#[test]
+fn kms_82_devices_are_drained_whatever_happens() {
+    let settings = Settings { drain_device_users: true, ..Settings::default() };
+    prove_upgrade(settings, |server| assert_eq!(device_users(server), ["other"]));
+}
+
+/// The pods of users.
+fn device_users(server: &Server) -> Vec<&str> {
+    let pods = server.list(&ModulePod::RESOURCE);
+    let names = pods.iter().filter(|it| it["metadata"]["namespace"] == "team");
+    names.map(|it| text(it, "/metadata/name")).collect()
+}
+
+/// A pod that uses a device of node `a`.
+pub(super) fn device_user(name: &str, resource: &str) -> (Resource, Value) {
+    let limits = json!({resource: "1"});
+    let pod = json!({
+        "metadata": {"name": name, "namespace": "team"},
+        "spec": {
+            "nodeName": "a", "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "main", "image": "a", "resources": {"limits": limits}}],
+        },
+    });
+    (ModulePod::RESOURCE, pod)
+}
+
+/// Proves an upgrade of a Module that asks for evictions, on a node whose devices are used.
+fn prove_upgrade(settings: Settings, check: impl Fn(&Server)) {
+    let is_drained = settings.drain_device_users;
     let version = |version: &str| {
         let mut module = module("hello");
         let fields = container(&mut module["spec"]);
         fields["version"] = json!(version);
         fields["containerImage"] = json!(format!("quay.io/vendor/hello:{version}"));
+        module["metadata"]["annotations"] = json!({DRAIN_ANNOTATION: "example.com/gpu"});
         module
     };
     let wanted = NodeLabelKind::WantedVersion.key(NAMESPACE, "hello");
-    let mut labelled = node("a", EL8);
-    labelled.1["metadata"]["labels"][&wanted] = json!("1");
-    let objects = vec![labelled, stored(version("1"))];
-    let next = version("2")["spec"].clone();
-    let script = vec![
-        action(move |server| edit_module(server, "hello", |spec| *spec = next.clone())),
-        action(move |server| {
-            set_node(server, "a", |node| {
-                node["metadata"]["labels"][&wanted] = json!("2");
-            });
-        }),
-    ];
-    prove(objects, script, 8, |server| {
+    let driver = NodeLabelKind::DriverVersion.key(NAMESPACE, "hello");
+    let objects = || {
+        let mut labelled = node("a", EL8);
+        for kind in [NodeLabelKind::DriverVersion, NodeLabelKind::PluginVersion] {
+            labelled.1["metadata"]["labels"][kind.key(NAMESPACE, "hello")] = json!("1");
+        }
+        labelled.1["metadata"]["labels"][&wanted] = json!("1");
+        vec![
+            labelled,
+            stored(version("1")),
+            device_user("gpu", "example.com/gpu"),
+            device_user("other", "example.com/other"),
+        ]
+    };
+    let script = || {
+        let (next, wanted) = (version("2")["spec"].clone(), wanted.clone());
+        vec![
+            action(move |server| edit_module(server, "hello", |spec| *spec = next.clone())),
+            action(move |server| {
+                set_node(server, "a", |node| {
+                    node["metadata"]["labels"][&wanted] = json!("2");
+                });
+            }),
+        ]
+    };
+    let prepare = |scenario: &mut Scenario<'_>| {
+        let driver = driver.clone();
+        let always = move |server: &Server| {
+            let node = server.get(&Node::RESOURCE, &Key::cluster("a")).ok_or("no node")?;
+            let is_old = node["metadata"]["labels"][&driver] == "1";
+            let is_used = device_users(server).contains(&"gpu");
+            match is_drained && is_used && !is_old {
+                true => Err("the driver goes while its device is used".to_owned()),
+                false => Ok(()),
+            }
+        };
+        scenario.external.invariants.push(invariant("devices are free", always));
+    };
+    let check_driver = |server: &Server| {
         let driver = [(EL8.to_owned(), "quay.io/vendor/hello:2".to_owned())];
         assert_eq!(daemon_sets(server, "driver-container"), driver);
+        let ready = NodeLabelKind::VersionReady.key(NAMESPACE, "hello");
+        let node = server.get(&Node::RESOURCE, &Key::cluster("a")).unwrap();
+        assert_eq!(node["metadata"]["labels"][ready], "2");
+    };
+    prove_in(settings, objects(), script(), 8, prepare, |server| {
+        check_driver(server);
+        check(server);
     });
+    prove_crashes(objects(), script(), SHORT, check_driver);
 }
 
 /// Modules that cannot be read or written do not keep others from being loaded.

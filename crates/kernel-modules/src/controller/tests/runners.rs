@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use gantry_harness::Server;
 use gantry_reconcile::object::controller_reference;
 use gantry_reconcile::{
-    Change, Controller, Key, Kind, Meta, Plan, Resource, Step, Subresource, View, World, Write,
+    Change, Controller, Fence, Key, Kind, Meta, Plan, Propagation, Resource, Step, Subresource,
+    View, World, Write,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
@@ -33,6 +34,8 @@ pub(super) struct Outside {
     /// How Jobs end: `succeed`, `fail`, or `lose` the image that they pushed.
     build: String,
     sign: String,
+    /// `full` while the registry has no space: every push fails, and so does its Job.
+    pub(super) space: String,
 }
 
 impl View for Outside {
@@ -218,6 +221,7 @@ impl JobRunner {
             Some("build") => outside.build.as_str(),
             _ => outside.sign.as_str(),
         };
+        let behaviour = if outside.space == "full" { "fail" } else { behaviour };
         let status = match behaviour {
             "fail" => json!({"failed": 1, "conditions": [{
                 "type": "Failed", "status": "True", "message": "BackoffLimitExceeded",
@@ -288,6 +292,53 @@ impl Controller for JobRunner {
             true => plan.requeue_at(ends, now),
             false => plan.steps.push(Self::end(&job, &outside, now)),
         }
+        plan
+    }
+}
+
+/// The annotation of Jobs that a user deletes to have them tried again.
+pub(super) const RETRIED_BY_USER: &str = "test/retried-by-user";
+
+/// The user who deletes failed Jobs once the registry has space again.
+pub(super) struct RetryingUser;
+
+impl Controller for RetryingUser {
+    fn name(&self) -> &'static str {
+        "user"
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![Kind::of::<RunJob>(), Kind::of::<Outside>()]
+    }
+
+    fn enqueue(&self, world: &World, _: &Change) -> Vec<Key> {
+        world.store::<RunJob>().list().iter().map(|it| it.metadata.key()).collect()
+    }
+
+    fn plan(&self, world: &World, key: &Key, _: Timestamp) -> Plan {
+        let mut plan = Plan::default();
+        let outside = world.store::<Outside>().get(&Key::cluster("outside"));
+        let has_space = outside.is_some_and(|it| it.space.is_empty());
+        let Some(job) = world.store::<RunJob>().get(key) else { return plan };
+        if !has_space || job.status["failed"].is_null() || job.metadata.is_terminating() {
+            return plan;
+        }
+        let mark = Write::Merge {
+            resource: RunJob::RESOURCE,
+            key: key.clone(),
+            subresource: Subresource::Main,
+            fence: job.metadata.fence(),
+            body: json!({"metadata": {"annotations": {RETRIED_BY_USER: "true"}}}),
+        };
+        let delete = Write::Delete {
+            resource: RunJob::RESOURCE,
+            key: key.clone(),
+            fence: Fence { revision: None, ..job.metadata.fence() },
+            grace: None,
+            propagation: Some(Propagation::Background),
+        };
+        let is_marked = job.metadata.annotations.contains_key(RETRIED_BY_USER);
+        plan.write(if is_marked { delete } else { mark });
         plan
     }
 }

@@ -147,6 +147,7 @@ fn kms_92_labels_pods_jobs_and_images_are_logged_by_their_keys() {
             namespace: "drivers".to_owned(),
             image: "quay.io/v/a:1".to_owned(),
             secrets: vec!["name-of-a-secret".to_owned()],
+            ca_config_map: None,
             insecure: false,
             insecure_skip_tls_verify: false,
             architectures: std::collections::BTreeSet::new(),

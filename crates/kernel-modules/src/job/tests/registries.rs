@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use gantry_api::kernel_modules::Builder;
 use serde_json::{Value, json};
 
-use super::{JobInputs, Jobs, full_spec, jobs, pod, texts, values};
+use super::{BUILD_SCRIPT, JobInputs, Jobs, full_spec, jobs, pod, texts, values};
+use crate::settings::BuildEngine;
 
 #[test]
 fn kms_44_all_credentials_are_merged_in_their_order() {
@@ -104,4 +105,49 @@ fn kms_45_trust_in_registries_becomes_flags() {
             assert_eq!(args.contains(&flag), expected, "kaniko {flag}");
         }
     }
+}
+
+/// MC-9: a bundle of certificates reaches every builder and the signer.
+#[test]
+fn kms_45_certificates_of_registries_are_in_every_job() {
+    let mut inputs = JobInputs::default();
+    let without = jobs(&full_spec(), &inputs);
+    for job in [&without.build, &without.sign] {
+        assert!(!job.body.to_string().contains("registry-ca"), "{}", job.body);
+    }
+    inputs.settings.registry_ca_config_map = Some("trusted".to_owned());
+    let Jobs { build, sign } = jobs(&full_spec(), &inputs);
+    let mut spec = full_spec();
+    let container = &mut spec.driver_container.as_mut().unwrap().container;
+    container.build.as_mut().unwrap().builder = Some(Builder::Kaniko);
+    let kaniko = jobs(&spec, &inputs).build;
+    inputs.settings.builder.engine = BuildEngine::Simulated;
+    let simulated = jobs(&full_spec(), &inputs).build;
+    for job in [&build, &sign, &kaniko, &simulated] {
+        let volumes = pod(job)["volumes"].as_array().unwrap();
+        let volume = volumes.iter().find(|it| it["name"] == "registry-ca").unwrap();
+        let map = json!({"name": "trusted", "items": [{"key": "ca.crt", "path": "ca.crt"}]});
+        assert_eq!(volume["configMap"], map);
+        let mounts = pod(job)["containers"][0]["volumeMounts"].as_array().unwrap();
+        let mount = mounts.iter().find(|it| it["name"] == "registry-ca").unwrap();
+        let expected =
+            json!({"name": "registry-ca", "mountPath": "/run/registry-ca", "readOnly": true});
+        assert_eq!(*mount, expected);
+    }
+    let buildah = &pod(&build)["containers"][0];
+    assert_eq!(values(buildah, "--cert-dir"), ["/run/registry-ca"], "for base images");
+    let env = |container: &Value, name: &str| -> Value {
+        let env = container["env"].as_array().unwrap();
+        env.iter().find(|it| it["name"] == name).map_or(Value::Null, |it| it["value"].clone())
+    };
+    assert_eq!(env(buildah, "CERT_DIR"), "/run/registry-ca", "for the push");
+    assert!(BUILD_SCRIPT.contains("${CERT_DIR:+--cert-dir \"$CERT_DIR\"}"));
+    let kaniko = &pod(&kaniko)["containers"][0];
+    assert_eq!(env(kaniko, "SSL_CERT_DIR"), "/kaniko/ssl/certs:/run/registry-ca");
+    for job in [&sign, &simulated] {
+        let container = &pod(job)["containers"][0];
+        assert_eq!(values(container, "--ca-file"), ["/run/registry-ca/ca.crt"]);
+    }
+    assert_ne!(build.hash, without.build.hash, "a Job that failed is replaced");
+    assert_ne!(sign.hash, without.sign.hash);
 }
