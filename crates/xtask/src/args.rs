@@ -21,8 +21,9 @@ Commands:
                  Take the schemas of embedded Kubernetes types from FILE, the merged OpenAPI v3
                  documents of an API server of the pinned release
   test [ARGS…]   Run `cargo test` for the workspace or with ARGS, and print the slowest tests
-  image [--binary FILE] [--output FILE] [--tag NAME]
-                 Write the container image of the release binary, or of FILE, as an OCI archive
+  image [--binary FILE] [--output FILE] [--tag NAME] [--must-gather]
+                 Write the container image of the release binary, or of FILE, as an OCI archive;
+                 with --must-gather the one for `oc adm must-gather`, which has a shell and tar
   crates         Check that every crate builds alone
   ci             Run every step of CI in order; stop at the first that fails
   help           Print this text
@@ -109,6 +110,16 @@ mod tests {
                     binary: Some("a".into()),
                     output: Some("b".into()),
                     tag: Some("v1".to_owned()),
+                    must_gather: false,
+                })),
+            ),
+            (
+                "there is another image",
+                "image --must-gather --tag v1",
+                Ok(Command::Image(ImageOptions {
+                    tag: Some("v1".to_owned()),
+                    must_gather: true,
+                    ..ImageOptions::default()
                 })),
             ),
             ("with values", "image --binary", Err("--binary needs a value".to_owned())),

@@ -2,9 +2,9 @@
 //!
 //! The templates are the objects of `config/operator`, with placeholders for what a release
 //! decides, so that the two cannot drift apart. Cluster-scoped and shared objects are excluded:
-//! definitions, policies and roles have rules of their own. Two bindings are the exception, for
-//! reading nodes and for reviewing readers of metrics, with the role of those readers; they are
-//! only installed on request.
+//! definitions, policies and roles have rules of their own. Bindings are the exception, for reading
+//! nodes, for reviewing readers of metrics, with the role of those readers, and for kernel modules;
+//! they are only installed on request.
 
 mod values;
 
@@ -47,6 +47,10 @@ const PLACEHOLDERS: &[(&str, &str)] = &[
     ("HELM_AUTH_ROLE", "{{ .Values.global.metricsAuthClusterRole | quote }}"),
     ("HELM_AUTH_NAME", "{{ .Release.Namespace }}-{{ .Release.Name }}-metrics-auth"),
     ("HELM_READER_NAME", "{{ .Release.Namespace }}-{{ .Release.Name }}-metrics-reader"),
+    ("HELM_MODULES_ROLE", "{{ .Values.global.modulesClusterRole | quote }}"),
+    ("HELM_MODULES_NAME", "{{ .Release.Namespace }}-{{ .Release.Name }}-modules"),
+    ("HELM_MODULE_KEYS_ROLE", "{{ .Values.global.modulesSecretsClusterRole | quote }}"),
+    ("HELM_MODULE_KEYS_NAME", "{{ .Release.Namespace }}-{{ .Release.Name }}-modules-secrets"),
     ("HELM_NAMESPACE", "{{ .Release.Namespace | quote }}"),
 ];
 
@@ -133,6 +137,16 @@ pub(super) fn make(_: &Tree) -> anyhow::Result<Vec<Generated>> {
             &bound_in_cluster("HELM_AUTH_NAME", "HELM_AUTH_ROLE"),
         )?,
         template_if(METRICS_AUTH, "metrics-reader.yaml", &metrics_reader()?)?,
+        template_if(
+            ".Values.global.modulesClusterRole",
+            "modules.yaml",
+            &bound_in_cluster("HELM_MODULES_NAME", "HELM_MODULES_ROLE"),
+        )?,
+        template_if(
+            ".Values.global.modulesSecretsClusterRole",
+            "modules-secrets.yaml",
+            &bound_in_cluster("HELM_MODULE_KEYS_NAME", "HELM_MODULE_KEYS_ROLE"),
+        )?,
     ])
 }
 

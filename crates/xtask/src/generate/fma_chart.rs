@@ -193,8 +193,9 @@ fn role() -> Value {
 }
 
 /// Returns what both controllers need in their namespace. Beyond the original: the status of
-/// InferenceServerConfigs, the condition of a requester's readiness gate, and the leases of the
-/// processes that work. A test compares this with what the subsystem asks for.
+/// InferenceServerConfigs, the condition of a requester's readiness gate, the ResourceClaims of
+/// requesters, and the leases of the processes that work. A test compares this with what the
+/// subsystem asks for.
 fn rules() -> Vec<Value> {
     let read: &[&str] = &["get", "list", "watch"];
     let models = "fma.llm-d.ai";
@@ -214,6 +215,7 @@ fn rules() -> Vec<Value> {
             &["patch"],
         ),
         rule("", &["configmaps"], read),
+        rule("resource.k8s.io", &["resourceclaims"], &["get"]),
         rule("", &["pods"], &["create", "delete", "get", "list", "patch", "watch"]),
         rule("", &["pods/status"], &["patch"]),
         rule("", &["events"], &["create", "patch"]),

@@ -14,7 +14,8 @@ const SMALL_PROGRAM: &str = "/bin/true";
 
 fn compose_small(created: Timestamp) -> ComposedImage {
     let program = fs::read(SMALL_PROGRAM).unwrap();
-    compose(program, &LibraryDirectories::of_this_machine(), created, "1.2.3").unwrap()
+    let machine = LibraryDirectories::of_this_machine();
+    compose(program, &Variant::Program, &machine, created, "1.2.3").unwrap()
 }
 
 fn archive(image: &ComposedImage) -> Vec<u8> {
@@ -57,21 +58,108 @@ fn the_image_is_read_back() {
     assert_eq!(tree.get(PROGRAM).unwrap(), Some(TreeEntry::File { size }));
 }
 
-/// Tools that collect diagnostic data start `/usr/bin/gather`, which is a name of the program: the
-/// binary is in the image once, and its command line knows the command.
+/// What manifests of the original start, and what tools that collect diagnostic data start, are
+/// names of the program: the binary is in the image once, and its command line knows the command.
 #[test]
-fn kms_91_the_image_gathers_by_another_name_of_its_program() {
+fn kms_91_the_other_names_of_the_program_are_its_commands() {
     let image = compose_small(Timestamp::UNIX_EPOCH);
     let config = read_config(&image.blobs, image.manifest.config()).unwrap();
     let tree = Tree::read(&image.blobs, &image.manifest, &config, &Limits::default()).unwrap();
-    let program = Path::new(PROGRAM).file_name().unwrap().to_str().unwrap();
-    let link = TreeEntry::Symlink { target: program.as_bytes() };
-    assert_eq!(tree.get(GATHER).unwrap(), Some(link));
-    assert_eq!(Path::new(GATHER).parent(), Path::new(PROGRAM).parent(), "the link is relative");
-    let name = Path::new(GATHER).file_name().unwrap().to_str().unwrap();
-    let command = gantry::cli::command();
-    let modules = command.find_subcommand("modules").unwrap();
-    assert!(modules.find_subcommand(name).is_some(), "gantry modules {name}");
+    let link = TreeEntry::Symlink { target: PROGRAM.as_bytes() };
+    let table = [
+        ("/ko-app/dual-pods-controller --namespace=x -v=5", "dual-pods-controller"),
+        ("/ko-app/launcher-populator --namespace x --v 5 --logtostderr", "launcher-populator"),
+        ("/app/requester", "requester"),
+        ("/ko-app/test-requester --node n --pod-uid u --namespace x", "requester"),
+        ("/ko-app/test-server --startup-delay 22 --port 8000", "engine"),
+        ("/app/launcher.py --port 8001", "launcher"),
+        ("/app/launcher_pod_notifier.py", "notifier"),
+        ("/usr/bin/python3 /app/launcher_pod_notifier.py", "notifier"),
+        ("/usr/bin/python3 /app/launcher.py --log-level info", "launcher"),
+        ("/usr/bin/python launcher.py --mock-gpus", "launcher"),
+        ("/usr/bin/uvicorn --port 8001 --log-level info launcher:app", "launcher"),
+        ("/usr/bin/vllm serve m --port 8000 --enable-sleep-mode", "engine"),
+        ("/bin/bash -c launcher.py", "launcher"),
+        ("/bin/sh -c /app/launcher.py", "launcher"),
+        ("/usr/bin/gather", "modules"),
+    ];
+    for (line, command) in table {
+        let name = line.split(' ').next().unwrap();
+        assert_eq!(tree.get(name).unwrap(), Some(link), "{name}");
+        let words = gantry::cli::translate(line.split(' ').map(Into::into).collect()).unwrap();
+        let found = gantry::cli::command().try_get_matches_from(words);
+        let found = found.unwrap_or_else(|error| panic!("{line}: {error}"));
+        assert_eq!(found.subcommand_name(), Some(command), "{line}");
+    }
+    // No name is without a command.
+    for name in NAMES {
+        assert!(table.iter().any(|(line, _)| line.split(' ').next() == Some(name)), "{name}");
+    }
+}
+
+/// What `oc adm must-gather` and `kubectl cp` start in a container runs with nothing but the files
+/// of the must-gather image.
+#[test]
+fn kms_91_the_must_gather_image_has_what_its_clients_start() {
+    let machine = LibraryDirectories::of_this_machine();
+    let tools = match must_gather::tools(&machine) {
+        Ok(tools) => tools,
+        Err(error) => return println!("skipped: {error:#}"),
+    };
+    // A program in Gantry's place that writes what it is asked to.
+    let program = fs::read("/bin/cp").unwrap();
+    let variant = Variant::MustGather(tools);
+    let image = compose(program, &variant, &machine, Timestamp::UNIX_EPOCH, "1").unwrap();
+    let config = read_config(&image.blobs, image.manifest.config()).unwrap();
+    let settings = Value::Object(config.object().clone());
+    assert_eq!(settings["config"]["Entrypoint"], serde_json::json!([GATHER]));
+    let folder = tempfile::tempdir().unwrap();
+    let (archive, root) = (folder.path().join("image.tar"), folder.path().join("root"));
+    write(&image, "v1", &archive).unwrap();
+    let unpack = |archive: &Path, to: &Path| {
+        fs::create_dir_all(to).unwrap();
+        let mut tar = std::process::Command::new("tar");
+        assert!(tar.arg("-xf").arg(archive).arg("-C").arg(to).status().unwrap().success());
+    };
+    unpack(&archive, folder.path());
+    let layer = image.manifest.layers()[0].digest().hex().to_owned();
+    unpack(&folder.path().join("blobs/sha256").join(layer), &root);
+    // The volume of a must-gather pod, and what every container has.
+    for directory in ["must-gather", "dev"] {
+        fs::create_dir_all(root.join(directory)).unwrap();
+    }
+    fs::write(root.join("dev/null"), "").unwrap();
+    fs::write(root.join("data"), "gathered\n").unwrap();
+    let run = |script: &str| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--root"]).arg(&root);
+        command.args(["/bin/bash", "-c", script]).env_clear().env("PATH", "/usr/bin:/bin");
+        command.output().unwrap()
+    };
+    let first = run("exit 7");
+    if first.status.code() != Some(7) {
+        let said = String::from_utf8_lossy(&first.stderr).into_owned();
+        assert!(said.contains("unshare"), "the shell does not start: {said}");
+        return println!("skipped: no user namespace: {said}");
+    }
+    let gather = "setsid -w bash <<-MUSTGATHER_EOF\n/usr/bin/gather /data \
+                  /must-gather/log\nMUSTGATHER_EOF\nsync && echo 'Caches written to disk'";
+    let table = [
+        (gather, "Caches written to disk\n"),
+        ("trap : TERM INT; sleep 0 & wait; echo copied", "copied\n"),
+        ("tar -C /must-gather -cf - . | tar -xOf - ./log", "gathered\n"),
+        ("tar cf - /must-gather/log 2>/dev/null | tar tf -", "must-gather/log\n"),
+        ("du -s /must-gather | awk '{print ($1 >= 0)}'", "1\n"),
+        ("df --version | awk 'NR==1 {print $1}'", "df\n"),
+        ("pkill --version | awk '{print $1}'", "pkill\n"),
+        ("exec /bin/sh -c 'echo $0'", "/bin/sh\n"),
+    ];
+    for (script, expected) in table {
+        let output = run(script);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{script}: {said}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{script}: {said}");
+    }
 }
 
 /// What the loader of this machine finds for a program is in its image, whatever links lead there.
@@ -105,7 +193,8 @@ fn what_cannot_run_in_an_image_is_refused() {
     let empty = LibraryDirectories::below(folder.path());
     let machine = LibraryDirectories::of_this_machine();
     let refused = |program: &[u8], directories| {
-        let composed = compose(program.to_vec(), directories, Timestamp::UNIX_EPOCH, "1");
+        let program = program.to_vec();
+        let composed = compose(program, &Variant::Program, directories, Timestamp::UNIX_EPOCH, "1");
         format!("{:#}", composed.unwrap_err())
     };
     assert_eq!(refused(b"#!/bin/sh\n", &machine), "it is not an ELF file");

@@ -30,6 +30,8 @@ fn cs_26_and_cs_46_nothing_that_is_shared_is_touched() {
         "ClusterRole",
         "ClusterRoleBinding",
         "ClusterRoleBinding",
+        "ClusterRoleBinding",
+        "ClusterRoleBinding",
         "ConfigMap",
         "ConfigMap",
         "Deployment",
@@ -49,7 +51,13 @@ fn cs_26_and_cs_46_nothing_that_is_shared_is_touched() {
 #[test]
 fn cs_8_only_a_role_that_was_named_is_bound_in_the_cluster() {
     let (nodes, metrics) = ("nodeViewClusterRole", "metricsAuthClusterRole");
-    let table = [("node-view", nodes), ("metrics-auth", metrics), ("metrics-reader", metrics)];
+    let table = [
+        ("node-view", nodes),
+        ("metrics-auth", metrics),
+        ("metrics-reader", metrics),
+        ("modules", "modulesClusterRole"),
+        ("modules-secrets", "modulesSecretsClusterRole"),
+    ];
     for (name, value) in table {
         let template = file(&format!("templates/{name}.yaml"));
         let begin = format!("{{{{- if .Values.global.{value} }}}}\n");

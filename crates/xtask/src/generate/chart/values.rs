@@ -63,6 +63,26 @@ pub(super) fn entries(deployment: &Value) -> Vec<ChartValue> {
         ),
         entry(
             "global",
+            "modulesClusterRole",
+            json!(""),
+            text(),
+            "A ClusterRole with the permissions that `operator.config.modules.enabled` needs, such \
+             as `gantry-modules` of config/operator/optional/modules.yaml, which is then bound to \
+             the operator's account: it creates privileged pods in every namespace and labels \
+             nodes. Binding it needs an administrator. Empty: no binding.",
+        ),
+        entry(
+            "global",
+            "modulesSecretsClusterRole",
+            json!(""),
+            text(),
+            "A ClusterRole that may get Secrets, such as `gantry-modules-secrets` of the same \
+             file, which is then bound to the operator's account in the whole cluster, for the \
+             credentials and keys that Modules name. Empty: bind it in the namespaces of Modules, \
+             as config/operator/optional/modules-secrets.yaml does.",
+        ),
+        entry(
+            "global",
             "local",
             json!(false),
             json!({ "type": "boolean" }),

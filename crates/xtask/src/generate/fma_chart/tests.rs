@@ -112,6 +112,33 @@ fn deployments_are_those_of_the_original() {
     }
 }
 
+/// Arguments that the programs do not know end them at once, so each list is given to the command
+/// line that reads it, with every condition met.
+#[test]
+fn the_arguments_of_the_containers_are_those_of_the_programs() {
+    let values = [
+        ("HELM_NAMESPACE", "team"),
+        ("HELM_SLEEPER_LIMIT", "2"),
+        ("HELM_DEBUG_MEMORY", "false"),
+        ("HELM_RETENTION", "10m"),
+    ];
+    for deployment in [pairing(), population()] {
+        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+        let words = ["command", "args"].map(|it| container[it].as_array().unwrap());
+        let words = words.into_iter().flatten().map(|it| it.as_str().unwrap());
+        let words = words.filter(|it| !it.starts_with("HELM_IF") && *it != "HELM_END");
+        let words: Vec<String> = words
+            .map(|word| values.iter().fold(word.to_owned(), |it, (from, to)| it.replace(from, to)))
+            .collect();
+        assert!(words.iter().all(|it| !it.contains("HELM_")), "{words:?}");
+        assert!(words.contains(&"--leader-elect".to_owned()), "{words:?}");
+        let parsed = gantry::cli::command().try_get_matches_from(&words);
+        assert!(parsed.is_ok(), "{words:?}: {}", parsed.unwrap_err());
+        let unknown = [&words[..], &["--retention=1m".to_owned()]].concat();
+        assert!(gantry::cli::command().try_get_matches_from(unknown).is_err());
+    }
+}
+
 #[test]
 fn the_pods_give_up_every_privilege() {
     for name in ["dual-pods-controller", "launcher-populator"] {

@@ -32,6 +32,7 @@ pub(super) fn pairing() -> Value {
         "args": [
             "-v=5",
             "--namespace=HELM_NAMESPACE",
+            "--leader-elect",
             "--sleeper-limit=HELM_SLEEPER_LIMIT",
             "--debug-accelerator-memory=HELM_DEBUG_MEMORY",
             "HELM_IF_TOKEN",
@@ -78,6 +79,7 @@ pub(super) fn population() -> Value {
         "command": [PROGRAM, POPULATION],
         "args": [
             "--namespace=HELM_NAMESPACE",
+            "--leader-elect",
             "HELM_IF_RETENTION",
             "--retention-time=HELM_RETENTION",
             "HELM_END",
