@@ -75,13 +75,32 @@ e2e: ## Run the tests that need a real Kubernetes; the first time builds it
 	@testbed/images
 	@testbed/builder
 	@testbed/ansible
-	cargo test --workspace --features gantry/e2e,gantry-testkit/e2e,gantry-conformance/e2e,gantry-inventory/e2e,gantry-kmod/e2e,gantry-oci/e2e,gantry-registry/e2e,xtask/e2e --test e2e --test clients
+	@testbed/hosts
+	cargo test --workspace --features gantry/e2e,gantry-testkit/e2e,gantry-conformance/e2e,gantry-connection/e2e,gantry-inventory/e2e,gantry-kmod/e2e,gantry-oci/e2e,gantry-registry/e2e,xtask/e2e --test e2e --test clients
 
 .PHONY: drill-queue
 drill-queue: ## Run the failure drill of the queue and print its timeline (ARGS='--seed 7 --size small')
 	@scripts/check-tools
 	cargo build --release --package gantry --package gantry-testkit --bin gantry --bin drill-queue
 	"$(CARGO_TARGET_DIR)/release/drill-queue" $(ARGS)
+
+.PHONY: test-actuation
+test-actuation: ## Run the scenarios of actuation on the embedded cluster; takes minutes (ARGS='as_70')
+	@scripts/check-tools
+	cargo test --package gantry --features gantry/scenarios --test it -- actuation_scenarios::$(ARGS)
+
+.PHONY: drill-actuation
+drill-actuation: ## Kill the controllers of models again and again, and check who was awake (ARGS='--seed 7 --size small')
+	@scripts/check-tools
+	cargo build --release --package gantry --package gantry-testkit --bin gantry --bin drill-actuation
+	"$(CARGO_TARGET_DIR)/release/drill-actuation" $(ARGS)
+
+# Each seed is a world, and each world is run four times; a failure prints its seed.
+SEEDS ?= 10000
+.PHONY: prove-actuation
+prove-actuation: ## Check the invariants of actuation in random worlds (SEEDS=10000)
+	@scripts/check-tools
+	PROPTEST_CASES=$$(($(SEEDS) * 32)) cargo test --release --package gantry-actuation --test it -- --nocapture worlds
 
 .PHONY: inventory-oracle
 inventory-oracle: ## Compare generated inventories with ansible-core (SEED=7 CASES=1000); needs Python

@@ -33,6 +33,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use gantry_engine::command_line::CommandLineError;
 use gantry_engine::programs::Command as Program;
 use gantry_process::clock::Clock;
 use gantry_process::telemetry;
@@ -58,6 +59,8 @@ Examples:
   gantry gather                           collect what helps to find out what is wrong
   gantry cluster inventory -i hosts.yaml --graph
                                           show the hosts that clusters are made of
+  gantry cluster exec -i hosts.yaml all -- uptime
+                                          run a command on them
   gantry schedule -f cluster/ --explain   show which devices pods would get, and why not others
   gantry devices top                      show how many devices are used and free
   gantry modules sign-file sha256 key.pem cert.pem driver.ko
@@ -211,13 +214,28 @@ fn called_as_gather(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// Parses the command line, runs the command and reports how it went.
-pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments = called_as_gather(arguments.into_iter().collect());
-    let arguments = model_programs::by_executable(arguments);
+/// Returns the command line of this program that a command line means: its executable may be
+/// another name of the program, and options may be spelled as in the programs that it replaces.
+///
+/// # Errors
+/// The executable is an interpreter, such as `python3`, of something that is no program of Gantry.
+pub fn translate(arguments: Vec<OsString>) -> Result<Vec<OsString>, CommandLineError> {
+    let arguments = called_as_gather(arguments);
+    let arguments = model_programs::by_executable(arguments)?;
     let arguments = actuation::by_executable(arguments);
     let arguments = legacy_spelling::translate_legacy_flags(arguments);
-    let arguments = cluster::translate_verbosity(arguments);
+    Ok(cluster::translate_verbosity(arguments))
+}
+
+/// Parses the command line, runs the command and reports how it went.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments = match translate(arguments.into_iter().collect()) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            Output::standard(anstream::ColorChoice::Auto).error(error);
+            return ExitCode::from(model_programs::NOT_FOUND_EXIT_CODE);
+        }
+    };
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {

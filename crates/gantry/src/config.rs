@@ -139,6 +139,13 @@ pub fn verbose() -> bool {
     said.is_some_and(|said| matches!(said.as_str(), "y" | "yes" | "true" | "1"))
 }
 
+/// Returns the directories with programs, as `PATH` lists them.
+#[must_use]
+pub fn program_path() -> Option<std::ffi::OsString> {
+    #[expect(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
+    std::env::var_os("PATH")
+}
+
 /// Returns the passphrase of a signing key, from the variable that the kernel's `sign-file` reads.
 #[must_use]
 pub fn sign_pin() -> Option<Zeroizing<Vec<u8>>> {

@@ -8,6 +8,7 @@ pub mod endpoint;
 pub mod image_registry;
 pub mod kubeconfig;
 pub mod manifests;
+mod model_programs;
 pub mod operator;
 pub mod output;
 pub mod overview;

@@ -62,7 +62,8 @@ fn grants() -> impl Iterator<Item = Grant> {
 
 /// Returns the objects that grant the operator the permissions of a subsystem.
 fn grant_objects(grant: &Grant) -> Vec<Value> {
-    let Grant { name, about, scope: reach, binding: membership, webhook, rules, .. } = grant;
+    let Grant { name, about, scope: reach, binding: membership, webhook, rules, objects, .. } =
+        grant;
     let mut all = match (reach, membership) {
         (GrantScope::Cluster, GrantBinding::Direct) => {
             vec![cluster_wide(name, about, rules), cluster_binding(name)]
@@ -72,6 +73,7 @@ fn grant_objects(grant: &Grant) -> Vec<Value> {
             role["metadata"]["labels"][label] = json!("true");
             vec![role]
         }
+        (GrantScope::Cluster, GrantBinding::Unbound) => vec![cluster_wide(name, about, rules)],
         (GrantScope::Cluster, GrantBinding::AggregatesLabel(label)) => {
             let mut role = cluster_wide(name, about, &[]);
             // The rules are filled in by the aggregating controller; a second writer would conflict
@@ -89,6 +91,10 @@ fn grant_objects(grant: &Grant) -> Vec<Value> {
     if *webhook {
         all.extend(webhook_objects(name));
     }
+    all.extend(objects.iter().cloned().map(|mut object| {
+        object["metadata"]["labels"] = labels();
+        object
+    }));
     all
 }
 
@@ -323,9 +329,29 @@ mod tests {
 
     #[test]
     fn op_13_no_rule_allows_escalation() {
+        // Accounts of Modules are bound to roles that the same file has, and to no others.
+        let binds = rules(|file| file == "optional/modules-scc.yaml");
+        let bound = binds.iter().filter(|rule| names(rule, "verbs") == ["bind"]);
+        let bound: Vec<&Value> = bound.collect();
+        assert_eq!(bound.len(), 1, "{bound:?}");
+        let roles = manifests().into_iter().find(|it| it.file == "optional/modules-scc.yaml");
+        let roles = roles.unwrap().objects;
+        for name in names(bound[0], "resourceNames") {
+            let role = roles.iter().find(|it| it["metadata"]["name"] == name.as_str()).unwrap();
+            let [rule] = role["rules"].as_array().unwrap().as_slice() else { panic!("{role}") };
+            assert_eq!(
+                (&rule["verbs"], &rule["apiGroups"]),
+                (&json!(["use"]), &json!(["security.openshift.io"]))
+            );
+            assert!(!names(rule, "resourceNames").is_empty(), "{rule}");
+        }
         for rule in rules(|_| true) {
             for list in ["apiGroups", "resources", "verbs"] {
                 assert!(!names(&rule, list).contains(&"*".to_owned()), "{rule}");
+            }
+            let is_binding = names(&rule, "resources") == ["rolebindings"];
+            if binds.contains(&rule) && (is_binding || rule == *bound[0]) {
+                continue;
             }
             assert!(!names(&rule, "apiGroups").contains(&RBAC.to_owned()), "{rule}");
             for verb in ["bind", "escalate", "impersonate", "approve", "sign"] {

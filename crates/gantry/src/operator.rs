@@ -130,7 +130,7 @@ pub async fn run(
         biased;
         // Either future may be dropped: one only reads, the other only waits.
         () = std::future::ready(()), if shell.tasks.token().is_cancelled() => None,
-        prepared = controllers::prepare(&start, &shell, &standing) => Some(prepared?),
+        prepared = controllers::prepare(&start, &mut shell, &standing) => Some(prepared?),
         signal = signals.next() => {
             tracing::info!(%signal, "stopped before the start was complete");
             shell.tasks.token().cancel();

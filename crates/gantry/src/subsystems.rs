@@ -58,7 +58,7 @@ pub fn inventory() -> Vec<InventoryEntry> {
             GrantBinding::Direct | GrantBinding::AggregatesLabel(_) => {
                 entries.push(operator_entry(binding, name, is_optional));
             }
-            GrantBinding::AggregatedByLabel(_) => {}
+            GrantBinding::AggregatedByLabel(_) | GrantBinding::Unbound => {}
         }
     }
     // The list of accounts depends on no setting.

@@ -10,7 +10,6 @@ mod host_registry;
 mod in_process_client;
 mod installation;
 mod metrics_api;
-mod model_programs;
 mod node_groups;
 mod node_notifier;
 
@@ -48,13 +47,15 @@ use http::{Method, StatusCode};
 use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 
+use crate::cli::modules::ImageBuilder;
+use crate::model_programs;
 use crate::status_page::{ConfigurationStatus, SettingsScope, StatusPage, caches_filled};
 use crate::subsystems::{self};
 use certificates::EmbeddedAuthority;
 use gantry_program::GantryProgram;
 use host_registry::EmbeddedRegistry;
 pub use in_process_client::InProcessClient;
-pub use installation::{DEMO, apply, install_kinds};
+pub use installation::{DEMO, DEMO_MODELS, apply, install_kinds};
 use node_notifier::NodeNotifier;
 
 /// The path of the controllers' status page.
@@ -88,6 +89,8 @@ pub struct EmbeddedSettings {
     pub network: PodNetwork,
     /// The images that nodes pull; they have all others.
     pub images: Option<PulledImages>,
+    /// The buildah that builds images of Modules; without one, `RUN` is simulated.
+    pub buildah: Option<PathBuf>,
 }
 
 /// An embedded cluster: everything that runs beside the API server.
@@ -116,11 +119,13 @@ pub async fn start(
     let clock = tasks.clock().clone();
     let started = clock.now();
     let registry = EmbeddedRegistry::new(api, settings.api_server.port, &settings.certificates);
-    let program = GantryProgram::new(registry.addresses(), registry.roots());
+    let builder = settings.buildah.clone().map_or(ImageBuilder::Simulated, ImageBuilder::Buildah);
+    let program = GantryProgram::new(registry.addresses(), registry.roots(), builder);
     let runtime = PodRuntime {
         programs: model_programs::register(
             ProgramRegistry::built_in().with(gantry_program::IMAGE, program),
             &settings.pods,
+            None,
             tasks,
         )?,
         api_server: Some(settings.api_server.clone()),

@@ -321,7 +321,9 @@ impl Cluster<'_> {
                 }
                 Ok(())
             }
-            Write::Bind { .. } => anyhow::bail!("Modules bind no pods"),
+            Write::Bind { .. } | Write::Evict { .. } => {
+                anyhow::bail!("Modules bind no pods, and evict none by default")
+            }
         }
     }
 

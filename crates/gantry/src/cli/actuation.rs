@@ -2,12 +2,15 @@
 //! original project runs them, one in each process.
 
 use std::ffi::OsString;
+use std::io::{self, Write as _};
 use std::path::Path;
 
 use anyhow::Context as _;
 use clap::ArgAction;
 use gantry_actuation::labels::{PAIRING_MANAGER, POPULATION_MANAGER};
-use gantry_actuation::{CollectionController, ObjectStatusController};
+use gantry_actuation::{
+    CollectionController, ObjectStatusController, ServerConfigStatusController,
+};
 use gantry_api::kind::Kind;
 use gantry_api::meta::dns_label_problem;
 use gantry_api::object::KINDS;
@@ -20,11 +23,14 @@ use gantry_subsystem::settings::duration;
 use tokio_util::sync::CancellationToken;
 
 use super::{CommandOutcome, run_to_end};
-use crate::config::operator::merge_and_check;
-use crate::config::values::{ConfigReport, Layer, Origin, Values};
-use crate::operator::ProcessContext;
+use crate::config::operator::{CheckedConfig, merge_and_check};
+use crate::config::values::{ConfigReport, Layer, Origin};
 use crate::operator::cluster::{KubeconfigEntries, kube_config_for_entries};
-use crate::operator::standalone::{self, EXIT_MISSING_KINDS, StandaloneExit, StandaloneOptions};
+use crate::operator::controllers::lost_lease;
+use crate::operator::standalone::{
+    self, EXIT_MISSING_KINDS, NeededKind, StandaloneExit, StandaloneOptions,
+};
+use crate::operator::{EXIT_LOST_LEADERSHIP, ProcessContext};
 use crate::output::Output;
 use crate::subsystems::CONTROLLERS;
 use crate::version::VERSION;
@@ -38,11 +44,13 @@ use crate::version::VERSION;
   gantry dual-pods-controller --namespace models
   gantry dual-pods-controller -n models --sleeper-limit 2 --debug-accelerator-memory=false -v 2
   gantry dual-pods-controller -n models --kubeconfig ~/.kube/config --context test
+  gantry dual-pods-controller -n models --leader-elect
 
 Exit codes:
    0  stopped by a signal
    1  the namespace is missing, or a required component failed: the error says which
    2  the command line is wrong
+   4  lost the lease: another replica leads, or the API server did not answer in time
   78  the cluster does not define the kinds of fma.llm-d.ai")]
 pub(super) struct PairingArguments {
     #[command(flatten)]
@@ -71,11 +79,13 @@ pub(super) struct PairingArguments {
 #[command(after_help = "Examples:
   gantry launcher-populator --namespace models
   gantry launcher-populator -n models --stuck-starting-threshold 10m -v 2
+  gantry launcher-populator -n models --leader-elect --retention-time 10m
 
 Exit codes:
    0  stopped by a signal
    1  the namespace is missing, or a required component failed: the error says which
    2  the command line is wrong
+   4  lost the lease: another replica leads, or the API server did not answer in time
   78  the cluster does not define the kinds of fma.llm-d.ai")]
 pub(super) struct PopulationArguments {
     #[command(flatten)]
@@ -93,6 +103,11 @@ pub(super) struct PopulationArguments {
     /// After how long a scheduled launcher that is not ready is reported as stuck.
     #[arg(long, value_name = "DURATION", default_value = "7m30s", value_parser = go_duration)]
     stuck_starting_threshold: String,
+
+    /// How long launchers beyond the policies are kept for the instances that sleep in them; 0s
+    /// deletes them at once.
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration_or_zero)]
+    retention_time: String,
 }
 
 /// The flags of both.
@@ -133,15 +148,88 @@ struct CommonArguments {
     /// Call pods whose addresses are loopback addresses, as those of simulated nodes are.
     #[arg(long)]
     allow_loopback: bool,
+
+    #[command(flatten)]
+    election: ElectionArguments,
 }
+
+/// The heading of the flags of leader election in the help.
+const ELECTION: &str = "Leader election";
+
+/// The flags of leader election, with the names that components of Kubernetes have.
+#[derive(Debug, clap::Args)]
+struct ElectionArguments {
+    /// Work only while holding a lease, so that of several replicas one works and the others wait.
+    #[arg(long, help_heading = ELECTION, value_name = "BOOL")]
+    #[arg(num_args = 0..=1, require_equals = true)]
+    #[arg(action = ArgAction::Set, default_value_t = false, default_missing_value = "true")]
+    leader_elect: bool,
+
+    /// How long the others wait for a replica that does not renew the lease.
+    #[arg(long, help_heading = ELECTION, value_name = "DURATION")]
+    #[arg(default_value = "15s", value_parser = go_duration)]
+    leader_elect_lease_duration: String,
+
+    /// How long a replica tries to renew the lease before it ends.
+    #[arg(long, help_heading = ELECTION, value_name = "DURATION")]
+    #[arg(default_value = "10s", value_parser = go_duration)]
+    leader_elect_renew_deadline: String,
+
+    /// How long replicas wait between two attempts.
+    #[arg(long, help_heading = ELECTION, value_name = "DURATION")]
+    #[arg(default_value = "2s", value_parser = go_duration)]
+    leader_elect_retry_period: String,
+
+    /// The name of the lease, in the namespace of --namespace. By default that of the controller.
+    #[arg(long, help_heading = ELECTION, value_name = "NAME")]
+    leader_elect_resource_name: Option<String>,
+}
+
+impl ElectionArguments {
+    /// Adds the settings to a layer. `name` is the name of the lease without a flag.
+    fn set(&self, layer: &mut Layer, name: &str) {
+        let Self {
+            leader_elect,
+            leader_elect_lease_duration,
+            leader_elect_renew_deadline,
+            leader_elect_retry_period,
+            leader_elect_resource_name,
+        } = self;
+        let name = leader_elect_resource_name.as_deref().unwrap_or(name);
+        for (key, value, flag) in [
+            ("leaderElection.leaderElect", (*leader_elect).into(), "leader-elect"),
+            ("leaderElection.resourceName", name.into(), "leader-elect-resource-name"),
+            (
+                "leaderElection.leaseDuration",
+                leader_elect_lease_duration.as_str().into(),
+                "leader-elect-lease-duration",
+            ),
+            (
+                "leaderElection.renewDeadline",
+                leader_elect_renew_deadline.as_str().into(),
+                "leader-elect-renew-deadline",
+            ),
+            (
+                "leaderElection.retryPeriod",
+                leader_elect_retry_period.as_str().into(),
+                "leader-elect-retry-period",
+            ),
+        ] {
+            layer.set(key, value, Origin::Flag(flag));
+        }
+    }
+}
+
+/// Where Kubernetes reads why a container has ended, unless its pod says otherwise.
+const TERMINATION_LOG: &str = "/dev/termination-log";
 
 /// What one of them runs.
 struct Standalone {
     common: CommonArguments,
     controllers: Vec<&'static str>,
     layer: Layer,
-    /// The plural names of the kinds that must be defined.
-    kinds: &'static [&'static str],
+    /// The plural names of the kinds that must be served, and whether their status is written.
+    kinds: &'static [(&'static str, bool)],
 }
 
 /// Makes a command line of Gantry of one that begins with the executable of a controller.
@@ -195,6 +283,11 @@ fn go_duration(text: &str) -> Result<String, String> {
     Ok(duration::write(length))
 }
 
+fn duration_or_zero(text: &str) -> Result<String, String> {
+    let length = duration::parse(text).ok_or("expected a duration such as 10m, or 0s")?;
+    Ok(duration::write(length))
+}
+
 pub(super) fn run_pairing(
     arguments: PairingArguments,
     output: &mut Output,
@@ -207,8 +300,9 @@ pub(super) fn run_pairing(
     layer.set("actuation.debugAcceleratorMemory", debug_accelerator_memory.into(), origin);
     let origin = Origin::Object("dual-pods-controller".to_owned());
     layer.set("actuation.population.enabled", false.into(), origin);
-    let kinds = &["inferenceserverconfigs", "launcherconfigs"];
-    let controllers = vec![PAIRING_MANAGER, CollectionController::NAME];
+    let kinds = &[("inferenceserverconfigs", true), ("launcherconfigs", false)];
+    let controllers =
+        vec![PAIRING_MANAGER, CollectionController::NAME, ServerConfigStatusController::NAME];
     run(Standalone { common, controllers, layer, kinds }, output)
 }
 
@@ -221,8 +315,11 @@ pub(super) fn run_population(
         expectation_timeout: _,
         stuck_scheduling_threshold,
         stuck_starting_threshold,
+        retention_time,
     } = arguments;
     let mut layer = Layer::default();
+    let origin = Origin::Flag("retention-time");
+    layer.set("actuation.retention", retention_time.into(), origin);
     layer.set(
         "actuation.stuckSchedulingThreshold",
         stuck_scheduling_threshold.into(),
@@ -233,7 +330,7 @@ pub(super) fn run_population(
         stuck_starting_threshold.into(),
         Origin::Flag("stuck-starting-threshold"),
     );
-    let kinds = &["launcherconfigs", "launcherpopulationpolicies"];
+    let kinds = &[("launcherconfigs", true), ("launcherpopulationpolicies", true)];
     let controllers = vec![POPULATION_MANAGER, ObjectStatusController::NAME];
     run(Standalone { common, controllers, layer, kinds }, output)
 }
@@ -246,21 +343,22 @@ fn run(standalone: Standalone, output: &mut Output) -> anyhow::Result<CommandOut
         ));
         return Ok(CommandOutcome::Failure);
     }
-    let values = match standalone.values() {
-        Ok(values) => values,
+    let checked = match standalone.check() {
+        Ok(checked) => checked,
         Err(report) => {
             report.errors.iter().for_each(|error| output.error(error));
             return Ok(CommandOutcome::Failure);
         }
     };
-    run_to_end(operate(standalone, values, output))
+    run_to_end(operate(standalone, checked, output))
 }
 
 impl Standalone {
     /// The settings of the subsystems: nothing but actuation runs.
-    fn values(&self) -> Result<Values, ConfigReport> {
-        let CommonArguments { namespace, token_file, allow_loopback, .. } = &self.common;
+    fn check(&self) -> Result<CheckedConfig, ConfigReport> {
+        let CommonArguments { namespace, token_file, allow_loopback, election, .. } = &self.common;
         let mut layer = self.layer.clone();
+        election.set(&mut layer, self.controllers.first().copied().unwrap_or_default());
         let own = || Origin::Object("command line".to_owned());
         layer.set("actuation.enabled", true.into(), own());
         layer.set("mcadEnabled", false.into(), own());
@@ -268,19 +366,22 @@ impl Standalone {
         layer.set("actuation.tokenFile", token_file.clone().into(), Origin::Flag("token-file"));
         let origin = Origin::Flag("allow-loopback");
         layer.set("actuation.allowLoopback", (*allow_loopback).into(), origin);
-        merge_and_check([&layer], ConfigReport::default(), &CONTROLLERS).map(|it| it.values)
+        merge_and_check([&layer], ConfigReport::default(), &CONTROLLERS)
     }
 
-    fn kinds(&self) -> Vec<&'static Kind> {
-        let is_own =
-            |kind: &&Kind| kind.group == "fma.llm-d.ai" && self.kinds.contains(&kind.plural);
-        KINDS.iter().filter(is_own).collect()
+    fn kinds(&self) -> Vec<NeededKind> {
+        let needed = |kind: &'static Kind| {
+            let is_own = |it: &&(&str, bool)| kind.group == "fma.llm-d.ai" && it.0 == kind.plural;
+            let (_, status) = self.kinds.iter().find(is_own)?;
+            Some(NeededKind { kind, status: *status })
+        };
+        KINDS.iter().filter_map(needed).collect()
     }
 }
 
 async fn operate(
     standalone: Standalone,
-    values: Values,
+    checked: CheckedConfig,
     output: &mut Output,
 ) -> anyhow::Result<CommandOutcome> {
     let mut signals = Signals::listen().context("could not listen for signals")?;
@@ -302,22 +403,40 @@ async fn operate(
     let shell = ProcessContext { tasks, metrics, health: Health::default() };
     let options = StandaloneOptions {
         controllers,
-        values,
+        values: checked.values,
         config,
         namespace,
         kinds,
+        election: checked.settings.leader_election,
         metrics_port: common.metrics_port,
         debug_port: common.debug_port,
     };
     match standalone::run(options, shell, &mut signals).await? {
         StandaloneExit::MissingKinds(missing) => {
+            write_termination_message(Path::new(TERMINATION_LOG), &missing);
             output.error(missing);
             Ok(CommandOutcome::FailureWithCode(EXIT_MISSING_KINDS))
         }
         StandaloneExit::Stopped(ending) => {
+            if let Some(lost) = lost_lease(&ending.lost) {
+                output.error(lost);
+                return Ok(CommandOutcome::FailureWithCode(EXIT_LOST_LEADERSHIP));
+            }
             ending.lost.iter().for_each(|loss| output.error(loss));
             Ok(if ending.is_clean() { CommandOutcome::Success } else { CommandOutcome::Failure })
         }
+    }
+}
+
+/// Writes why the process ends, for the status of its pod; outside of a container there is no such
+/// file. The error goes to the log, too, so that nothing is lost if it cannot be written.
+fn write_termination_message(path: &Path, message: &str) {
+    let file = std::fs::OpenOptions::new().write(true).truncate(true).open(path);
+    match file.and_then(|mut file| file.write_all(message.as_bytes())) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(%error, "could not write the termination message");
+        }
+        Ok(()) | Err(_) => {}
     }
 }
 
@@ -381,21 +500,35 @@ mod tests {
         assert_eq!(given.stuck_starting_threshold, "1m30s");
         assert_eq!(given.stuck_scheduling_threshold, "2m0s");
         assert!(Population::try_parse_from(["c", "--stuck-starting-threshold", "x"]).is_err());
+        assert_eq!(given.retention_time, "0s");
+        let given = Population::try_parse_from(["c", "--retention-time=10m"]).unwrap().arguments;
+        assert_eq!(given.retention_time, "10m0s");
     }
 
     #[test]
     fn nothing_but_actuation_is_enabled() {
         let words = ["c", "--namespace", "x", "--allow-loopback"];
         let PairingArguments { common, .. } = Pairing::try_parse_from(words).unwrap().arguments;
-        let kinds = &["launcherconfigs"];
+        let kinds = &[("launcherconfigs", true)];
         let layer = Layer::default();
         let standalone = Standalone { common, controllers: Vec::new(), layer, kinds };
-        let values = standalone.values().unwrap();
+        let values = standalone.check().unwrap().values;
         let enabled = crate::subsystems::features().filter(|it| (it.enabled)(&values));
         let names: Vec<&str> = enabled.map(|it| it.name).collect();
         assert_eq!(names, ["actuation", "launcher-population"]);
         assert_eq!(values.text("actuation.namespace"), "x");
         assert!(values.is_on("actuation.allowLoopback"));
         assert_eq!(standalone.kinds().len(), 1);
+    }
+
+    #[test]
+    fn as_41_the_termination_message_is_written_where_there_is_a_file_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("termination-log");
+        write_termination_message(&path, "text");
+        assert!(!path.exists(), "outside of a container");
+        std::fs::write(&path, "what an earlier container wrote").unwrap();
+        write_termination_message(&path, "kinds are missing");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "kinds are missing");
     }
 }

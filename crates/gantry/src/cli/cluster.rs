@@ -1,7 +1,15 @@
 //! `gantry cluster`: works with the hosts of an inventory, and the clusters that they form.
 
+mod cp;
+mod create;
+mod exec;
+mod explain;
+mod hosts;
+mod init;
 mod inventory;
 mod inventory_files;
+mod outcome;
+mod password;
 
 use std::ffi::OsString;
 
@@ -13,14 +21,21 @@ use crate::output::Output;
 /// Work with an inventory of hosts, and the clusters that they form.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
+  gantry cluster init gpu-0 gpu-1 > hosts.yaml
+  gantry cluster create -i hosts.yaml --list-tasks
+  gantry cluster explain config
   gantry cluster inventory -i hosts.yaml --graph
   gantry cluster inventory -i hosts.yaml --host gpu-0 --origin
+  gantry cluster exec -i hosts.yaml all -- uptime
+  gantry cluster cp -i hosts.yaml --become motd all:/etc/motd
 
 Here -v, -vv, -vvv and -vvvv have no value; each v prints more.
 
 Exit codes:
   0  done
-  1  the inventory is wrong, or no host matched; the errors say where and what to do
+  1  the inventory is wrong, no host matched, or steps are held; the errors say what to do
+  2  a host failed
+  4  a host was not reached
   5  the command line is wrong")]
 pub(super) struct Arguments {
     #[command(subcommand)]
@@ -29,6 +44,11 @@ pub(super) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Create(Box<create::Arguments>),
+    Init(init::Arguments),
+    Explain(explain::Arguments),
+    Cp(Box<cp::Arguments>),
+    Exec(Box<exec::Arguments>),
     Inventory(Box<inventory::Arguments>),
 }
 
@@ -40,10 +60,14 @@ pub(super) fn run(
     log: &LogControl,
     output: &mut Output,
 ) -> anyhow::Result<CommandOutcome> {
+    let verbosity = log.verbosity.unwrap_or_default();
     match &arguments.command {
-        Command::Inventory(arguments) => {
-            inventory::run(arguments, log.verbosity.unwrap_or_default(), output)
-        }
+        Command::Create(arguments) => create::run(arguments, output),
+        Command::Init(arguments) => init::run(arguments, output),
+        Command::Explain(arguments) => explain::run(arguments, output),
+        Command::Cp(arguments) => cp::run(arguments, output),
+        Command::Exec(arguments) => exec::run(arguments, verbosity, output),
+        Command::Inventory(arguments) => inventory::run(arguments, verbosity, output),
     }
 }
 
@@ -93,6 +117,10 @@ mod tests {
     #[test]
     fn prv_4_each_v_counts_and_has_no_value() {
         let table = [
+            (
+                "gantry cluster create -i hosts.yaml --tags config -v",
+                "gantry cluster --v=1 create -i hosts.yaml --tags config",
+            ),
             (
                 "gantry cluster inventory -i hosts.yaml -v",
                 "gantry cluster --v=1 inventory -i hosts.yaml",

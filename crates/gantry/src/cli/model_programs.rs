@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use gantry_engine::command_line::CommandLineError;
 use gantry_engine::kubernetes::InCluster;
 use gantry_engine::programs::Command;
 use gantry_engine::tiny::options::known_options;
-use gantry_engine::{Host, Program};
+use gantry_engine::{Host, Invocation, Program, command_line};
 use gantry_process::clock::Clock;
 
 use super::{CommandOutcome, run_to_end};
@@ -27,13 +28,35 @@ pub(super) struct VendorTool {
     pub(super) arguments: Vec<String>,
 }
 
+/// The exit code of a command that is not found, as shells have it.
+pub(super) const NOT_FOUND_EXIT_CODE: u8 = 127;
+
+/// Programs that run others. In Gantry's image they are names of it: manifests of the original
+/// start `python3 /app/launcher.py`, `uvicorn launcher:app`, or a shell with such a line.
+const INTERPRETERS: [&str; 6] = ["bash", "python", "python3", "sh", "uvicorn", "vllm"];
+
 /// Makes a command line of Gantry of one that begins with the executable of a program, and removes
 /// options of an engine that mean nothing here.
-pub(super) fn by_executable(words: Vec<OsString>) -> Vec<OsString> {
+///
+/// # Errors
+/// It is an interpreter of something that is no program of Gantry.
+pub(super) fn by_executable(words: Vec<OsString>) -> Result<Vec<OsString>, CommandLineError> {
     let mut rest = words.into_iter();
-    let Some(executable) = rest.next() else { return Vec::new() };
-    let rest: Vec<OsString> = rest.collect();
-    let named = executable.to_str().and_then(Program::by_executable);
+    let Some(executable) = rest.next() else { return Ok(Vec::new()) };
+    let mut rest: Vec<OsString> = rest.collect();
+    let name = executable.to_str().unwrap_or_default();
+    let is_interpreter = INTERPRETERS.iter().any(|it| name.rsplit('/').next() == Some(it));
+    let named = match is_interpreter {
+        true => {
+            // Words that are not Unicode are no words of these programs.
+            let words = rest.iter().map(|it| it.to_string_lossy().into_owned());
+            let words: Vec<String> = std::iter::once(name.to_owned()).chain(words).collect();
+            let Invocation { program, arguments } = command_line::resolve(&words)?;
+            rest = arguments.into_iter().map(OsString::from).collect();
+            Some(program)
+        }
+        false => Program::by_executable(name),
+    };
     let prefix: &[&str] = match named {
         None => &[],
         Some(Program::Requester) => &["requester"],
@@ -56,7 +79,7 @@ pub(super) fn by_executable(words: Vec<OsString>) -> Vec<OsString> {
         words.truncate(2);
         words.extend(known_options(&options).into_iter().map(OsString::from));
     }
-    words
+    Ok(words)
 }
 
 /// Runs a program as this process.
@@ -94,14 +117,32 @@ mod tests {
             ),
             ("test-server --port=9", "test-server engine --startup-delay 47 --port=9"),
             ("nvidia-smi -L", "nvidia-smi nvidia-smi -L"),
+            ("/usr/bin/python3 /app/launcher.py --port 1", "/usr/bin/python3 launcher --port 1"),
+            ("python3 -u /app/launcher_pod_notifier.py", "python3 notifier"),
+            ("vllm serve m --max-model-len 5 --port 8", "vllm engine --model m --port 8"),
             ("gantry engine --max-model-len 5 --model m", "gantry engine --model m"),
             ("", ""),
         ];
         for (words, expected) in table {
             let words = words.split_whitespace().map(OsString::from).collect();
-            let found: Vec<String> =
-                by_executable(words).iter().map(|it| it.to_string_lossy().into_owned()).collect();
+            let found: Vec<String> = by_executable(words)
+                .unwrap()
+                .iter()
+                .map(|it| it.to_string_lossy().into_owned())
+                .collect();
             assert_eq!(found.join(" "), expected);
+        }
+        let line = ["/bin/bash", "-c", "python3 launcher.py --host 0.0.0.0"].map(OsString::from);
+        let expected = ["/bin/bash", "launcher", "--host", "0.0.0.0"].map(OsString::from);
+        assert_eq!(by_executable(line.to_vec()).unwrap(), expected);
+    }
+
+    #[test]
+    fn an_interpreter_runs_nothing_else() {
+        for words in ["python3 -c pass", "/bin/sh", "bash -c ls", "uvicorn other:app"] {
+            let words = words.split(' ').map(OsString::from).collect();
+            let error = by_executable(words).unwrap_err().to_string();
+            assert!(error.contains("no such program"), "{error}");
         }
     }
 }

@@ -42,6 +42,7 @@ enum Command {
     Gather(gather::Arguments),
 }
 
+pub(crate) use build::{ImageBuilder, find_buildah};
 pub(crate) use container_files::ContainerFiles;
 pub(crate) use registry_flags::{ClusterRegistry, RegistryScope};
 
@@ -63,6 +64,7 @@ pub(crate) async fn run_in_container(
     arguments: Arguments,
     files: &ContainerFiles,
     registries: &RegistryScope,
+    builder: &ImageBuilder,
     output: &mut Output,
 ) -> anyhow::Result<CommandOutcome> {
     let ended = match arguments.command {
@@ -72,7 +74,7 @@ pub(crate) async fn run_in_container(
         }
         Command::MergeAuth(arguments) => merge_auth::run(&arguments.in_container(files)?, output),
         Command::Build(arguments) => {
-            build::execute(arguments.in_container(files)?, registries, output).await
+            build::execute(arguments.in_container(files)?, registries, builder, output).await
         }
         Command::SignFile(_) | Command::Verify(_) | Command::Gather(_) => {
             anyhow::bail!("only sign, build and merge-auth run in simulated pods");
@@ -132,7 +134,7 @@ impl ExitReason {
 impl From<SignImageError> for Failure {
     fn from(error: SignImageError) -> Self {
         let reason = match &error {
-            SignImageError::Blob(_) => ExitReason::Pull,
+            SignImageError::Blob(_) | SignImageError::Layer(_) => ExitReason::Pull,
             SignImageError::Selection(_) => ExitReason::FileNotFound,
             SignImageError::Key { .. } => ExitReason::KeyOrCertificate,
             SignImageError::Module { .. } | SignImageError::Image(_) => ExitReason::Repack,

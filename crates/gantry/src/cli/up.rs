@@ -18,6 +18,7 @@ use gantry_subsystem::start::HostExtensions;
 use tokio_util::sync::CancellationToken;
 
 use super::apiserver::{self, ServerFlags};
+use super::modules::find_buildah;
 use super::{CommandOutcome, run_to_end};
 use crate::admission_hooks::{self, AdmissionHooks};
 use crate::config::keys::KEYS;
@@ -41,6 +42,7 @@ use crate::{config, kubeconfig};
   gantry up
   gantry up --demo
   gantry up --nodes nodes.yaml --ephemeral --port 0
+  gantry up --builder buildah             images of Modules are built for real
   gantry up --merge-kubeconfig            then simply: kubectl get nodes
 
 Then, in another terminal:
@@ -107,6 +109,13 @@ pub(super) struct Arguments {
     #[arg(long, help_heading = "Cluster")]
     no_actuation: bool,
 
+    /// What builds the images of Modules.
+    ///
+    /// `simulated` runs no commands: `RUN` only says what it would do. `buildah` runs the buildah
+    /// of this machine, with network: users who may create Modules run commands here.
+    #[arg(long, value_name = "BUILDER", default_value = "simulated", help_heading = "Cluster")]
+    builder: Builder,
+
     /// Fill the cluster with sample objects.
     #[arg(long, help_heading = "Cluster")]
     demo: bool,
@@ -146,6 +155,14 @@ impl From<Profile> for gantry_sim::kubelet::Profile {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Builder {
+    /// Gantry itself, which runs no commands.
+    Simulated,
+    /// The buildah of this machine.
+    Buildah,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum DevicesMode {
     /// Pods get `schedulerName: gantry`.
     Scheduler,
@@ -168,12 +185,17 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<Comm
         infer_shapes,
         no_queue,
         no_actuation,
+        builder,
         demo,
         reset,
         merge_kubeconfig,
         server: flags,
     } = arguments;
     let shapes = nodes.as_deref().map(read_shapes).transpose()?;
+    let buildah = match builder {
+        Builder::Simulated => None,
+        Builder::Buildah => Some(find_buildah(config::program_path().as_deref())?),
+    };
     let mut signals = Signals::listen().context("could not listen for signals")?;
     let metrics = Metrics::new(&BuildInfo { version: VERSION.version, revision: VERSION.commit });
     let counters = tasks::TaskMetrics::register(&metrics)?;
@@ -237,6 +259,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<Comm
         api_server: server::pod_api_server(address),
         network: containers.network().clone(),
         images: registry.map(|it| node_images(it, &api, address)),
+        buildah,
     };
     let cluster = up::start(&api, &settings, &logs, &mut tasks, &metrics, &leaves).await?;
     if let Some(programs) = cluster.runtime().observer.get() {
@@ -262,7 +285,9 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<Comm
         progress.done(output, "devices", &format!("{devices}; show them with: gantry devices top"));
         let module = demo_module::module(&format!("127.0.0.1:{}", address.port()));
         let mut count = 0;
-        for samples in [up::DEMO, &module] {
+        // Without their controllers, requesters would wait for ever.
+        let models = if settings.values.is_on("actuation.enabled") { up::DEMO_MODELS } else { "" };
+        for samples in [up::DEMO, &module, models] {
             count += up::apply(&admin, &clock, samples).await?;
         }
         progress.done(output, "demo", &format!("{count} objects; show them with: gantry status"));
@@ -330,6 +355,8 @@ fn values(switches: &SubsystemSwitches) -> Values {
         "devices.webhook.enabled",
         "modules.enabled",
         "modules.webhook.enabled",
+        // Modules ask for it one by one.
+        "modules.upgrade.drain",
     ];
     for path in enabled {
         layer.set(path, true.into(), up());

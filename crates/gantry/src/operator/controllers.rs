@@ -14,7 +14,7 @@ use gantry_controller::transport::{WriteGate, to_cluster, to_cluster_with_gate};
 use gantry_controller::{ControllerMetrics, ManagerHandle, ManagerOptions, Permit};
 use gantry_process::clock::Clock;
 use gantry_process::health::{PeerAddress, Probe};
-use gantry_process::tasks::{LostTask, OnLoss};
+use gantry_process::tasks::{LostTask, OnLoss, Tasks};
 use gantry_queue::effects::admission::LeafAdmission;
 use gantry_sim::effects::{PodRuntime, over_network};
 use gantry_sim::kubelet::Profile;
@@ -29,6 +29,7 @@ use serde_json::Value;
 use super::reload::SharedConfigStatus;
 use super::{ProcessContext, StartOptions};
 use crate::config::operator::{LeaderElection, OperatorSettings};
+use crate::model_programs;
 use crate::status_page::{StatusPage, caches_filled};
 use crate::subsystems::{self, CONTROLLERS};
 
@@ -138,17 +139,18 @@ impl OperatorStatus {
 /// A client could not be created, or a subsystem cannot start.
 pub(super) async fn prepare(
     start: &StartOptions,
-    shell: &ProcessContext,
+    shell: &mut ProcessContext,
     standing: &OperatorStatus,
 ) -> anyhow::Result<PreparedControllers> {
     let gate = WriteGate::default();
-    let clients = OperatorClients::new(start, &gate)?;
+    let fence = start.lease_namespace.as_ref().map(|_| &gate);
+    let clients = OperatorClients::new(&start.config, fence)?;
     let settings = &start.checked.settings;
     let runs = |name: &str| is_enabled(settings, name);
     let namespace = || Ok(start.config_watch.sources.own_namespace()?);
     let mut offers = HostExtensions::default().with(standing.leaves.clone());
     if start.checked.values.is_on("simulation.enabled") {
-        offers = offers.with(pod_runtime(start)?);
+        offers = offers.with(pod_runtime(start, &mut shell.tasks)?);
     }
     let setup = Setup {
         values: &start.checked.values,
@@ -228,23 +230,17 @@ pub(super) struct OperatorClients {
 }
 
 impl OperatorClients {
-    /// Creates the clients of a process that is alone: its writes are fenced by nothing but the
-    /// revisions they were planned from.
-    pub(super) fn unfenced(config: &kube::Config) -> anyhow::Result<Self> {
-        let client = to_cluster(config.clone()).context("could not create a client")?;
-        Ok(Self { writer: client.clone(), reader: client })
-    }
-
-    /// Creates the clients. Writes are fenced by `gate` if replicas compete for the lease.
-    fn new(start: &StartOptions, gate: &WriteGate) -> anyhow::Result<Self> {
-        let config = || start.config.clone();
-        let writer = match start.lease_namespace {
-            Some(_) => to_cluster_with_gate(config(), gate.clone()),
-            None => to_cluster(config()),
+    /// Creates the clients. Writes are fenced by `gate` if replicas compete for a lease; those of a
+    /// process that is alone are fenced by nothing but the revisions they were planned from.
+    pub(super) fn new(config: &kube::Config, gate: Option<&WriteGate>) -> anyhow::Result<Self> {
+        let writer = match gate {
+            Some(gate) => to_cluster_with_gate(config.clone(), gate.clone()),
+            None => to_cluster(config.clone()),
         };
+        let reader = to_cluster(config.clone());
         Ok(Self {
             writer: writer.context("could not create a client for writes")?,
-            reader: to_cluster(config()).context("could not create a client for reviews")?,
+            reader: reader.context("could not create a client for reviews")?,
         })
     }
 }
@@ -268,7 +264,7 @@ fn is_enabled(settings: &OperatorSettings, name: &str) -> bool {
 }
 
 /// Returns the runtime of programs in simulated pods: they use their own tokens, and nothing else.
-fn pod_runtime(start: &StartOptions) -> anyhow::Result<PodRuntime> {
+fn pod_runtime(start: &StartOptions, tasks: &mut Tasks) -> anyhow::Result<PodRuntime> {
     let server = &start.config.cluster_url;
     let port = if server.scheme_str() == Some("http") { 80 } else { 443 };
     let api_server = server
@@ -278,29 +274,50 @@ fn pod_runtime(start: &StartOptions) -> anyhow::Result<PodRuntime> {
     bare.auth_info = kube::config::AuthInfo::default();
     let bare = to_cluster(bare).context("could not create a client for programs")?;
     let runtime = PodRuntime::new(Profile::default(), Logs::new());
-    Ok(PodRuntime { api_server, transport: Some(over_network(bare)), ..runtime })
+    let runtime = PodRuntime { api_server, transport: Some(over_network(bare)), ..runtime };
+    let scratch = match tempfile::Builder::new().prefix("gantry-pods-").tempdir() {
+        Ok(scratch) => scratch,
+        Err(error) => {
+            tracing::warn!(%error, "pods on simulated nodes have no files, and images of launchers \
+                                    and engines run no program: mount an emptyDir at /tmp");
+            return Ok(runtime);
+        }
+    };
+    let pods = scratch.path().join("pods");
+    let programs = model_programs::register(runtime.programs, &pods, Some(scratch), tasks)?;
+    Ok(PodRuntime { programs, directory: Some(pods), ..runtime })
 }
 
 fn options(start: &StartOptions, jitter: &mut fastrand::Rng) -> anyhow::Result<ManagerOptions> {
     let settings = &start.checked.settings;
     let rate = settings.client_connection.rate();
+    let election = &settings.leader_election;
     let lease = match &start.lease_namespace {
         None => None,
-        Some(namespace) => Some(lease::LeaseSettings {
-            // A client of its own, so that lease requests never queue behind others.
-            client: to_cluster(start.config.clone())
-                .context("could not create a client for the lease")?,
-            namespace: namespace.clone(),
-            name: settings.leader_election.resource_name.clone(),
-            identity: identity(jitter),
-            timing: timing(&settings.leader_election),
-        }),
+        Some(namespace) => Some(lease_settings(&start.config, election, namespace, jitter)?),
     };
     Ok(ManagerOptions {
         rate_limit: rate.map(|(per_second, burst)| Rate { per_second, burst }),
         shutdown_grace: SHUTDOWN_WRITE_TIMEOUT,
         lease,
         ..ManagerOptions::default()
+    })
+}
+
+/// Returns the lease that replicas compete for.
+pub(super) fn lease_settings(
+    config: &kube::Config,
+    election: &LeaderElection,
+    namespace: &str,
+    jitter: &mut fastrand::Rng,
+) -> anyhow::Result<lease::LeaseSettings> {
+    Ok(lease::LeaseSettings {
+        // A client of its own, so that lease requests never queue behind others.
+        client: to_cluster(config.clone()).context("could not create a client for the lease")?,
+        namespace: namespace.to_owned(),
+        name: election.resource_name.clone(),
+        identity: identity(jitter),
+        timing: timing(election),
     })
 }
 
@@ -328,7 +345,10 @@ fn identity(jitter: &mut fastrand::Rng) -> String {
 }
 
 /// Fails the liveness of a process that lost the lease and is still running.
-fn watch_lease(shell: &mut ProcessContext, handle: &ManagerHandle) -> anyhow::Result<()> {
+pub(super) fn watch_lease(
+    shell: &mut ProcessContext,
+    handle: &ManagerHandle,
+) -> anyhow::Result<()> {
     let held = Arc::new(OnceLock::new());
     let (seen, permit) = (Arc::clone(&held), handle.permit().clone());
     shell.health.add(Probe::Live, "lease", move || match seen.get() {
@@ -352,13 +372,21 @@ fn watch_lease(shell: &mut ProcessContext, handle: &ManagerHandle) -> anyhow::Re
 /// Returns how the lease was lost, if that is the cause of an error.
 #[must_use]
 pub fn lost_lease(lost: &[LostTask]) -> Option<&LeaseLost> {
-    let causes = |lost| {
-        std::iter::successors(Some(lost), |error: &&(dyn std::error::Error + 'static)| {
-            error.source()
-        })
-    };
-    let mut all = lost.iter().flat_map(|lost| causes(lost as &(dyn std::error::Error + 'static)));
-    all.find_map(|error| error.downcast_ref::<LeaseLost>())
+    cause_of_loss(lost)
+}
+
+/// Returns the first error of a type among the causes of lost tasks.
+pub(super) fn cause_of_loss<E: std::error::Error + 'static>(lost: &[LostTask]) -> Option<&E> {
+    lost.iter().find_map(|lost| {
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(lost);
+        while let Some(error) = cause {
+            if let Some(found) = error.downcast_ref::<E>() {
+                return Some(found);
+            }
+            cause = error.source();
+        }
+        None
+    })
 }
 
 #[cfg(test)]

@@ -10,11 +10,11 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use clap::Parser as _;
 use gantry_process::tasks::Tasks;
-use gantry_registry::CredentialFile;
+use gantry_registry::{CredentialFile, SecretText};
 use gantry_sim::programs::{Binary, PodApi, ProgramContext};
 use serde_json::json;
 
-use crate::cli::modules::{self, ClusterRegistry, ContainerFiles, RegistryScope};
+use crate::cli::modules::{self, ClusterRegistry, ContainerFiles, ImageBuilder, RegistryScope};
 use crate::cli::{CommandOutcome, PodCommandLine};
 use crate::output::Output;
 
@@ -36,17 +36,20 @@ const STOPPED_EXIT_CODE: u8 = 143;
 ///
 /// Users who create pods write their command lines, so a command has the rights of its pod and not
 /// those of the server: it finds the files of its volumes only, calls no service of this machine
-/// but the cluster's registry, and there it is the service account of its pod.
+/// but the cluster's registry, and there it is the service account of its pod. The exception is a
+/// build with buildah, which `gantry up` was asked for: that runs commands of users.
 #[derive(Debug)]
 pub(super) struct GantryProgram {
     addresses: Vec<String>,
     roots: Bytes,
+    builder: ImageBuilder,
 }
 
 impl GantryProgram {
-    /// Commands that reach the cluster's registry under these names, with these certificates.
-    pub(super) fn new(addresses: Vec<String>, roots: Bytes) -> Self {
-        Self { addresses, roots }
+    /// Commands that reach the cluster's registry under these names, with these certificates, and
+    /// build with this builder.
+    pub(super) fn new(addresses: Vec<String>, roots: Bytes, builder: ImageBuilder) -> Self {
+        Self { addresses, roots, builder }
     }
 }
 
@@ -57,20 +60,26 @@ impl Binary for GantryProgram {
         tasks: Tasks,
     ) -> Pin<Box<dyn Future<Output = u8> + Send>> {
         let (addresses, roots) = (self.addresses.clone(), self.roots.clone());
+        let builder = self.builder.clone();
         Box::pin(async move {
             let stop = tasks.token().clone();
             (context.set_ready)(true);
             tokio::select! {
                 biased;
                 // May be dropped: what it has pushed is whole, and what it has not is not named.
-                code = run(context, addresses, roots) => code,
+                code = run(context, addresses, roots, &builder) => code,
                 () = stop.cancelled() => STOPPED_EXIT_CODE,
             }
         })
     }
 }
 
-async fn run(context: ProgramContext, addresses: Vec<String>, roots: Bytes) -> u8 {
+async fn run(
+    context: ProgramContext,
+    addresses: Vec<String>,
+    roots: Bytes,
+    builder: &ImageBuilder,
+) -> u8 {
     let ProgramContext { program, args, mounts, api, log, .. } = context;
     let log: Arc<dyn Fn(&str) + Send + Sync> = Arc::from(log);
     let files = ContainerFiles::new(mounts);
@@ -92,9 +101,11 @@ async fn run(context: ProgramContext, addresses: Vec<String>, roots: Bytes) -> u
         }
     };
     let ended = async {
-        let credentials = credentials(&addresses, api.as_deref()).await?;
-        let registries = RegistryScope::Pod(ClusterRegistry { addresses, roots, credentials });
-        modules::run_in_container(arguments, &files, &registries, &mut output).await
+        let credentials_text = credentials(&addresses, api.as_deref()).await?;
+        let credentials = CredentialFile::parse(credentials_text.reveal().as_bytes())?;
+        let registry = ClusterRegistry { addresses, roots, credentials, credentials_text };
+        let registries = RegistryScope::Pod(registry);
+        modules::run_in_container(arguments, &files, &registries, builder, &mut output).await
     };
     match ended.await {
         Ok(CommandOutcome::Success) => 0,
@@ -108,10 +119,7 @@ async fn run(context: ProgramContext, addresses: Vec<String>, roots: Bytes) -> u
 }
 
 /// The credentials of a pod's service account for the cluster's registry.
-async fn credentials(
-    addresses: &[String],
-    api: Option<&dyn PodApi>,
-) -> anyhow::Result<CredentialFile> {
+async fn credentials(addresses: &[String], api: Option<&dyn PodApi>) -> anyhow::Result<SecretText> {
     let mut entries = serde_json::Map::new();
     if let Some(api) = api {
         let token = api.token().await.map_err(anyhow::Error::msg);
@@ -119,5 +127,5 @@ async fn credentials(
         let auth = STANDARD.encode(format!("gantry:{}", token.text));
         entries = addresses.iter().map(|it| (it.clone(), json!({"auth": auth}))).collect();
     }
-    Ok(CredentialFile::parse(json!({"auths": entries}).to_string().as_bytes())?)
+    Ok(SecretText::new(json!({"auths": entries}).to_string()))
 }

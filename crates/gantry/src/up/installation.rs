@@ -126,6 +126,9 @@ async fn wait_for_service_account(
 /// The objects of `--demo`.
 pub const DEMO: &str = include_str!("demo.yaml");
 
+/// The models of `--demo`: two that share one accelerator.
+pub const DEMO_MODELS: &str = include_str!("demo-models.yaml");
+
 /// Returns the path of a sample object. The samples use few kinds, so no discovery is needed.
 pub(super) fn path_of(object: &Value) -> anyhow::Result<ApiPath> {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();

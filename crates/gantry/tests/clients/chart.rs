@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use gantry_process::clock::Clock;
@@ -267,6 +267,97 @@ fn cs_3(kubeconfig: &Path, helm: &Path) {
     assert_eq!(run_ok(&admin, shared).out, before, "CS-8: the binding goes with its release");
 }
 
+fn object(shell: &Shell, what: &str) -> Value {
+    serde_json::from_str(&run_ok(shell, &format!("kubectl get {what} -o json")).out).unwrap()
+}
+
+/// Starts the operator of the release `team` in `team-a` as its Deployment does, in a shell with
+/// the permissions of its account.
+fn start_operator(operator: &Shell, alice: &Shell) -> Child {
+    let deployment = object(alice, "deployment team-gantry");
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["command"], json!(["/gantry", "operator"]));
+    let mount = container["volumeMounts"][0]["mountPath"].as_str().unwrap();
+    let volume = operator.home().join("volume");
+    fs::create_dir(&volume).unwrap();
+    for (name, text) in object(alice, "configmap team-gantry")["data"].as_object().unwrap() {
+        fs::write(volume.join(name), text.as_str().unwrap()).unwrap();
+    }
+    let args = container["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap());
+    let args: Vec<_> = args.map(|arg| arg.replace(mount, volume.to_str().unwrap())).collect();
+    let mut command: Command = operator.command(env!("CARGO_BIN_EXE_gantry"));
+    command.arg("operator").args(args).env("NAMESPACE", "team-a").stderr(Stdio::null());
+    // The ports of the pod are not used here.
+    command.args(["--metrics-bind-address=0", "--health-probe-bind-address=0"]);
+    command.spawn().unwrap()
+}
+
+/// An administrator binds the roles of modules to a release, which loads modules then; without the
+/// second role the operator reads no Secrets.
+#[tokio::test(flavor = "multi_thread")]
+async fn kms_20_an_administrator_lets_a_release_load_modules() {
+    let Some(helm) = toolchain::go("helm", PACKAGE) else { return };
+    let server = embedded().await;
+    let (kubeconfig, clock) = (server.kubeconfig(), Clock::system());
+    let admin = user_shell(kubeconfig, &helm);
+    let alice = namespace_admin_shell("team-a", &admin, kubeconfig, &helm);
+    let allowed = "--set operator.config.modules.enabled=true \
+                   --set global.modulesClusterRole=gantry-modules";
+    let refused = "clusterrolebindings.rbac.authorization.k8s.io";
+    let install = format!("helm install team charts/gantry {allowed}");
+    run_table(&alice, &[(install.as_str(), 1, refused)]);
+    run_ok(&admin, "kubectl apply -f config/operator/optional/modules.yaml");
+    run_ok(&admin, "kubectl delete clusterrolebinding gantry-modules gantry-modules-secrets");
+    run_ok(&admin, "kubectl apply --server-side -R -f config/crd");
+    run_ok(&admin, &format!("helm install team charts/gantry -n team-a {allowed}"));
+    let account = "--as=system:serviceaccount:team-a:team-gantry --all-namespaces";
+    let expect = |rows: &[(&str, i32)]| {
+        for (what, code) in rows {
+            wait_for_exit_code(&admin, &format!("kubectl auth can-i {what} {account}"), *code);
+        }
+    };
+    expect(&[
+        ("create daemonsets.apps", 0),
+        ("create jobs.batch", 0),
+        ("patch nodes", 0),
+        ("watch modules.ooto.sigs.k8s.io", 0),
+        ("get secrets", 1),
+    ]);
+
+    let operator = become_account("team-a", "team-gantry", &admin, user_shell(kubeconfig, &helm));
+    let mut child = start_operator(&operator, &alice);
+    let module = "kubectl apply -f - <<'END'\n\
+        {apiVersion: v1, kind: Node, metadata: {name: fake, labels: {gpu: 'yes'}}}\n---\n\
+        {apiVersion: ooto.sigs.k8s.io/v1alpha1, kind: Module, \
+         metadata: {name: hello, namespace: team-a}, spec: {selector: {gpu: 'yes'}, \
+         driverContainer: {container: {kernelMappings: \
+         [{regexp: ., containerImage: 'example.com/hello:1'}]}}}}\nEND";
+    run_ok(&admin, module);
+    let kernel = r#"{"status": {"nodeInfo": {"kernelVersion": "6.1.0"}}}"#;
+    run_ok(
+        &admin,
+        &format!("kubectl patch node fake --subresource=status --type=merge -p '{kernel}'"),
+    );
+    let give_up = clock.moment() + CONDITION_TIMEOUT;
+    let sets = "kubectl -n team-a get daemonsets \
+                -o jsonpath='{.items[*].spec.template.spec.containers[0].image}'";
+    while run_ok(&admin, sets).out != "example.com/hello:1" {
+        assert!(clock.moment() < give_up, "there is no DaemonSet");
+        assert_eq!(child.try_wait().unwrap(), None, "the operator ended");
+        clock.sleep(Duration::from_millis(100)).await;
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    let both = "helm upgrade team charts/gantry -n team-a --reuse-values \
+                --set global.modulesSecretsClusterRole=gantry-modules-secrets";
+    run_ok(&admin, both);
+    expect(&[("get secrets", 0), ("list secrets", 1)]);
+    run_ok(&admin, "helm uninstall team -n team-a");
+    // The bindings go with their release.
+    expect(&[("get secrets", 1), ("patch nodes", 1)]);
+}
+
 /// The operator as the chart deploys it: its arguments, its configuration, and only its own
 /// permissions.
 #[tokio::test(flavor = "multi_thread")]
@@ -290,25 +381,7 @@ async fn the_operator_runs_as_the_chart_deploys_it() {
     run_ok(&admin, &format!("kubectl create {place} {account}"));
 
     let operator = become_account("team-a", "team-gantry", &admin, user_shell(kubeconfig, &helm));
-    let object = |what: &str| -> Value {
-        serde_json::from_str(&run_ok(&alice, &format!("kubectl get {what} -o json")).out).unwrap()
-    };
-    let deployment = object("deployment team-gantry");
-    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
-    assert_eq!(container["command"], json!(["/gantry", "operator"]));
-    let mount = container["volumeMounts"][0]["mountPath"].as_str().unwrap();
-    let volume = operator.home().join("volume");
-    fs::create_dir(&volume).unwrap();
-    for (name, text) in object("configmap team-gantry")["data"].as_object().unwrap() {
-        fs::write(volume.join(name), text.as_str().unwrap()).unwrap();
-    }
-    let args = container["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap());
-    let args: Vec<_> = args.map(|arg| arg.replace(mount, volume.to_str().unwrap())).collect();
-    let mut command: Command = operator.command(env!("CARGO_BIN_EXE_gantry"));
-    command.arg("operator").args(args).env("NAMESPACE", "team-a").stderr(Stdio::null());
-    // The ports of the pod are not used here.
-    command.args(["--metrics-bind-address=0", "--health-probe-bind-address=0"]);
-    let mut child = command.spawn().unwrap();
+    let mut child = start_operator(&operator, &alice);
 
     let give_up = clock.moment() + CONDITION_TIMEOUT;
     let node = "kubectl apply -f - <<'END'\napiVersion: v1\nkind: Node\nmetadata:\n  name: fake\n  \
@@ -321,7 +394,7 @@ async fn the_operator_runs_as_the_chart_deploys_it() {
         assert_eq!(child.try_wait().unwrap(), None, "the operator ended");
         clock.sleep(Duration::from_millis(100)).await;
     }
-    let lease = object("lease team-gantry");
+    let lease = object(&alice, "lease team-gantry");
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(lease["spec"]["holderIdentity"].is_string(), "{lease:#}");

@@ -198,3 +198,49 @@ async fn every_command_about_devices_of_the_demo_works() {
         assert!(out.contains(words), "{words}\n{out}\n{err}");
     }
 }
+
+/// Checks that the parts of each time line add up to its total, and returns the number of lines.
+fn check_time_lines(text: &str) -> usize {
+    let milliseconds = |part: &str| -> u64 {
+        let number = part.trim().strip_suffix(" s").unwrap().rsplit(' ').next().unwrap();
+        let (seconds, rest) = number.split_once('.').unwrap();
+        assert_eq!(rest.len(), 3, "{part}");
+        seconds.parse::<u64>().unwrap() * 1000 + rest.parse::<u64>().unwrap()
+    };
+    let lines = text.lines().filter_map(|it| it.split("time line from its creation: ").nth(1));
+    let mut count = 0;
+    for line in lines {
+        let (parts, total) = line.rsplit_once(" = ").unwrap();
+        let parts: Vec<u64> = parts.split(" + ").map(milliseconds).collect();
+        assert!(parts.len() >= 6, "{line}");
+        let (sum, total) = (parts.iter().sum::<u64>(), milliseconds(total));
+        // Each part is rounded to milliseconds.
+        assert!(sum.abs_diff(total) <= parts.len() as u64, "{line}");
+        count += 1;
+    }
+    count
+}
+
+#[tokio::test]
+async fn as_83_every_command_about_actuation_works_and_time_lines_add_up() {
+    let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).whole_cluster();
+    let plan = plan.flag("--ephemeral").flag("--demo");
+    let server = plan.start(&Clock::system()).await.unwrap();
+    let shell = Shell::new(server.kubeconfig());
+    let Outcome { out, err, .. } = walk(&shell, "actuation.md");
+    let answers: Vec<&str> = out.lines().filter(|it| it.contains("\"model\":\"tiny/")).collect();
+    assert_eq!(answers.len(), 3, "{out}\n{err}");
+    for (answer, model) in answers.iter().zip(["tiny/a", "tiny/b", "tiny/a"]) {
+        assert!(answer.contains(&format!("\"model\":\"{model}\"")), "{answer}");
+    }
+    for words in [
+        "path: hot; there is no better one",
+        "(hot)",
+        "rolebinding.rbac.authorization.k8s.io/models created",
+        "requests an engine of InferenceServerConfig a in a launcher",
+        "LauncherPopulationPolicy",
+    ] {
+        assert!(out.contains(words), "{words}\n{out}\n{err}");
+    }
+    assert_eq!(check_time_lines(&out), 2, "{out}");
+}

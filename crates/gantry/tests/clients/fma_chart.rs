@@ -108,6 +108,10 @@ async fn cs_3_a_release_has_what_its_namespace_has() {
     let shared = "kubectl get crds,validatingadmissionpolicies,validatingadmissionpolicybindings,\
                   clusterroles,clusterrolebindings -o name";
     run_ok(&admin, "kubectl create namespace team-a");
+    // Without the definitions kubectl does not know the group of what it asks about.
+    for kind in ["inferenceserverconfigs", "launcherconfigs", "launcherpopulationpolicies"] {
+        run_ok(&admin, &format!("kubectl create -f config/crd/fma.llm-d.ai_{kind}.yaml"));
+    }
     let make = "kubectl create clusterrole fma-node-view --verb=get,list,watch --resource=nodes";
     run_ok(&admin, make);
     let before = run_ok(&admin, shared).out;

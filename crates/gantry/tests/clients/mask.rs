@@ -23,8 +23,9 @@ const MASKS: &[(&str, &str)] = &[
     (r"\b3[0-2](?:[03-9]\d\d|1[013-9]\d|12[0-24-9]|2\d\d)(/TCP)", "PORT$1"),
     (r"(NodePort: .*?)\d{5}(/TCP)", "${1}PORT$2"),
     (r"(nodePort: )\d{5}", "${1}PORT"),
-    (r"\b(\d+[dhm])*\d+s\b", "AGE"),
-    (r"(?m)\b\d+m\b(\s*)$", "AGE$1"),
+    // The generated end of a name, behind a hyphen, may look like an age.
+    (r"(?m)(^|[^-\w])(?:\d+[dhm])*\d+s\b", "${1}AGE"),
+    (r"(?m)(^|[^-\w])\d+m\b(\s*)$", "${1}AGE$2"),
     // Columns are as wide as their widest cell.
     (r"(?m)(\S) {2,}", "$1 "),
     (r"(?m)[ \t]+$", ""),
@@ -76,6 +77,8 @@ fn masks_hide_what_differs_and_keep_the_rest() {
     let table = [
         ("an age", "pod   Running   0     3m12s", "pod Running 0 AGE"),
         ("an age in minutes", "pod   3m", "pod AGE"),
+        ("a generated name", "pod/web-1-24m5s ", "pod/web-1-24m5s"),
+        ("ages side by side", "1s 2m3s", "AGE AGE"),
         ("an amount is no age", "cpu: 100m # of 1", "cpu: 100m # of 1"),
         ("a revision", r#"  resourceVersion: "1234""#, r#"  resourceVersion: "REVISION""#),
         ("a generation stays", "  generation: 2", "  generation: 2"),

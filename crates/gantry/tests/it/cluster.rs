@@ -162,3 +162,200 @@ fn pvs_8_password_files_of_vaults() {
     let run = mode(0o700);
     assert!(run.code == 1 && run.err.contains("is a program, and is not run"), "{}", run.err);
 }
+
+/// Runs a command of `gantry cluster` in which `@` stands for the path of the folder.
+fn on_hosts(folder: &Path, line: &[&str]) -> Run {
+    let path = folder.display().to_string();
+    let line: Vec<String> = line.iter().map(|word| word.replace('@', &path)).collect();
+    let words: Vec<&str> = ["cluster"].into_iter().chain(line.iter().map(String::as_str)).collect();
+    let variables = [("HOME", path.as_str()), ("PATH", "/usr/bin:/bin")];
+    let mut run = gantry_with(&words, &variables, "");
+    run.err = run.err.replace(&path, "@");
+    run.out = run.out.replace(&path, "@");
+    run
+}
+
+#[test]
+fn pvs_4_a_command_on_hosts_has_the_output_and_codes_of_ansible() {
+    let folder = tempfile::tempdir().unwrap();
+    write(
+        folder.path(),
+        "hosts.yaml",
+        "all: {hosts: {a: {ansible_connection: local}, b: {ansible_connection: local}}}\n",
+    );
+    let exec = |words: &[&str]| {
+        let line = ["exec", "-i", "@/hosts.yaml", "--forks", "1"];
+        on_hosts(folder.path(), &[&line[..], words].concat())
+    };
+    let run = exec(&["all", "--", "printf", "%s\n", "it's", "$HOME"]);
+    let expected = "a | CHANGED | rc=0 >>\nit's\n$HOME\nb | CHANGED | rc=0 >>\nit's\n$HOME\n";
+    assert_eq!((run.code, run.out.as_str(), run.err.as_str()), (0, expected, ""));
+    let run = exec(&["all", "-l", "b", "--", "sh", "-c", "echo out; echo err >&2; exit 255"]);
+    let expected = "b | FAILED | rc=255 >>\nout\nerr\nnon-zero return code\n";
+    assert_eq!((run.code, run.out.as_str()), (2, expected));
+    let run = exec(&["all:!b", "--timeout", "1ms", "--", "sleep", "600"]);
+    assert_eq!(run.code, 2);
+    assert!(run.out.starts_with("a | FAILED! => {") && run.out.contains("CommandTimedOut"));
+
+    // Nothing is tried.
+    let table: [(&[&str], i32, &str); 5] = [
+        (&["all", "-l", "c", "--", "true"], 1, "c"),
+        (&["all"], 5, "<WORD>"),
+        (&["all", "--forks", "0", "--", "true"], 5, "--forks"),
+        (&["all", "-b", "--become-password-file", "@/hosts.yaml", "--", "true"], 1, "chmod 600"),
+        (&["all", "-K", "--become-password-file", "x", "--", "true"], 5, "cannot be used with"),
+    ];
+    for (words, code, part) in table {
+        let run = exec(words);
+        assert_eq!((run.code, run.out.as_str()), (code, ""), "{words:?}: {}", run.err);
+        assert!(run.err.contains(part), "{words:?}: {}", run.err);
+    }
+    write(folder.path(), "wrong.yaml", "all: {hostz: {}}\n");
+    let run = on_hosts(folder.path(), &["exec", "-i", "@/wrong.yaml", "all", "--", "true"]);
+    assert_eq!((run.code, run.out.as_str()), (1, ""));
+    assert!(run.err.contains("hostz"), "{}", run.err);
+}
+
+#[test]
+fn pvs_4_a_host_that_is_not_reached_is_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let hosts = "all:\n  vars: {ansible_port: 2222, ansible_user: ops,\n    \
+                 ansible_ssh_private_key_file: /k, ansible_ssh_common_args: \"-o 'A=b c'\"}\n  \
+                 hosts: {a: {ansible_host: 10.0.0.1}}\n";
+    write(folder.path(), "hosts.yaml", hosts);
+    write(
+        folder.path(),
+        "bin/ssh",
+        "#!/bin/sh\nprintf '%s\\n' \"$@\" >\"$HOME/words\"\n\
+        echo 'ssh: connect to host 10.0.0.1 port 2222: Connection refused' >&2\nexit 255\n",
+    );
+    let ssh = folder.path().join("bin/ssh");
+    std::fs::set_permissions(ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}/bin:/usr/bin:/bin", folder.path().display());
+    let home = folder.path().display().to_string();
+    let inventory = format!("{home}/hosts.yaml");
+    let words = ["cluster", "exec", "-i", &inventory, "-u", "other", "all", "--", "true"];
+    let run = gantry_with(&words, &[("HOME", &home), ("PATH", &path)], "");
+    assert_eq!(run.code, 4, "{}{}", run.out, run.err);
+    let json = run.out.strip_prefix("a | UNREACHABLE! => ").unwrap();
+    let value: Value = serde_json::from_str(json).unwrap();
+    assert_eq!(
+        (&value["reason"], &value["unreachable"]),
+        (&json!("ConnectionRefused"), &json!(true))
+    );
+    let line = value["ssh"].as_str().unwrap();
+    assert!(
+        line.contains("-o 'A=b c'")
+            && line.ends_with(
+                "-p 2222 -i /k -oIdentitiesOnly=yes \
+        -- ops@10.0.0.1 true"
+            ),
+        "{line}"
+    );
+    let words = std::fs::read_to_string(folder.path().join("words")).unwrap();
+    assert!(words.contains("\n-oBatchMode=yes\n") && words.contains("\nA=b c\n"), "{words}");
+    assert!(words.contains("-oControlPath=/tmp/gantry-ssh-"), "{words}");
+}
+
+#[test]
+fn a_file_is_copied_to_hosts_and_back() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "file", "content\n");
+    write(folder.path(), "hosts.ini", "a ansible_connection=local\n");
+    std::fs::create_dir(folder.path().join("there")).unwrap();
+    let cp =
+        |words: &[&str]| on_hosts(folder.path(), &[&["cp", "-i", "@/hosts.ini"], words].concat());
+    let expected = "a | CHANGED => {\n    \"changed\": true,\n    \"dest\": \"@/there\",\n    \
+                    \"size\": 8\n}\n";
+    let run = cp(&["@/file", "all:@/there"]);
+    assert_eq!((run.code, run.out.as_str(), run.err.as_str()), (0, expected, ""));
+    let run = cp(&["@/file", "all:@/there"]);
+    assert!(run.code == 0 && run.out.starts_with("a | SUCCESS => {"), "{}", run.out);
+    let run = cp(&["all:@/there/file", "@/back"]);
+    assert_eq!((run.code, run.err.as_str()), (0, ""), "{}", run.out);
+    let back = folder.path().join("back/a").join(folder.path().strip_prefix("/").unwrap());
+    assert_eq!(std::fs::read_to_string(back.join("there/file")).unwrap(), "content\n");
+    let run = cp(&["all:@/missing", "@/back"]);
+    assert!(run.code == 2 && run.out.contains("there is no file"), "{}", run.out);
+    let run = cp(&["@/file", "@/other"]);
+    assert!(run.code == 1 && run.err.contains("PATTERN:/PATH"), "{}", run.err);
+    let run = cp(&["@/missing", "all:@/there"]);
+    assert!(run.code == 1 && run.err.contains("could not read"), "{}", run.err);
+}
+
+/// Runs the words of a line on the inventory of a folder.
+fn seed_line(folder: &Path, line: &str) -> Run {
+    let hosts = folder.join("hosts.yaml").display().to_string();
+    let line = line.replace("hosts.yaml", &hosts);
+    let words: Vec<&str> = line.split(' ').skip(1).collect();
+    gantry_with(&words, &[("SITE", "lab")], "")
+}
+
+#[test]
+fn prv_4_the_command_lines_of_the_original_parse_and_list() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "hosts.yaml", HOSTS);
+    let lines = [
+        ("gantry cluster create cluster_create.yaml -i hosts.yaml -v", "kernel.sysctl\tTAGS: ["),
+        (
+            "gantry cluster create cluster_create.yaml -i hosts.yaml --tags config -v",
+            "rbac.profiles (held)\tTAGS: [rbac, config, apply]",
+        ),
+        (
+            "gantry cluster create cluster_create.yaml --connection local --inventory local, \
+             --tags config -v -K",
+            "storage.class (held)\tTAGS: [storage, config, apply]",
+        ),
+    ];
+    for (line, expected) in lines {
+        let run = seed_line(folder.path(), line);
+        assert!(run.out.contains(expected), "{line}: {} {}", run.out, run.err);
+        assert!(run.err.contains("nothing was changed: this version reaches no hosts"), "{line}");
+        assert_eq!(run.code, 1, "{line}: {}", run.err);
+        let listed = seed_line(folder.path(), &format!("{line} --list-tasks"));
+        assert_eq!((listed.code, listed.out == run.out), (0, true), "{line}: {}", listed.err);
+    }
+    let config = seed_line(folder.path(), lines[1].0);
+    assert!(!config.out.contains("kernel.sysctl"), "{}", config.out);
+    let wrong = seed_line(folder.path(), "gantry cluster create -i hosts.yaml --frob");
+    assert_eq!(wrong.code, 5, "{}", wrong.err);
+    let wrong = seed_line(folder.path(), "gantry cluster create -i hosts.yaml --tags confg");
+    assert_eq!(wrong.code, 1);
+    assert!(wrong.err.contains("did you mean `config`?"), "{}", wrong.err);
+}
+
+#[test]
+fn prv_6_steps_of_the_user_are_listed_and_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "hosts.yaml", HOSTS);
+    let step =
+        "- name: tuned\n  about: Tunes.\n  tags: [site]\n  actions:\n    - packages: [tuned]\n";
+    write(folder.path(), "gantry_steps/site.yaml", step);
+    let listed =
+        seed_line(folder.path(), "gantry cluster create -i hosts.yaml --tags site --list-tasks");
+    assert!(listed.out.contains("user.tuned\tTAGS: [site]\towns: package tuned"), "{}", listed.out);
+    let text = seed_line(folder.path(), "gantry cluster explain user.tuned -i hosts.yaml");
+    assert!(text.out.starts_with("step user.tuned: Tunes.\n"), "{} {}", text.out, text.err);
+    write(folder.path(), "gantry_steps/bad.yaml", "- name: b\n  action: []\n");
+    let run = seed_line(folder.path(), "gantry cluster create -i hosts.yaml --list-tasks");
+    assert_eq!(run.code, 1);
+    assert!(run.err.contains("bad.yaml:2:3: unknown key `action`"), "{}", run.err);
+}
+
+#[test]
+fn prv_3_the_inventory_that_init_prints_is_valid() {
+    let folder = tempfile::tempdir().unwrap();
+    for hosts in [&["gpu-0"][..], &["gpu-0", "10.0.0.2", "gpu-2"]] {
+        let words: Vec<&str> =
+            ["cluster", "init"].into_iter().chain(hosts.iter().copied()).collect();
+        let made = gantry_with(&words, &[], "");
+        assert_eq!((made.code, made.err.as_str()), (0, ""));
+        write(folder.path(), "hosts.yaml", &made.out);
+        let run = seed_line(folder.path(), "gantry cluster create -i hosts.yaml --list-hosts");
+        assert_eq!((run.code, run.err.as_str()), (0, ""), "{}", made.out);
+        assert!(run.out.starts_with(&format!("  hosts ({}):", hosts.len())), "{}", run.out);
+    }
+    let wrong = gantry_with(&["cluster", "init", "a b"], &[], "");
+    assert_eq!(wrong.code, 1);
+    assert!(wrong.err.contains("is not a name"), "{}", wrong.err);
+}

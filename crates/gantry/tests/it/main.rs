@@ -5,7 +5,10 @@
 )]
 
 mod access;
+mod actuation;
 mod actuation_commands;
+#[cfg(feature = "scenarios")]
+mod actuation_scenarios;
 mod bad_input;
 mod broken_webhooks;
 mod cluster;
@@ -23,6 +26,8 @@ mod operator;
 mod queue;
 mod quotas;
 mod requirements;
+#[cfg(feature = "scenarios")]
+mod shared_actuation;
 mod shared_authors;
 mod shared_leaves;
 mod shared_metrics;

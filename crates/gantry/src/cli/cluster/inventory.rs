@@ -77,7 +77,11 @@ pub(in super::super) struct Arguments {
     origin: bool,
 
     /// With --graph: the group at the top.
-    #[arg(value_name = "GROUP", requires = "graph", conflicts_with_all = ["list", "host", "list_hosts"])]
+    #[arg(
+        value_name = "GROUP",
+        requires = "graph",
+        conflicts_with_all = ["list", "host", "list_hosts"]
+    )]
     group: Option<String>,
 }
 
@@ -149,7 +153,7 @@ fn print(arguments: &Arguments, inventory: &Inventory, output: &mut Output) -> a
         let group = group.with_context(|| format!("no group is named {name}"))?;
         return Ok(output.result_text(&inventory.graph(group))?);
     }
-    let hosts = limited(arguments, inventory)?;
+    let hosts = limited(arguments.limit.as_deref(), inventory)?;
     if *list_hosts {
         output.result(format_args!("  hosts ({}):", hosts.len()))?;
         for host in hosts {
@@ -162,9 +166,9 @@ fn print(arguments: &Arguments, inventory: &Inventory, output: &mut Output) -> a
 }
 
 /// The hosts that match the limit, in the order of the inventory.
-fn limited(arguments: &Arguments, inventory: &Inventory) -> anyhow::Result<Vec<HostId>> {
+pub(super) fn limited(limit: Option<&str>, inventory: &Inventory) -> anyhow::Result<Vec<HostId>> {
     let all = inventory.tree.members(ALL);
-    let Some(limit) = &arguments.limit else { return Ok(all) };
+    let Some(limit) = limit else { return Ok(all) };
     let patterns = inventory_files::limit(limit)?;
     if patterns.is_empty() {
         bail!("--limit {limit} has no pattern");
@@ -182,7 +186,7 @@ fn print_json(value: &Value, output: &mut Output) -> anyhow::Result<()> {
     Ok(output.result(String::from_utf8(text)?)?)
 }
 
-fn print_findings(inventory: &Inventory, findings: &[Finding], output: &mut Output) {
+pub(super) fn print_findings(inventory: &Inventory, findings: &[Finding], output: &mut Output) {
     for finding in findings {
         output.note(finding.render(&inventory.files).trim_end());
     }

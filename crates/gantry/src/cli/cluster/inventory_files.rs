@@ -52,6 +52,26 @@ pub(super) fn limit(text: &str) -> anyhow::Result<Vec<String>> {
     Ok(patterns)
 }
 
+/// The folder beside an inventory that has steps of the user.
+const STEPS_FOLDER: &str = "gantry_steps";
+
+/// The files with steps of the user, beside the inventories or in their folders, by name.
+pub(super) fn step_files(named: &[String]) -> anyhow::Result<Vec<TextFile>> {
+    let mut files = Vec::new();
+    for named in named {
+        let path = Path::new(named);
+        let folder =
+            if path.is_dir() { path } else { path.parent().unwrap_or_else(|| Path::new("")) };
+        let below = folder.join(STEPS_FOLDER);
+        if path.exists() && below.is_dir() {
+            walk(folder, &below, 0, &mut files)?;
+        }
+    }
+    files.sort_by(|one, other| one.path.cmp(&other.path));
+    files.dedup_by(|one, other| one.path == other.path);
+    Ok(files)
+}
+
 fn source(named: &str) -> anyhow::Result<Source> {
     let path = Path::new(named);
     let kind = std::fs::metadata(path);
@@ -92,7 +112,9 @@ fn walk(root: &Path, folder: &Path, depth: usize, files: &mut Vec<TextFile>) -> 
         let Some(inside) = below.to_str() else {
             bail!("{}: the name is not UTF-8; rename it", path.display());
         };
-        if inside.rsplit('/').next().is_some_and(|name| name.starts_with('.')) {
+        let name = inside.rsplit('/').next().unwrap_or_default();
+        // Steps are no hosts.
+        if name.starts_with('.') || inside == STEPS_FOLDER {
             continue;
         }
         if path.is_dir() {

@@ -1,6 +1,7 @@
 //! `gantry modules build`: makes an image from a Dockerfile without running its commands.
 
 mod base_images;
+mod buildah;
 mod context;
 
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use gantry_oci::layout::Layout;
 use gantry_oci::{Descriptor, Platform, Reference};
 use gantry_process::clock::Clock;
 use jiff::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
@@ -24,6 +25,7 @@ use super::{ExitReason, Failure, image_files};
 use crate::cli::{CommandOutcome, OutputFormat, render};
 use crate::output::Output;
 use base_images::RegistryBases;
+pub(crate) use buildah::find_buildah;
 use context::{DirectoryContext, files_below};
 
 /// The largest Dockerfile that is read.
@@ -149,6 +151,16 @@ pub(super) struct Arguments {
     output: Option<OutputFormat>,
 }
 
+/// What carries out the instructions of a Dockerfile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ImageBuilder {
+    /// This program, which runs no commands.
+    #[default]
+    Simulated,
+    /// The buildah at this path.
+    Buildah(PathBuf),
+}
+
 /// What happens without a base image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum MissingBase {
@@ -212,15 +224,24 @@ pub(super) fn run(arguments: Arguments, output: &mut Output) -> Result<CommandOu
         .enable_all()
         .build()
         .context("could not start the runtime")?;
-    runtime.block_on(execute(arguments, &RegistryScope::Machine, output))
+    let registries = RegistryScope::Machine;
+    runtime.block_on(execute(arguments, &registries, &ImageBuilder::Simulated, output))
 }
 
 /// Builds as the arguments say.
 pub(super) async fn execute(
     arguments: Arguments,
     registries: &RegistryScope,
+    builder: &ImageBuilder,
     output: &mut Output,
 ) -> Result<CommandOutcome, Failure> {
+    if let ImageBuilder::Buildah(program) = builder {
+        let scratch = tempfile::tempdir().context("could not create a temporary directory")?;
+        let built = buildah::build(program, &arguments, registries, scratch.path(), output).await?;
+        let image = deliver(&arguments, registries, &built.0, &built.1, output).await?;
+        report(&arguments, &image, json!({"builder": "buildah"}), output)?;
+        return Ok(CommandOutcome::Success);
+    }
     let created = match arguments.source_date_epoch {
         Some(seconds) => Timestamp::from_second(seconds)
             .with_context(|| format!("SOURCE_DATE_EPOCH={seconds} is no time"))?,
@@ -246,7 +267,11 @@ pub(super) async fn execute(
     let root = built.manifest.descriptor();
     let blobs: SharedBlobs = Arc::new(layout);
     let image = deliver(&arguments, registries, &root, &blobs, output).await?;
-    report(&arguments, &image, &built, output)?;
+    let what = json!({
+        "simulated": built.simulated,
+        "syntheticModules": built.synthetic_modules,
+    });
+    report(&arguments, &image, what, output)?;
     Ok(CommandOutcome::Success)
 }
 
@@ -339,14 +364,11 @@ async fn deliver(
 fn report(
     arguments: &Arguments,
     image: &str,
-    built: &BuiltImage,
+    fields: Value,
     output: &mut Output,
 ) -> anyhow::Result<()> {
-    let result = json!({
-        "image": image,
-        "simulated": built.simulated,
-        "syntheticModules": built.synthetic_modules,
-    });
+    let mut result = fields;
+    result["image"] = json!(image);
     image_files::write_termination_message(&arguments.termination_log, &result)?;
     match arguments.output {
         Some(form) => output.result_text(&render(&result, form)?)?,

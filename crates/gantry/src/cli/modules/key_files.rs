@@ -24,7 +24,7 @@ pub(super) fn signer(
 ) -> Result<Signer, Failure> {
     let refused = |error: anyhow::Error| ExitReason::KeyOrCertificate.because(error);
     let key = &in_secret(key, &["key", "tls.key"]).map_err(refused)?;
-    let file = Zeroizing::new(read(key).map_err(refused)?);
+    let file = read(key).map_err(refused)?;
     let key = PrivateKey::parse(&file, passphrase)
         .with_context(|| format!("cannot use the key {}", key.display()))
         .map_err(refused)?;
@@ -55,8 +55,7 @@ pub(super) fn passphrase(
 ) -> Result<Option<Zeroizing<Vec<u8>>>, Failure> {
     let beside = Some(key.join("pin")).filter(|it| it.is_file());
     let Some(path) = path.or(beside.as_deref()) else { return Ok(None) };
-    let mut text =
-        Zeroizing::new(read(path).map_err(|it| ExitReason::KeyOrCertificate.because(it))?);
+    let mut text = read(path).map_err(|it| ExitReason::KeyOrCertificate.because(it))?;
     while text.last().is_some_and(|it| matches!(it, b'\n' | b'\r')) {
         text.pop();
     }
@@ -81,10 +80,12 @@ pub(super) fn in_secret(path: &Path, names: &[&str]) -> anyhow::Result<PathBuf> 
     })
 }
 
-fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+fn read(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     let named = || format!("could not read {}", path.display());
     let file = std::fs::File::open(path).with_context(named)?;
-    let mut bytes = Vec::new();
+    // All of it at once: a buffer that grows leaves copies of what it had behind.
+    let capacity = usize::try_from(MAX_FILE_BYTES + 1)?;
+    let mut bytes = Zeroizing::new(Vec::with_capacity(capacity));
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).with_context(named)?;
     anyhow::ensure!(
         bytes.len() as u64 <= MAX_FILE_BYTES,

@@ -7,7 +7,9 @@ use bytes::Bytes;
 use gantry_http_client::AddressPolicy;
 use gantry_oci::Repository;
 use gantry_process::clock::Clock;
-use gantry_registry::{Client, ClientSettings, CredentialFile, Fallback, TlsVerification};
+use gantry_registry::{
+    Client, ClientSettings, CredentialFile, Fallback, SecretText, TlsVerification,
+};
 
 use super::key_files::in_secret;
 
@@ -42,6 +44,8 @@ pub(crate) struct ClusterRegistry {
     pub(crate) roots: Bytes,
     /// The credentials of the pod's service account.
     pub(crate) credentials: CredentialFile,
+    /// The same as text, for a builder that reads it.
+    pub(crate) credentials_text: SecretText,
 }
 
 impl ClusterRegistry {

@@ -170,6 +170,8 @@ fn op_6_every_key_reaches_the_structure() {
             (_, DefaultValue::Text(_)) => json!("other"),
             (_, DefaultValue::Empty) => json!(["a"]),
             ("logging.verbosity", _) => json!(4),
+            ("modules.registry.caConfigMap", _) => json!("other"),
+            ("modules.job.signSelector", _) => json!({"a": "b"}),
             (_, DefaultValue::Unset) if key.effect == Effect::Restart => json!("other"),
             (_, DefaultValue::Unset) => json!({"a": 1}),
         };

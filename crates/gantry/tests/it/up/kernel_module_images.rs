@@ -269,6 +269,45 @@ async fn kms_33_an_enforcing_node_is_not_ready_without_a_signature_that_it_trust
     cluster.wait_until(&node, "has loaded the signed module", loads).await;
 }
 
+/// An image with a module of another kernel, on a node that enforces nothing: its version magic is
+/// wrong, which the event and `gantry explain` say with the remedy.
+#[tokio::test(flavor = "multi_thread")]
+async fn kms_43_bad_input_of_another_kernel_is_reported_and_not_loaded() {
+    let cluster = ephemeral().await;
+    let [old, new, _] = KERNELS;
+    let only_for = |mut module: Value, kernel: &str| {
+        let container = &mut module["spec"]["driverContainer"]["container"];
+        let image = container["kernelMappings"][0]["containerImage"].take();
+        container["kernelMappings"] = json!([{"literal": kernel, "containerImage": image}]);
+        module
+    };
+    cluster.post(MODULES, &only_for(built(&cluster, "hello", DOCKERFILE), old)).await;
+    let path = format!("{MODULES}/hello");
+    cluster.wait_until(&path, "is ready on the old kernel", |it| ready(it)[0] == 1).await;
+    let dockerfile = format!(
+        "FROM {}/default/hello:v1-{old} AS other\nFROM example.com/base:1\n\
+         COPY --from=other /opt/lib/modules/{old}/hello.ko /opt/lib/modules/{new}/hello.ko\n",
+        host(&cluster)
+    );
+    let mut wrong = only_for(built(&cluster, "wrong", &dockerfile), new);
+    wrong["spec"]["driverContainer"]["container"]["modprobe"]["moduleName"] = json!("hello");
+    cluster.post(MODULES, &wrong).await;
+    let words = "modprobe: ERROR: could not insert 'hello': Exec format error";
+    let said = cluster.warning("wrong", "DriverContainerCrashLooping", words).await;
+    for part in ["node new-0", &format!("kernel {new}"), "built for another kernel", "magic"] {
+        assert!(said.contains(part), "no {part:?} in {said}");
+    }
+    let explained = cluster.run_gantry(&["explain", "module/wrong"]).await;
+    for part in ["DriverContainerCrashLooping", words, "built for another kernel"] {
+        assert!(explained.contains(part), "no {part:?} in {explained}");
+    }
+    let node = cluster.get(&format!("{NODES}/new-0")).await;
+    let label = "oot.node.kubernetes.io/default.wrong.ready";
+    assert!(node["metadata"]["labels"].get(label).is_none() && loaded(&node).is_empty(), "{node}");
+    let node = cluster.get(&format!("{NODES}/old-0")).await;
+    assert_eq!(loaded(&node), ["hello"], "its own kernel has loaded it");
+}
+
 /// What is wrong is said with the words of the Job, and nothing is pushed.
 #[tokio::test(flavor = "multi_thread")]
 async fn kms_41_a_key_of_another_certificate_is_reported_with_the_words_of_the_job() {

@@ -13,7 +13,7 @@ const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
 
 /// Asks a pod, and gives back the code and the body of its answer.
-pub(super) async fn ask(method: &str, address: &str, path: &str, body: &str) -> (u16, String) {
+pub(crate) async fn ask(method: &str, address: &str, path: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let length = body.len();
     let request = format!(
@@ -27,7 +27,7 @@ pub(super) async fn ask(method: &str, address: &str, path: &str, body: &str) -> 
     (code, body.trim_end().to_owned())
 }
 
-pub(super) fn is_ready(pod: &Value) -> bool {
+pub(crate) fn is_ready(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
     conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True")
 }

@@ -1,9 +1,10 @@
 //! The programs that serve models, as images of simulated pods.
 //!
-//! Requesters and notifiers run in this process. Launchers and engines are processes of their own:
-//! their memory and their crashes are real. They are this program and nothing else, and what pods
-//! and callers ask for is confined ([`gantry_engine::confinement`]): they would run as the user who
-//! started the cluster. They are tethered to this process, and end with it.
+//! Both hosts of simulated nodes have them: `gantry up`, and the operator with
+//! `simulation.enabled`. Requesters and notifiers run in this process. Launchers and engines are
+//! processes of their own: their memory and their crashes are real. They are this program and
+//! nothing else, and what pods and callers ask for is confined ([`gantry_engine::confinement`]):
+//! they would run as the user who started this process. They are tethered to it, and end with it.
 
 mod accelerators;
 
@@ -33,6 +34,7 @@ use gantry_process::tasks::{OnLoss, Tasks};
 use gantry_sim::programs::{Binary, ChildProcess, PodApi, ProgramContext, ProgramRegistry};
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
+use tempfile::TempDir;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use accelerators::{claimed_uuids, describe, read_map};
@@ -67,13 +69,15 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 const NOT_STARTED_EXIT_CODE: u8 = 128;
 
 /// Registers the images. `pods` is the directory of the files of pods; those of these programs are
-/// beside it, and what an earlier run left there is removed.
+/// beside it, and what an earlier run left there is removed. A temporary directory that contains
+/// them is removed when no program needs it any more.
 ///
 /// # Errors
 /// The program that child processes run cannot be found, or the directories cannot be used.
-pub(super) fn register(
+pub(crate) fn register(
     mut registry: ProgramRegistry,
     pods: &Path,
+    scratch: Option<TempDir>,
     tasks: &mut Tasks,
 ) -> anyhow::Result<ProgramRegistry> {
     let executable = std::env::current_exe().context("could not find this program")?;
@@ -89,6 +93,7 @@ pub(super) fn register(
         permits: Arc::new(Semaphore::new(MAX_PROCESSES)),
         describing: Mutex::default(),
         ended: spawn_cleaner(tasks),
+        _scratch: scratch,
     });
     for (image, default) in IMAGES {
         for prefix in REGISTRIES {
@@ -123,6 +128,8 @@ struct ModelPrograms {
     /// Held while the accelerators of a node are described: each gets a place of its own.
     describing: Mutex<()>,
     ended: mpsc::Sender<EndedRun>,
+    /// Contains the directories, if they are temporary.
+    _scratch: Option<TempDir>,
 }
 
 /// One image.
