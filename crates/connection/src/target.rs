@@ -24,7 +24,7 @@ pub enum Transport {
     Ssh(SshTarget),
 }
 
-/// What `ssh` is told about a host; what is absent here is what the user configured for it.
+/// The options of `ssh` for a host; what is absent here is what the user configured for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SshTarget {
     /// The address, or a name that ssh resolves.

@@ -63,7 +63,7 @@ pub fn decide(existing: Option<&Lock>, own: &Lock, now: u64) -> LockDecision {
 }
 
 impl Lock {
-    /// What a user is told whose run was refused.
+    /// Returns the message for the user whose run was refused.
     #[must_use]
     pub fn refusal(&self, cluster: &str, age: u64) -> String {
         let Self { run, user, controller, .. } = self;

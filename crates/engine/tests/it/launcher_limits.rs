@@ -77,7 +77,8 @@ fn as_64_the_sixty_fifth_watch_is_503_until_one_ends() {
     assert!((0..MAX_ATTEMPTS).any(is_accepted), "a closed watch was not noticed");
 }
 
-/// The buffer has the last 1000 events. Who resumes before it is told so; who reads gets all.
+/// The buffer has the last 1000 events: a watch from before them is refused, and one that reads
+/// all along gets every event.
 #[test]
 fn as_64_a_revision_that_left_the_buffer_is_410() {
     const ROUNDS: u64 = 510;
